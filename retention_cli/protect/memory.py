@@ -2,12 +2,16 @@
 
 A message a setting: key ``TOPIC/SETTING``, value a :class:`Record` as JSON. The topic counts; the ledger's copy is for
 a topic that was lost.
+
+No append has a condition, so the readers apply one: a message counts only if it names the message that counted before
+it. All of them agree on which do, whoever wrote last.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -17,11 +21,15 @@ from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Unknown
 from retention_cli.memory.ledger import Ledger
 from retention_cli.protect.value import SETTINGS, Record, Setting
-from retention_cli.state.own_topics import PROTECTED_TOPIC, Stored, look_at, read_stored, wrong_settings
+from retention_cli.state.own_topics import PROTECTED_TOPIC, look_at, read_stored, wrong_settings
 
 Records = dict[tuple[str, Setting], Record | Unknown]
 _RECORD: Final = TypeAdapter(Record)
 _VALUE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_TURN_MS: Final = 60_000
+"""So long, by the brokers' clocks, only the run that began a change may go on from it: its request may be under way."""
+SENT_S: Final = 10.0
+"""After so long a run sends its request no more. A broker may take 30 s to pass it on to the controller."""
 
 
 class MovedError(BrokerError):
@@ -42,6 +50,29 @@ def parsed(key: str, value: bytes | str) -> Record | Unknown:
     return Unknown.because("protect", text)
 
 
+class _Message(NamedTuple):
+    """A message about a setting: its offset, the broker's time, its bytes, and what they say."""
+
+    offset: int
+    time_ms: int
+    value: bytes
+    said: Record | Unknown
+
+    def goes_on_from(self, other: _Message) -> bool:
+        """Return whether it counts after the one that counts so far (P5)."""
+        if isinstance(self.said, Unknown):
+            return True
+        late = self.time_ms >= other.time_ms + _TURN_MS
+        free = isinstance(other.said, Unknown) or other.said.state != "changing" or other.said.run == self.said.run
+        return self.said.after == other.offset and (free or late)
+
+    def says(self, other: _Message) -> bool:
+        """Return whether both say the same, perhaps after different messages."""
+        if isinstance(self.said, Unknown) or isinstance(other.said, Unknown):
+            return self.value == other.value
+        return replace(self.said, after=other.said.after) == other.said
+
+
 class RaisedSettings:
     """The records of one cluster, to read, and to add to before and after each change.
 
@@ -53,11 +84,13 @@ class RaisedSettings:
     def __init__(self, reader: ClusterReader, ledger: Ledger) -> None:
         self._reader = reader
         self._ledger = ledger
-        self._start = 0  # what lies behind was not there when the records were read
-        self._ours: set[int] = set()
+        self._start = 0
+        self._counts: dict[str, _Message] = {}
+        self._last: dict[str, _Message] = {}
+        self._known: dict[str, int] = {}
 
     def read(self) -> Records:
-        """Return the last record of each setting.
+        """Return the record of each setting that counts.
 
         Raises:
             BrokerError: the topic does not exist, or can't be read.
@@ -65,46 +98,69 @@ class RaisedSettings:
         """
         found: Records = {}
         for text, value in self._ledger.raised().items() if self._ledger.on_disk else ():
-            _add(found, text, value)
-        self._start = 0
-        messages, self._start = self._messages()
-        for one in messages:
-            if one.key is not None and one.value is not None:
-                _add(found, one.key.decode("utf-8", "replace"), one.value)
+            if (key := _setting_of(text)) is not None:
+                found[key] = parsed(text, value)
+        self._read_on()
+        for text, one in self._counts.items():
+            self._known[text] = one.offset
+            if (key := _setting_of(text)) is not None:
+                found[key] = one.said
         return found
 
-    def write(self, writer: ClusterWriter, record: Record, *, made: bool = False) -> None:
-        """Append a record, unless another kretain has written about the same setting since they were read.
+    @property
+    def overtaken(self) -> list[str]:
+        """The keys whose last message does not count. Compaction would keep that one alone."""
+        return [key for key, one in self._last.items() if not one.says(self._counts[key])]
 
-        ``made``: the change was made and read back, so this record stays the last word.
+    def put_back(self, writer: ClusterWriter) -> None:
+        """Append what counts where it is not the last message.
 
         Raises:
-            MovedError: it has. Its record is the last one.
+            BrokerError: it could not be written.
+        """
+        for key in self.overtaken:
+            one = self._counts[key]
+            said = one.said
+            again = one.value if isinstance(said, Unknown) else _dumped(replace(said, after=self._last[key].offset))
+            writer.append(PROTECTED_TOPIC, key.encode(), again)
+
+    def write(self, writer: ClusterWriter, record: Record) -> None:
+        """Append a record that goes on from the one that :meth:`read` returned, or from this run's last.
+
+        Raises:
+            MovedError: another kretain's does already, or its change may be under way. This record does not count.
             BrokerError, StateError: it could not be written, to the cluster or to the ledger.
         """
-        text = _RECORD.dump_json(record)
-        key = record.key.encode()
-        at = writer.append(PROTECTED_TOPIC, key, text).offset
-        self._ours.add(at)
-        messages, _end = self._messages()
-        if all(one.offset != at for one in messages):
+        key = record.key
+        text = _dumped(replace(record, after=self._known.get(key)))
+        at = writer.append(PROTECTED_TOPIC, key.encode(), text).offset
+        if at not in self._read_on():
             why = "an open transaction hides it, or the topic was made again"
             raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)
-        others = [one for one in messages if one.key == key and one.offset not in self._ours]
-        if others and not made:
-            if others[-1].offset < at:  # that one came first: it is put back as the last word
-                writer.append(PROTECTED_TOPIC, key, others[-1].value)
-            raise MovedError(f"another kretain is changing {record.setting} of topic {record.topic} now")
+        if self._counts[key].offset != at:
+            self.put_back(writer)
+            what = f"{record.setting} of topic {record.topic}"
+            raise MovedError(f"another kretain is changing {what} now, or was a minute ago: the next pass looks again")
+        self._known[key] = at
         if self._ledger.on_disk:
-            self._ledger.note_raised(record.key, text.decode())
+            self._ledger.note_raised(key, text.decode())
 
-    def _messages(self) -> tuple[list[Stored], int]:
-        """Return the messages since the records were read, and where they end."""
+    def _read_on(self) -> set[int]:
+        """Read the messages since the last time; return their offsets."""
         _, ranges = look_at(self._reader, PROTECTED_TOPIC)
         if len(ranges) != 1:
             raise RequestFailedError(f"topic {PROTECTED_TOPIC} must have one partition", retriable=False)
         ((tp, span),) = ranges.items()
-        return read_stored(self._reader, {tp: span._replace(start=max(self._start, span.start))}), span.end
+        messages = read_stored(self._reader, {tp: span._replace(start=max(self._start, span.start))})
+        self._start = span.end
+        for one in messages:
+            if one.key is not None and one.value is not None:
+                key = one.key.decode("utf-8", "replace")
+                new = _Message(one.offset, one.time_ms, one.value, parsed(key, one.value))
+                self._last[key] = new
+                if key not in self._counts or new.goes_on_from(self._counts[key]):
+                    self._counts[key] = new
+        return {one.offset for one in messages}
 
 
 def check_writable(reader: ClusterReader) -> None:
@@ -120,8 +176,10 @@ def check_writable(reader: ClusterReader) -> None:
         raise BrokerError(f"no setting can be changed, as that would be forgotten: {problem}")
 
 
-def _add(found: Records, key: str, value: bytes | str) -> None:
+def _dumped(record: Record) -> bytes:
+    return _RECORD.dump_json(record)
+
+
+def _setting_of(key: str) -> tuple[str, Setting] | None:
     topic, _, setting = key.rpartition("/")
-    for known in SETTINGS:
-        if setting == known:
-            found[topic, known] = parsed(key, value)
+    return next(((topic, known) for known in SETTINGS if setting == known), None)

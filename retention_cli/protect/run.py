@@ -22,7 +22,7 @@ from retention_cli.core.units import timestamp
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.selection import Selection
 from retention_cli.protect.decision import decide_all, expected
-from retention_cli.protect.memory import MovedError, RaisedSettings, Records, check_writable
+from retention_cli.protect.memory import SENT_S, MovedError, RaisedSettings, Records, check_writable
 from retention_cli.protect.reading import Reading, read_protection
 from retention_cli.protect.value import CHANGES, Decision, Live, Record, Setting, State, Terms
 from retention_cli.state.own_topics import PROTECTED_TOPIC
@@ -165,7 +165,7 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
         StopError: this instance may not change anything any more.
     """
     made = planned.protection
-    if not made.changes and not _unsettled(planned):
+    if not made.changes and not _unsettled(planned) and not planned.memory.overtaken:
         return made
     with _Changes.begun(job, made.cluster_id, planned.memory, planned.records, planned.live) as changes:
         changes.settle(_unsettled(planned))
@@ -174,7 +174,7 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
 
 
 def _unsettled(planned: Planned) -> list[Record]:
-    """Return the changes that were made and, after a crash, not recorded as made."""
+    """Return the changes that a crash or an error left open, and whose old or new value is live."""
     live, ids = planned.live, {one.topic: one.topic_id for one in planned.reading.topics}
     return [
         one
@@ -183,7 +183,7 @@ def _unsettled(planned: Planned) -> list[Record]:
         and one.state == "changing"
         and ids.get(one.topic) == one.topic_id
         and (now := live.get((one.topic, one.setting))) is not None
-        and now.own == one.value
+        and now.own in expected(one)
     ]
 
 
@@ -240,15 +240,17 @@ class _Changes:
         ):
             log = AuditLog(folder)
             log.rotate(job.selection.policy.audit.max_bytes)
+            memory.put_back(writer)
             yield cls(job, memory, records, job.alterer_for(reader), writer, log, live)
 
     def settle(self, records: Sequence[Record]) -> None:
-        """Record changes that a crash left open as made."""
+        """Record which value is live of changes that were left open: their requests are over by now."""
         for one in records:
-            state: Literal["restored", "raised"] = "restored" if one.value == one.original else "raised"
-            with suppress(MovedError):  # another kretain has done it, or goes on from there
-                self.note(one, state, one.value, one.before)
-                self.records[one.topic, one.setting] = replace(one, state=state)
+            with suppress(MovedError, RequestFailedError):  # the next pass looks again
+                if (own := self.own(one.topic, one.setting)) in expected(one):
+                    state: Literal["restored", "raised"] = "restored" if own == one.original else "raised"
+                    self.note(one, state, own, one.before)
+                    self.records[one.topic, one.setting] = replace(one, state=state, value=own)
 
     def make(self, row: Row) -> Row:
         """Make one planned change; return its row with the outcome."""
@@ -309,6 +311,7 @@ class _Changes:
             StateError: the audit log can't be written: nothing was changed.
         """
         topic, setting = known.topic, known.setting
+        good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
         if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
@@ -319,19 +322,19 @@ class _Changes:
             self.note(known, known.state, known.value, known.before)
             raise RequestFailedError(problem, retriable=False)
         self.say("protect", known, **{"from": old, "to": new, "original": known.original})
-        failed = self.alterer.alter(topic, setting, new)
+        failed = self.alterer.alter(topic, setting, new, good_until)
         if failed is None and (after := self.settled(topic, setting, new)) != new:
             failed = RequestFailedError(f"it is {after} after it was set: another client sets it", retriable=False)
         self.say("protected", known, outcome="done" if failed is None else "failed", reason=failed and str(failed))
         if failed is not None:
             raise failed
-        self.note(known, "restored" if new == known.original else "raised", new, old, made=True)
+        self.note(known, "restored" if new == known.original else "raised", new, old)
 
-    def note(self, known: Record, state: State, value: str | None, before: str | None, *, made: bool = False) -> None:
-        """Write a record to the cluster and the ledger; ``made``: of a change that was made and read back."""
+    def note(self, known: Record, state: State, value: str | None, before: str | None) -> None:
+        """Write a record to the cluster and the ledger."""
         by, at_ms = f"{user_name()}@{socket.gethostname()}", self.job.clock_ms()
         record = replace(known, state=state, value=value, before=before, run=self.job.run, at_ms=at_ms, by=by)
-        self.memory.write(self.writer, record, made=made)
+        self.memory.write(self.writer, record)
 
     def say(self, event: str, known: Record, **more: Any) -> None:
         """Write a line of the audit log."""

@@ -23,7 +23,8 @@ class Record:
     ``original`` is the topic's own value before kretain raised it, None if it had none, and ``limit`` what that came to
     then (None: no limit). ``value`` is what kretain set last, ``before`` what it replaced. ``changing`` is written
     before the request, so either may be live; ``raised`` and ``restored`` after it was read back. ``released``: another
-    client set ``value``, so kretain leaves the setting alone.
+    client set ``value``, so kretain leaves the setting alone. ``after`` is the offset of the record that it goes on
+    from, None for the first one.
     """
 
     topic: str
@@ -37,6 +38,7 @@ class Record:
     run: str
     at_ms: int
     by: str
+    after: int | None = None
 
     @property
     def key(self) -> str:

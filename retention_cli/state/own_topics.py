@@ -87,7 +87,7 @@ def wrong_settings(topic: str, config: TopicConfig) -> str | None:
     wrong = {}
     if config.cleanup_policy != {"compact"}:
         wrong["cleanup.policy"] = "/".join(sorted(config.cleanup_policy))
-    if topic == STATE_TOPIC and config.timestamp_type != "LogAppendTime":
+    if topic != POLICY_TOPIC and config.timestamp_type != "LogAppendTime":
         wrong["message.timestamp.type"] = str(config.timestamp_type)
     if not wrong:
         return None

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, Final, Self
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
@@ -72,7 +72,7 @@ class ProtectKafka:
         self.topics: dict[str, Topic] = {}
         self.groups: dict[str, dict[str, int]] = {}
         self.unreadable: set[str] = set()
-        self.messages: list[tuple[bytes, bytes | None]] = []
+        self.messages: list[tuple[bytes, bytes | None, int] | None] = []
         self.others = 0
         self.refused = 0
         self.cleanup = "compact"
@@ -93,6 +93,11 @@ class ProtectKafka:
             for one in self.topics.values():
                 one.sweep(self.now_ms)
 
+    def compact(self) -> None:
+        """Keep the last message of each key; offsets stay."""
+        last = {one[0]: at for at, one in enumerate(self.messages) if one is not None}
+        self.messages = [one if at in last.values() else None for at, one in enumerate(self.messages)]
+
 
 @dataclass(slots=True)
 class Hands:
@@ -109,12 +114,14 @@ class Hands:
     def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:
         assert topic == PROTECTED_TOPIC
         self.kafka.hook("append")
-        self.kafka.messages.append((key, value))
+        self.kafka.messages.append((key, value, self.kafka.now_ms))
         at = len(self.kafka.messages) - 1
         self.kafka.hook("appended")
         return Appended(0, at, self.kafka.now_ms)
 
-    def alter(self, topic: str, key: str, value: str | None) -> RequestFailedError | None:
+    def alter(self, topic: str, key: str, value: str | None, good_until: float) -> RequestFailedError | None:
+        if self.kafka.now_ms / 1000 > good_until:
+            return NotSentError("not sent")
         self.kafka.hook("alter")
         if self.kafka.refused:
             self.kafka.refused -= 1
@@ -138,7 +145,9 @@ class ProtectReader:
     def __init__(self, kafka: ProtectKafka) -> None:
         self._kafka = kafka
         self._waited = 0.0
-        self.clock = SimpleNamespace(monotonic=lambda: self._waited, sleep=self._sleep)
+        self.clock = SimpleNamespace(
+            monotonic=lambda: self._waited, sleep=self._sleep, since_boot=lambda: self._kafka.now_ms / 1000
+        )
 
     def _sleep(self, seconds: float) -> None:
         self._waited += seconds
@@ -165,6 +174,8 @@ class ProtectReader:
     def topic_values(
         self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False
     ) -> dict[str, dict[str, str]]:
+        if own:
+            self._kafka.hook("look")
         general = {} if own else {**DEFAULTS, **LIMITS}
         known = {name: {**general, **self._kafka.topics[name].own} for name in topics}
         return {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
@@ -216,12 +227,12 @@ class ProtectReader:
     ) -> dict[TopicPartition, None]:
         for tp, span in ranges.items():
             for at in range(span.start, span.end):
-                key, value = self._kafka.messages[at]
-                message = SimpleNamespace(
-                    offset=lambda at=at: at,
-                    key=lambda key=key: key,
-                    value=lambda value=value: value,
-                    timestamp=lambda: (1, self._kafka.now_ms),
-                )
-                on_record(tp, message)
+                if (one := self._kafka.messages[at]) is not None:
+                    message = SimpleNamespace(
+                        offset=lambda at=at: at,
+                        key=lambda one=one: one[0],
+                        value=lambda one=one: one[1],
+                        timestamp=lambda one=one: (2, one[2]),
+                    )
+                    on_record(tp, message)
         return dict.fromkeys(ranges)

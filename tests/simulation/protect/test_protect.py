@@ -6,7 +6,11 @@ import pytest
 
 from tests.simulation.protect.world import run, sequence_of
 
-FOUND = {46: "an operator took another one's raised value for one set by hand, and forgot the original"}
+FOUND = {
+    46: "an operator took another one's raised value for one set by hand, and forgot the original",
+    142: "a run's record counted after one of another run that it had not read when it planned",
+    20862: "a run's last record replaced that of another run, which had gone on from its first",
+}
 """What the simulation found, by seed."""
 
 

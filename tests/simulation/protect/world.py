@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -53,6 +54,7 @@ _WEIGHTS: Final = {
     "refuse": 1,
     "resume": 1,
     "pause": 1,
+    "compact": 1,
 }
 
 
@@ -78,7 +80,7 @@ class ProtectWorld:
         self.hand: dict[tuple[str, str], str | None] = {}
         self.tampered: set[str] = set()
         self.counts: Counter[str] = Counter()
-        self.shrunk = False
+        self.runs = itertools.count(1)
         for name in TOPICS:
             self.begin(name)
 
@@ -107,7 +109,7 @@ class ProtectWorld:
             state_dir=self.root / str(operator),
             clock_ms=lambda: self.kafka.now_ms,
             terms=Terms(EVERY_MS),
-            run=f"run-{operator}",
+            run=f"run-{next(self.runs)}",
             alterer_for=lambda _reader: hands,
             writer_for=lambda _reader: hands,
         )
@@ -175,45 +177,56 @@ class ProtectWorld:
     def do_protect(self, operator: int, _more: int) -> None:
         self.protect(operator % OPERATORS)
 
+    def do_compact(self, operator: int, _more: int) -> None:
+        """The log is compacted up to a pass that nobody interrupted: the active segment is not, for days."""
+        self.protect(operator % OPERATORS)
+        self.kafka.compact()
+
     def do_die(self, operator: int, at: int) -> None:
         """The process dies right before or after one of its next steps."""
-        left = 1 + at % 8
 
-        def hook(_where: str) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Killed
+        def die(_where: str) -> None:
+            raise Killed
 
-        self.kafka.hook = hook
-        try:
-            self.protect(operator % OPERATORS)
-        except Killed:
-            self.counts["killed"] += 1
-        finally:
-            self.kafka.hook = lambda _where: None
+        self.interrupted(operator, at % 12, die)
 
     def do_meet(self, operator: int, at: int) -> None:
         """Another operator runs, or a person changes a setting or makes a topic again, in the middle of a run."""
-        left, by_hand, again = 1 + at % 8, at % 3 == 0, at % 5 == 1
+        by_hand, again = at % 3 == 0, at % 5 == 1
+
+        def meet(where: str) -> None:
+            if by_hand and where != "alter":  # no request can tell that it overwrites what has just been set
+                self.do_by_hand(0, operator)
+                self.do_by_hand(1, operator)
+            elif again and where != "alter":
+                self.do_recreate(operator, 0)
+            elif not by_hand:
+                if where == "alter":  # the request is under way
+                    self.kafka.now_ms += 40_000
+                elif operator % 2:
+                    self.kafka.pass_time((1 + operator % 3) * CHECK_MS)
+                self.protect((operator + 1) % OPERATORS, alone=False)
+            self.counts["met"] += 1
+            if at % 7 == 0:
+                raise Killed
+
+        self.interrupted(operator, at % 12, meet, alone=False)
+
+    def interrupted(self, operator: int, left: int, what: Callable[[str], None], *, alone: bool = True) -> None:
+        """Run, and let something happen once after so many steps."""
 
         def hook(where: str) -> None:
             nonlocal left
             left -= 1
-            if left == 0:
+            if left < 0:
                 self.kafka.hook = lambda _where: None
-                if by_hand and where != "alter":  # no request can tell that it overwrites what has just been set
-                    self.do_by_hand(0, operator)
-                    self.do_by_hand(1, operator)
-                elif again and where != "alter":
-                    self.do_recreate(operator, 0)
-                elif not by_hand and where in ("read", "append", "appended"):
-                    self.protect((operator + 1) % OPERATORS, alone=False)
-                self.counts["met"] += 1
+                what(where)
 
         self.kafka.hook = hook
         try:
-            self.protect(operator % OPERATORS, alone=False)
+            self.protect(operator % OPERATORS, alone=alone)
+        except Killed:
+            self.counts["killed"] += 1
         finally:
             self.kafka.hook = lambda _where: None
 
@@ -269,6 +282,7 @@ class ProtectWorld:
             for group in ("g", "h"):
                 self.kafka.groups.setdefault(group, {})[name] = len(one.stamps)
         for _ in range(2):
+            self.kafka.pass_time(CHECK_MS)  # a change that was left open is over
             self.protect(OPERATORS)
         for (name, key), hand in self.hand.items():
             now = self.kafka.topics[name].own.get(key)
