@@ -31,11 +31,12 @@ def shortened(run: Run, sequence: Sequence[Step]) -> list[Step]:
 
 
 def main(description: str | None, sequence_of: Callable[[int], Sequence[Step]], run: Run) -> int:
-    """Run seeds; return 1 where one failed."""
+    """Run seeds; return 1 if one failed."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seeds", default="0-200")
     parser.add_argument("--steps", type=int, default=None, help="stop after so many")
     parser.add_argument("--brief", action="store_true", help="don't shorten what fails")
+    parser.add_argument("--keep-going", action="store_true", help="run the other seeds after one that fails")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     began, steps, counts = time.monotonic(), 0, Counter[str]()
@@ -51,8 +52,9 @@ def main(description: str | None, sequence_of: Callable[[int], Sequence[Step]], 
             print(f"seed {seed}, after {steps:,} steps: {error}")
             if not given.brief:
                 short = shortened(run, sequence)
-                print(f"    {short}\n    {violation_of(run, short)}")
-            break
+                print(f"    {short}\n    {violation_of(run, short)}", flush=True)
+            if not given.keep_going:
+                break
         steps += len(sequence)
     seconds = time.monotonic() - began
     print(f"{steps:,} steps in {seconds:,.0f} s: {steps / max(seconds, 0.001):,.0f} steps/s; {dict(counts)}")
