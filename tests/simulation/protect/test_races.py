@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 
 import pytest
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.protect.run import carry_out, plan_protection, resume
-from tests.simulation.protect.kafka import CHECK_MS, LIMITS
+from tests.simulation.protect.kafka import CHECK_MS, LIMITS, Killed
 from tests.simulation.protect.world import HOUR, ProtectWorld
 
 
@@ -16,6 +16,23 @@ def lagging(world: ProtectWorld) -> None:
     """Let topic b have unread records that will expire soon."""
     world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 10
     world.kafka.pass_time(50 * CHECK_MS)
+
+
+def die() -> None:
+    raise Killed
+
+
+def once(world: ProtectWorld, places: list[str], what: Callable[[], None]) -> None:
+    """Let something happen where a run has come to these places, in this order."""
+
+    def hook(where: str) -> None:
+        if where == places[0]:
+            del places[0]
+            if not places:
+                world.kafka.hook = lambda _where: None
+                what()
+
+    world.kafka.hook = hook
 
 
 def value(world: ProtectWorld) -> str | None:
@@ -26,45 +43,79 @@ def test_value_that_was_raised_while_a_run_read_is_not_taken_for_another_clients
     """P6: it read the setting before, and the record behind."""
     with ProtectWorld() as world:
         lagging(world)
-
-        def hook(where: str) -> None:
-            if where == "read":
-                world.kafka.hook = lambda _where: None
-                world.protect(1, alone=False)
-
-        world.kafka.hook = hook
+        once(world, ["read"], lambda: world.protect(1, alone=False))
         world.protect(0, alone=False)
         assert value(world) is not None
         world.settle()
 
 
-def test_record_of_a_change_that_was_made_stays_the_last_word() -> None:
-    """P5: another operator writes while the setting is changed, and looks only later."""
+def test_last_record_of_a_run_does_not_count_if_another_run_went_on_from_its_first() -> None:
+    """P5: it was paused between its change and that record, and the other raised the value further."""
     with ProtectWorld() as world:
         lagging(world)
-        first = plan_protection(world.job(0))
-        world.kafka.now_ms += 1_000
-        second = plan_protection(world.job(1))
-        wrote, made = threading.Event(), threading.Event()
-        main = threading.current_thread()
-        thread = threading.Thread(target=carry_out, args=(world.job(1), second))
 
-        def hook(where: str) -> None:
-            if threading.current_thread() is main:
-                if where == "altered":
-                    thread.start()
-                    wrote.wait(10)
-            elif where == "appended" and not wrote.is_set():
-                wrote.set()
-                made.wait(10)
+        def other() -> None:
+            world.kafka.pass_time(20 * CHECK_MS)
+            world.protect(1, alone=False)
 
-        world.kafka.hook = hook
-        carry_out(world.job(0), first)
-        made.set()
-        thread.join()
-        world.kafka.hook = lambda _where: None
-        assert value(world) is not None
+        once(world, ["altered", "append"], other)
+        job = world.job(0)
+        first = carry_out(job, plan_protection(job))
+        assert "another kretain is changing retention.ms of topic b" in str(first.failed[0].problem)
+        assert value(world) != str(first.rows[2].decision.new)
         world.settle()
+        assert value(world) is None
+
+
+def test_run_that_planned_before_another_ones_change_takes_no_original_from_it() -> None:
+    """P5: what it reads later, while it changes another setting, is not what it planned with."""
+    with ProtectWorld() as world:
+        lagging(world)
+        world.kafka.topics["a"].stamps += [world.kafka.topics["b"].stamps[0]] * 10
+        job = world.job(0)
+        planned = plan_protection(job)
+        world.protect(1)
+        assert len(carry_out(job, planned).failed) == 2
+        world.settle()
+        assert value(world) is None
+
+
+def test_change_that_is_under_way_is_left_to_its_run_for_a_minute() -> None:
+    """P5: that run died right before its request, or the request waits in a broker."""
+    with ProtectWorld() as world:
+        lagging(world)
+        once(world, ["alter"], die)
+        with pytest.raises(Killed):
+            world.protect(0)
+        assert value(world) is None
+        job = world.job(1)
+        assert len(carry_out(job, plan_protection(job)).failed) == 1
+        world.kafka.pass_time(CHECK_MS)
+        world.protect(1)
+        assert value(world) is not None
+
+
+def test_request_is_not_sent_long_after_its_record() -> None:
+    """P5: by then another run may have gone on from there."""
+    with ProtectWorld() as world:
+        lagging(world)
+        once(world, ["appended", "look"], lambda: world.kafka.pass_time(CHECK_MS))
+        job = world.job(0)
+        assert [one.problem for one in carry_out(job, plan_protection(job)).failed] == ["not sent"]
+        assert value(world) is None
+
+
+def test_record_that_counts_survives_compaction() -> None:
+    """P5: a run that knew less wrote last, and the one that counts was put back behind that."""
+    with ProtectWorld() as world:
+        lagging(world)
+        job = world.job(0)
+        planned = plan_protection(job)
+        world.protect(1)
+        assert len(carry_out(job, planned).failed) == 1
+        world.kafka.compact()
+        world.settle()
+        assert value(world) is None
 
 
 def test_topic_made_again_between_the_plan_and_the_change_is_left_alone() -> None:

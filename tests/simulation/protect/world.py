@@ -54,7 +54,7 @@ _WEIGHTS: Final = {
     "refuse": 1,
     "resume": 1,
     "pause": 1,
-    "compact": 1,
+    "compact": 2,
 }
 
 
@@ -177,8 +177,9 @@ class ProtectWorld:
     def do_protect(self, operator: int, _more: int) -> None:
         self.protect(operator % OPERATORS)
 
-    def do_compact(self, operator: int, _more: int) -> None:
-        """The log is compacted up to a pass that nobody interrupted: the active segment is not, for days."""
+    def do_compact(self, operator: int, at: int) -> None:
+        """Two runs meet, and days later, after a pass that nobody interrupted, the log is compacted."""
+        self.do_meet(operator, at)
         self.protect(operator % OPERATORS)
         self.kafka.compact()
 
