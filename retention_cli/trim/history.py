@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from retention_cli.audit.chain import Chain
 from retention_cli.audit.files import folders_with_log
@@ -35,6 +35,30 @@ def read_history(state_dir: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (run.begun["at"], run.run))
 
 
+def read_changes(state_dir: Path) -> list[dict[str, Any]]:
+    """Return the settings that ``protect`` changed, or tried to, according to the audit logs, oldest first.
+
+    A change whose outcome is not in the log may have been made: it is unverified.
+
+    Raises:
+        StateError: an audit log can't be read.
+    """
+    found: list[dict[str, Any]] = []
+    for folder in folders_with_log(state_dir):
+        begun: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for event in AuditLog(folder).events():
+            match event:
+                case {"event": "protect", "run": run, "at": str(at), "topic": str(topic), "setting": str(setting)}:
+                    values = {key: event.get(key) for key in ("from", "to", "original")}
+                    row = {"run": run, "at": at, "cluster": folder.name, "topic": topic, "setting": setting, **values}
+                    begun[run, topic, setting] = {**row, "outcome": "unverified", "reason": None}
+                    found.append(begun[run, topic, setting])
+                case {"event": "protected", "run": run, "topic": str(topic), "setting": str(setting)}:
+                    row = begun.get((run, topic, setting), {})
+                    row |= {key: event.get(key) for key in ("outcome", "reason")}
+    return sorted(found, key=lambda row: row["at"])
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which runs to show: those that began from ``since_ms`` on and before ``until_ms`` (Unix ms; None: no bound).
@@ -56,16 +80,32 @@ def select(runs: Sequence[Run], choice: Choice) -> list[Run]:
 
     A run whose end is not in the log may have trimmed what it announced: it counts as unverified.
     """
-    since, until = (None if ms is None else timestamp(ms) for ms in (choice.since_ms, choice.until_ms))
     found = [
         run
         for run in runs
-        if (since is None or run.begun["at"] >= since)
-        and (until is None or run.begun["at"] < until)
+        if _is_within(run.begun["at"], choice)
         and (choice.outcome is None or _count(run, choice.outcome))
         and (not (choice.topics or choice.partitions) or any(_is_chosen(tp, choice) for tp in _touched(run)))
     ]
     return found if choice.limit is None else found[-choice.limit :]
+
+
+def select_changes(changes: Sequence[dict[str, Any]], choice: Choice) -> list[dict[str, Any]]:
+    """Return the chosen changes of settings: a partition stands for its topic."""
+    topics = {*choice.topics, *(tp.topic for tp in choice.partitions)}
+    found = [
+        row
+        for row in changes
+        if _is_within(row["at"], choice)
+        and (choice.outcome is None or row["outcome"] == choice.outcome)
+        and (not topics or matches(topics, row["topic"]))
+    ]
+    return found if choice.limit is None else found[-choice.limit :]
+
+
+def _is_within(at: str, choice: Choice) -> bool:
+    since, until = (None if ms is None else timestamp(ms) for ms in (choice.since_ms, choice.until_ms))
+    return (since is None or at >= since) and (until is None or at < until)
 
 
 def _is_chosen(tp: TopicPartition, choice: Choice) -> bool:

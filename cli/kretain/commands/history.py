@@ -43,7 +43,7 @@ def history(
     ] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Show past trims from this machine's audit log. Needs no cluster.
+    """Show past trims and protect's changes from this machine's audit log. Needs no cluster.
 
     Each line of the log has the hash of the line before it. --verify checks all clusters' logs, and exits with 1 if one
     is broken.
@@ -60,8 +60,8 @@ def history(
       kretain history --verify
     """
     from kretain.config import resolve
-    from kretain.render.history import nothing_chosen, print_run, print_runs
-    from retention_cli.trim.history import Choice, find_run, read_history, select
+    from kretain.render.history import nothing_chosen, print_changes, print_run, print_runs
+    from retention_cli.trim.history import Choice, find_run, read_changes, read_history, select, select_changes
 
     chosen = bool(topics) or times.given or which.limit is not None or which.outcome is not None
     if verify and (which.run is not None or chosen):
@@ -71,11 +71,15 @@ def history(
     settings = resolve(common, policy_counts=False)
     if verify:
         return _verified(settings.state_dir, output)
-    past = read_history(settings.state_dir)
+    past, changes = read_history(settings.state_dir), read_changes(settings.state_dir)
     if which.run is None:
         named = topic_arguments(topics)
         choice = Choice(*times.bounds(now_ms()), which.outcome, named.whole, which.limit, named.partitions)
-        print_runs(select(past, choice), output, every_row=all_rows, none=nothing_chosen(len(past), which.outcome))
+        none = nothing_chosen(len(past), which.outcome)
+        shown = select_changes(changes, choice)
+        print_runs(select(past, choice), output, every_row=all_rows, none=none, settings=shown)
+    elif of_run := [row for row in changes if row["run"] == which.run]:
+        print_changes(of_run, output)
     else:
         print_run(find_run(past, which.run), output)
     return Exit.DONE

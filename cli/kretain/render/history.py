@@ -25,6 +25,7 @@ COLUMNS: Final = (
 RUN_COLUMNS: Final = (
     *("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason"),
 )
+SETTINGS: Final = ("run", "at", "cluster", "topic", "setting", "from", "to", "original", "outcome", "reason")
 
 REPLAY_COLUMNS: Final = (
     *("cluster", "topic", "partition", "earlier", "later", "never", "same", "unread", "unread_by", "unread_run"),
@@ -40,13 +41,75 @@ _WIDE: Final = 40
 _NONE: Final = "No trims yet. kretain plan shows what a trim would delete."
 
 
-def print_runs(runs: Sequence[Run], output: str, *, every_row: bool, none: str = _NONE) -> None:
-    """Print a row per run, in a table ``none`` if there is none.
+def print_runs(
+    runs: Sequence[Run],
+    output: str,
+    *,
+    every_row: bool,
+    none: str = _NONE,
+    settings: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Print a row per run, in a table ``none`` if there is none, and the settings that protect changed.
 
     There, runs in a row that trimmed nothing are one, unless ``every_row``.
     """
     rows = [run_row(run) for run in runs]
-    show(output, {"format": FORMAT}, "runs", rows, lambda: _runs(rows, none, every_row=every_row), COLUMNS)
+    head = {"format": FORMAT, "settings": list(settings)}
+    show(
+        output,
+        head,
+        "runs",
+        rows,
+        lambda: [*(_runs(rows, none, every_row=every_row) if rows or not settings else ()), *_changes(settings)],
+        COLUMNS,
+    )
+
+
+def print_changes(settings: Sequence[dict[str, Any]], output: str) -> None:
+    """Print the settings that a run of protect changed."""
+    show(
+        output,
+        {"format": FORMAT, "run": settings[0]["run"]},
+        "settings",
+        settings,
+        lambda: _changes(settings),
+        SETTINGS,
+    )
+
+
+def _changes(settings: Sequence[dict[str, Any]]) -> list[Part]:
+    if not settings:
+        return []
+    return [
+        BLANK,
+        Table(
+            (
+                Column("at", whole=True),
+                Column("topic"),
+                Column("setting", whole=True),
+                Column("from → to", "right"),
+                Column("outcome", whole=True),
+                Column("reason"),
+            ),
+            [
+                (
+                    row["at"],
+                    row["topic"],
+                    row["setting"],
+                    f"{_value(row['from'])} → {_value(row['to'])}",
+                    str(row["outcome"]),
+                    row["reason"] or "",
+                )
+                for row in settings
+            ],
+            [None if row["outcome"] == "done" else "red" for row in settings],
+        ),
+        Line(f"{count(len(settings), 'change')} of settings by protect.", "bold"),
+    ]
+
+
+def _value(one: object) -> str:
+    return "default" if one is None else str(one)
 
 
 def nothing_chosen(runs: int, outcome: str | None = None) -> str:

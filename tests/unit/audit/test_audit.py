@@ -273,6 +273,32 @@ def test_history_without_a_match_says_of_how_many_runs(log: AuditLog) -> None:
     assert run_cli("history", "nowhere", "--state-dir", state, "-o", "json", check=0).json()["runs"] == []
 
 
+def test_history_shows_settings_that_protect_changed(log: AuditLog) -> None:
+    """One was done, one failed, and of one nobody knows."""
+    state = str(log.path.parent.parent)
+    for number, outcome in enumerate(("done", "failed", None)):
+        at = f"2026-11-{number + 1:02d}T03:00:00.000Z"
+        about = {"run": f"p{number}", "at": at, "topic": f"orders-{number}", "setting": "retention.ms"}
+        write(log, {"event": "protect", **about, "from": None, "to": "90000", "original": None})
+        if outcome is not None:
+            write(log, {"event": "protected", **about, "outcome": outcome, "reason": "denied"})
+    shown = run_cli("history", "--state-dir", state, check=0).out
+    assert "No trims" not in shown
+    assert "default → 90000" in shown
+    assert "3 changes of settings by protect." in shown
+    for arguments, runs in (
+        ((), ["p0", "p1", "p2"]),
+        (("--outcome", "failed"), ["p1"]),
+        (("--outcome", "unverified"), ["p2"]),
+        (("--since", "2026-11-02T00:00:00Z", "--limit", "1"), ["p2"]),
+        (("orders-0", "orders-1:3"), ["p0", "p1"]),
+        (("--run", "p1"), ["p1"]),
+    ):
+        told = run_cli("history", *arguments, "--state-dir", state, "-o", "json", check=0).json()
+        assert [row["run"] for row in told["settings"]] == runs
+    assert "denied" in run_cli("history", "--run", "p1", "--state-dir", state, check=0).out
+
+
 def test_history_table_folds_idle_runs(log: AuditLog) -> None:
     some_runs(log, ["trimmed", "nothing", "nothing", "failed", "nothing"])
     state = str(log.path.parent.parent)
