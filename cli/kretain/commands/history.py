@@ -43,10 +43,10 @@ def history(
     ] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Show past trims and protect's changes from this machine's audit log. Needs no cluster.
+    """Show past trims and changes by protect. Needs no cluster.
 
-    Each line of the log has the hash of the line before it. --verify checks all clusters' logs, and exits with 1 if one
-    is broken.
+    Reads this machine's audit log. Each line has the hash of the line before it. --verify checks all clusters' logs,
+    and exits with 1 if one is broken.
 
     Examples:
       kretain history
