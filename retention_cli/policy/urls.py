@@ -75,7 +75,7 @@ def check_url(text: str) -> str:
     return text if parts.query else text.rstrip("/") if parts.path.strip("/") or parts.netloc else text
 
 
-Event = Literal["trimmed", "held", "refused", "failed"]
+Event = Literal["trimmed", "held", "refused", "failed", "unprotected"]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 _WRITE: Final = "write https://…, env:NAME or file:PATH"
 

@@ -20,7 +20,7 @@ from retention_cli.plan.rows import having
 from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board, Say, kind_of
 from retention_cli.watch.leader import Leadership
-from retention_cli.watch.notify import Held, Notice, amount, of_report
+from retention_cli.watch.notify import Held, Notice, amount, of_protection, of_report
 from retention_cli.watch.one_pass import Passed
 
 JITTER: Final = 0.1
@@ -112,6 +112,7 @@ class Loop:
     _held: Held = field(default_factory=Held)
     _codes: frozenset[str] = frozenset()  # for which partitions were on hold in the last pass
     _lost: bool = False
+    _unprotected: str | None = None
     _failures: int = 0
     _number: int = 0
     _led: bool | None = None  # as last told: it may change within a pass, too
@@ -190,6 +191,12 @@ class Loop:
             if notice.event != "failed" or not self._lost:
                 self.notify(notice)
         self._lost = any(notice.event == "failed" for notice in found)
+        unprotected = _unprotected(passed)
+        if unprotected is not None:
+            self.board.fail("protect", max(1, 0 if passed.protected is None else len(passed.protected.failed)))
+            if unprotected.text != self._unprotected:
+                self.notify(unprotected)
+        self._unprotected = None if unprotected is None else unprotected.text
 
     def _wrong_with(self, passed: Passed) -> tuple[str, str] | None:
         """Return what went wrong in a pass that was made, its kind and text; None if it has succeeded."""
@@ -198,14 +205,8 @@ class Loop:
             return "policy", str(passed.broken)
         if passed.refused:
             return "refused", "; ".join(reason.text for reason in passed.plan.refusals)
-        if passed.unprotected is not None:
-            return kind_of(passed.unprotected) or "protect", f"protect: {passed.unprotected}"
-        if passed.protected is not None and (undone := passed.protected.failed):
-            self.board.fail("protect", len(undone) - 1)
-            return (
-                "protect",
-                f"protect: {undone[0].decision.setting} of topic {undone[0].decision.topic}: {undone[0].problem}",
-            )
+        if (unprotected := _unprotected(passed)) is not None:
+            return "protect", unprotected.text
         if passed.hold is not None and passed.hold.code in ("ledger", "audit"):
             return "state", passed.hold.text
         if (problem := self.leadership.problem) is not None:
@@ -222,11 +223,12 @@ class Loop:
         return None
 
     def _failed(self, kind: str, text: str) -> None:
-        self.board.fail(kind)
+        if kind != "protect":  # which is counted and posted beside what else went wrong
+            self.board.fail(kind)
         line = self._folded.error(text)
         if line is not None:
             self.say(f"failed: {line}", "failed", kind=kind, failures=self._failures)
-        if line == text and (kind != "refused" or self._acts):  # the first in a row
+        if line == text and kind != "protect" and (kind != "refused" or self._acts):  # the first in a row
             self.notify(Notice("refused" if kind == "refused" else "failed", text, self.board.cluster, {"kind": kind}))
 
     def _publish(self) -> None:
@@ -253,10 +255,20 @@ class Loop:
                     return
 
 
+def _unprotected(passed: Passed) -> Notice | None:
+    """Return what to post where topics' own retention could not be looked at, or a setting not be changed."""
+    if passed.unprotected is not None:
+        text = " ".join(str(passed.unprotected).split())
+        return Notice("unprotected", f"protect: {text}", passed.plan.cluster_id)
+    return next(iter([] if passed.protected is None else of_protection(passed.protected)), None)
+
+
 def _notes(passed: Passed) -> list[str]:
     broken = None if passed.report is None else passed.report.audit_broken
     unshipped = None if passed.report is None else passed.report.audit_unshipped
     texts = [note.text for note in passed.notes]
+    if (passed.broken is not None or passed.refused) and (unprotected := _unprotected(passed)) is not None:
+        texts.append(unprotected.text)
     texts += [] if unshipped is None else [f"the audit log is complete, its copy is not: {unshipped}"]
     return texts if broken is None else [*texts, f"the audit log is broken: {broken} (kretain history --verify)"]
 

@@ -19,6 +19,7 @@ from retention_cli.core.model import Decision
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes
 from retention_cli.policy.urls import Event, NotifyRules, WebhookError
+from retention_cli.protect.run import Protection
 from retention_cli.trim.report import TrimReport
 
 TIMEOUT_S: Final = 5.0
@@ -54,6 +55,16 @@ def of_report(report: TrimReport) -> list[Notice]:
         facts = {"run": report.run, "failed": failed, "unverified": unverified}
         found.append(Notice("failed", f"{'; '.join(wrong)}, run {report.run}", report.cluster_id, facts))
     return found
+
+
+def of_protection(made: Protection) -> list[Notice]:
+    """Return what to post of a run of protect: that settings could not be changed."""
+    if not made.failed:
+        return []
+    first, more = made.failed[0], len(made.failed) - 1
+    text = f"protect: {first.decision.setting} of topic {first.decision.topic}: {first.problem}"
+    text += f"; {count(more, 'more setting')}" if more else ""
+    return [Notice("unprotected", text, made.cluster_id, {"settings": len(made.failed)})]
 
 
 @dataclass(slots=True)

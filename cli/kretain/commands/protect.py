@@ -54,7 +54,7 @@ def protect(
       kretain protect --resume orders -p policy.yaml
     """
     from kretain.config import resolve
-    from kretain.flows.trims import must_confirm
+    from kretain.flows.trims import must_confirm, notified
     from kretain.render.protect import print_protection, question
     from retention_cli.policy.settings import OneOff
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection
@@ -68,7 +68,8 @@ def protect(
     if settings.policy is None:
         raise UsageError("protect needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
     selection = rules.selection(settings.policy, topics, OneOff())
-    with settings.reader() as reader, common.progress() as progress:
+    noted = notified(selection.policy.notify, settings.name, dry_run=dry_run)
+    with noted as post, settings.reader() as reader, common.progress() as progress:
         job = ProtectJob(
             reader=reader,
             selection=selection,
@@ -100,5 +101,6 @@ def protect(
                     show=lambda: print_protection(made, "table"),
                 )
             made = carry_out(job, planned)
+            post(made)
     print_protection(made, output)
     return Exit.PARTIAL if made.failed else Exit.DONE

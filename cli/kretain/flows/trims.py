@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from retention_cli.policy.selection import Selection
     from retention_cli.policy.settings import OneOff
     from retention_cli.policy.urls import NotifyRules
+    from retention_cli.protect.run import Protection
     from retention_cli.trim.report import TrimReport
     from retention_cli.trim.run import ExitCodeFor
 
@@ -235,21 +236,22 @@ def waited(
 
 
 @contextlib.contextmanager
-def notified(notify: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callable[[TrimReport], None]]:
+def notified(notify: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callable[[TrimReport | Protection], None]]:
     """Yield what posts a report; post an error that ends the block. ``name`` is the cluster's.
 
-    A dry run posts nothing, nor does a trim that the user did not confirm. The process's end waits for the posts.
+    A dry run posts nothing, nor does what the user did not confirm. The process's end waits for the posts.
     """
-    from retention_cli.watch.notify import Notice, Notifier, of_report
+    from retention_cli.trim.report import TrimReport
+    from retention_cli.watch.notify import Notice, Notifier, of_protection, of_report
 
     if dry_run or not notify.url:
         yield lambda _report: None
         return
-    notifier = Notifier(name, lambda text: warn(f"{text}"))
+    notifier = Notifier(name, warn)
     atexit.register(notifier.close)
 
-    def note(report: TrimReport) -> None:
-        for notice in of_report(report):
+    def note(report: TrimReport | Protection) -> None:
+        for notice in of_report(report) if isinstance(report, TrimReport) else of_protection(report):
             notifier.post(notify, notice)
 
     try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -41,13 +43,17 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.protect.run import Protection, Row
+from retention_cli.protect.value import Decision as Change
 from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.run import PlanRefusedError
 from retention_cli.watch.board import KINDS, NAMES, Board, Server, as_text, kind_of, registry_of
-from retention_cli.watch.loop import Folded, pause_s
+from retention_cli.watch.leader import Leadership
+from retention_cli.watch.loop import Folded, Loop, pause_s
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
-from retention_cli.watch.one_pass import seconds_left
+from retention_cli.watch.notify import Notice
+from retention_cli.watch.one_pass import Passed, seconds_left
 from retention_cli.watch.policy_file import PolicyFile
 from tests.support.facts import HOUR, NOW, topic
 from tests.support.forecasts import limits
@@ -452,6 +458,45 @@ def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
     assert {key[0] for key in _samples(registry)} == set(NAMES)
     board.measured = Measured({"trim": 1}, {}, Groups(), {}, None, 0, None)
     assert ("kretain_group_lag_records", "group:a") not in _samples(registry)
+
+
+def row(outcome: Any) -> Row:
+    change = Change("orders", "id", "retention.ms", "raise", 1, 2, 1)
+    return Row(change, outcome, "POLICY_VIOLATION" if outcome == "failed" else None)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_failure_of_protect_is_counted_each_time_and_posted_once_in_a_row(refused: bool) -> None:
+    """Whatever else went wrong in the pass."""
+    measured = Measured({}, {}, Groups({}, {}), {}, None, 0, 0)
+    failed, done = (Protection("c", "b", [row(one), row("done")]) for one in ("failed", "done"))
+    last = Passed(plan_of([]), measured, refused=refused, unprotected=UnauthorizedError("not allowed"))
+    passes = [replace(last, unprotected=None, protected=one) for one in (failed, failed, done, failed)]
+    left, posted, lines = [*passes, last], list[Notice](), list[str]()
+    board = Board(0.001, lambda: True, lambda: True)
+
+    def say(text: str, event: str = "note", /, **_facts: object) -> None:
+        lines.append(f"{event}: {text}")
+
+    Loop(
+        make=lambda: left.pop(0),
+        board=board,
+        leadership=Leadership("watch", say),
+        interval_s=0.001,
+        trims=True,
+        ending=Ending(),
+        say=say,
+        publish=lambda: None,
+        notify=posted.append,
+        passes=5,
+    ).run()
+    assert board.failures["protect"] == 4
+    assert [one.text for one in posted if one.event == "unprotected"] == [
+        *["protect: retention.ms of topic orders: POLICY_VIOLATION"] * 2,
+        "protect: not allowed",
+    ]
+    assert [one for one in posted if one.event == "failed"] == []
+    assert any("protect: not allowed" in one for one in lines)
 
 
 def _samples(registry: object) -> dict[tuple[str, ...], float]:
