@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from retention_cli.core.model import Decision
@@ -21,6 +21,9 @@ from retention_cli.core.units import count, format_bytes
 from retention_cli.policy.urls import Event, NotifyRules, WebhookError
 from retention_cli.protect.run import Protection
 from retention_cli.trim.report import TrimReport
+
+if TYPE_CHECKING:
+    from retention_cli.protect.run import Protection
 
 TIMEOUT_S: Final = 5.0
 """The time for one post, and how long the end of the process waits for the posts under way."""
