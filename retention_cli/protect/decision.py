@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.core.units import format_bytes, format_duration
-from retention_cli.protect.value import SETTINGS, Decision, Live, Part, Record, Setting, Terms, TopicFacts
+from retention_cli.protect.value import CHANGES, SETTINGS, Decision, Live, Part, Record, Setting, Terms, TopicFacts
 
 _STEP: Final = 20
 """A value is raised by a twentieth of the original at least, so that a long pause does not take a change a pass."""
@@ -69,6 +69,7 @@ def decide_all(
     """
     topics = list(topics)
     made = [decide(one, key, records.get((one.topic, key)), terms, rooms) for key in SETTINGS for one in topics]
+    made = [replace(one, outcome="planned") if one.action in CHANGES else one for one in made]
     return sorted(made, key=lambda one: (one.topic, SETTINGS.index(one.setting)))
 
 
@@ -77,7 +78,7 @@ def decide(
 ) -> Decision:
     """Return the decision about one setting of a topic."""
     live = facts.live[setting]
-    base = Decision(facts.topic, facts.topic_id, setting, "none", live.limit, live.limit, live.limit)
+    base = Decision(facts.topic, facts.topic_id, setting, "none", live.own, live.limit, live.limit, live.limit)
     if isinstance(record, Unknown):
         return replace(base, reasons=record.reasons)
     ours = record is not None and record.topic_id == facts.topic_id and record.state != "restored"

@@ -96,16 +96,12 @@ class RaisedSettings:
             BrokerError: the topic does not exist, or can't be read.
             StateError: the ledger can't be read.
         """
-        found: Records = {}
-        for text, value in self._ledger.raised().items() if self._ledger.on_disk else ():
-            if (key := _setting_of(text)) is not None:
-                found[key] = parsed(text, value)
+        copies = self._ledger.raised() if self._ledger.on_disk else {}
         self._read_on()
-        for text, one in self._counts.items():
-            self._known[text] = one.offset
-            if (key := _setting_of(text)) is not None:
-                found[key] = one.said
-        return found
+        self._known = {key: one.offset for key, one in self._counts.items()}
+        found = {text: parsed(text, value) for text, value in copies.items()}
+        found |= {text: one.said for text, one in self._counts.items()}
+        return {key: said for text, said in found.items() if (key := _setting_of(text)) is not None}
 
     @property
     def overtaken(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from retention_cli.core.units import count
 from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, excess_bytes
 from retention_cli.policy.selection import NothingMatchesError, Selection
-from retention_cli.policy.settings import DiskRules, UntilConsumed
+from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms
 from retention_cli.protect.value import SETTINGS, Live, Part, Setting, TopicFacts
 
@@ -104,7 +104,12 @@ def read_protection(
         values, there = own[name], metadata.topics[name]
         facts = TopicFacts(name, there.topic_id or "", rule, {}, 0, partitions=len(there.partitions))
         topics.append(_facts(facts, limits[name], values, disks, _parts(name, unread, ages, disks), doubts))
-    return Reading(metadata.cluster_id, topics, _rooms(disks, disk_rules), metadata.topic_ids, notes)
+    left = {
+        one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
+        for one in disks
+    }
+    rooms = Rooms(left, disk_rules.percent is not None)
+    return Reading(metadata.cluster_id, topics, rooms, metadata.topic_ids, notes)
 
 
 def _facts(
@@ -258,13 +263,3 @@ def _parts(
 
 def _largest(disks: Sequence[Disk], tp: TopicPartition) -> int:
     return max((one.replicas.get(tp, 0) for one in disks), default=0)
-
-
-def _rooms(disks: Sequence[Disk], rules: DiskRules) -> Rooms:
-    return Rooms(dict(_room_of(disks, rules)), rules.percent is not None)
-
-
-def _room_of(disks: Sequence[Disk], rules: DiskRules) -> Iterator[tuple[str, Maybe[int]]]:
-    for one in disks:
-        room = one.room
-        yield one.name, room if isinstance(room, Unknown) else -excess_bytes(room, rules.percent)

@@ -24,12 +24,10 @@ from retention_cli.policy.selection import Selection
 from retention_cli.protect.decision import decide_all, expected
 from retention_cli.protect.memory import SENT_S, MovedError, RaisedSettings, Records, check_writable
 from retention_cli.protect.reading import Reading, read_protection
-from retention_cli.protect.value import CHANGES, Decision, Live, Record, Setting, State, Terms
+from retention_cli.protect.value import CHANGES, Decision, Protection, Record, Setting, State, Terms
 from retention_cli.state.own_topics import PROTECTED_TOPIC
 
-Outcome = Literal["planned", "done", "failed"]
 Resume = Literal["resume", "restore"]
-LiveSettings = Mapping[tuple[str, Setting], Live]
 _LOCK_S: Final = 30.0
 """How long to wait for a trim of this cluster to end."""
 _LEARNS_S: Final = 5.0
@@ -71,58 +69,12 @@ class ProtectJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A decision, and what became of it."""
-
-    decision: Decision
-    outcome: Outcome | None = None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Protection:
-    """All settings of the topics that ask for protection, and notes."""
-
-    cluster_id: str
-    bootstrap: str
-    rows: Sequence[Row]
-    notes: Sequence[Reason] = ()
-
-    @property
-    def changes(self) -> list[Row]:
-        """The rows with a change, or with a setting to release."""
-        return [row for row in self.rows if row.decision.action in CHANGES or row.decision.action == "release"]
-
-    @property
-    def failed(self) -> list[Row]:
-        """The changes that failed."""
-        return [row for row in self.rows if row.outcome == "failed"]
-
-    @property
-    def raised(self) -> int:
-        """How many settings are above their originals now."""
-        ends = (
-            (one.old if row.outcome == "failed" else one.new, one.original)
-            for row in self.rows
-            for one in (row.decision,)
-            if one.action in ("raise", "lower", "restore", "keep")
-        )
-        return sum(now is not None and was is not None and now > was for now, was in ends)
-
-
-@dataclass(frozen=True, slots=True)
 class Planned:
-    """A protection that is planned, and the facts and records it is made of."""
+    """A protection that is planned, and the records that it is made of."""
 
     protection: Protection
-    reading: Reading
     records: Records
     memory: RaisedSettings
-
-    @property
-    def live(self) -> LiveSettings:
-        """Each setting as it was read."""
-        return {(one.topic, key): value for one in self.reading.topics for key, value in one.live.items()}
 
 
 def plan_protection(job: ProtectJob) -> Planned:
@@ -136,10 +88,9 @@ def plan_protection(job: ProtectJob) -> Planned:
     reading = read_protection(job.reader, job.selection, job.clock_ms, job.progress)
     memory = RaisedSettings(job.reader, job.memories(reading.cluster_id))
     records = memory.read()  # after the live values: whatever kretain set is in a record by then
-    decisions = decide_all(reading.topics, records, job.terms, reading.rooms)
-    rows = [Row(one, "planned" if one.action in CHANGES else None) for one in decisions]
+    rows = decide_all(reading.topics, records, job.terms, reading.rooms)
     notes = [*reading.notes, *_orphans(reading, records, job.selection)]
-    return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), reading, records, memory)
+    return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), records, memory)
 
 
 def _orphans(
@@ -165,25 +116,22 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
         StopError: this instance may not change anything any more.
     """
     made = planned.protection
-    if not made.changes and not _unsettled(planned) and not planned.memory.overtaken:
+    unsettled = _unsettled(planned)
+    if not made.changes and not unsettled and not planned.memory.overtaken:
         return made
-    with _Changes.begun(job, made.cluster_id, planned.memory, planned.records, planned.live) as changes:
-        changes.settle(_unsettled(planned))
-        rows = [changes.make(row) for row in made.rows]
+    with _Changes.begun(job, made.cluster_id, planned.memory, planned.records) as changes:
+        changes.settle(unsettled)
+        rows = [changes.make(one) for one in made.rows]
     return replace(made, rows=rows)
 
 
 def _unsettled(planned: Planned) -> list[Record]:
-    """Return the changes that a crash or an error left open, and whose old or new value is live."""
-    live, ids = planned.live, {one.topic: one.topic_id for one in planned.reading.topics}
+    """Return the changes that a crash or an error left open."""
+    ids = {one.topic: one.topic_id for one in planned.protection.rows}
     return [
         one
         for one in planned.records.values()
-        if not isinstance(one, Unknown)
-        and one.state == "changing"
-        and ids.get(one.topic) == one.topic_id
-        and (now := live.get((one.topic, one.setting))) is not None
-        and now.own in expected(one)
+        if not isinstance(one, Unknown) and one.state == "changing" and ids.get(one.topic) == one.topic_id
     ]
 
 
@@ -200,7 +148,7 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
         raise BrokerError(f"kretain has raised no setting of topic {topic}")
     topic_id = metadata.topic_ids.get(topic, "")
     done = []
-    with _Changes.begun(job, metadata.cluster_id, memory, {}, {}) as changes:
+    with _Changes.begun(job, metadata.cluster_id, memory, {}) as changes:
         for setting, one in found:
             own = changes.own(topic, setting)
             if isinstance(one, Unknown):
@@ -225,13 +173,10 @@ class _Changes:
     alterer: ConfigAlterer
     writer: ClusterWriter
     log: AuditLog
-    live: LiveSettings
 
     @classmethod
     @contextmanager
-    def begun(
-        cls, job: ProtectJob, cluster_id: str, memory: RaisedSettings, records: Records, live: LiveSettings
-    ) -> Iterator[_Changes]:
+    def begun(cls, job: ProtectJob, cluster_id: str, memory: RaisedSettings, records: Records) -> Iterator[_Changes]:
         reader, folder = job.reader, cluster_folder(job.state_dir, cluster_id)
         check_writable(reader)
         with (
@@ -241,7 +186,7 @@ class _Changes:
             log = AuditLog(folder)
             log.rotate(job.selection.policy.audit.max_bytes)
             memory.put_back(writer)
-            yield cls(job, memory, records, job.alterer_for(reader), writer, log, live)
+            yield cls(job, memory, records, job.alterer_for(reader), writer, log)
 
     def settle(self, records: Sequence[Record]) -> None:
         """Record which value is live of changes that were left open: their requests are over by now."""
@@ -252,29 +197,27 @@ class _Changes:
                     self.note(one, state, own, one.before)
                     self.records[one.topic, one.setting] = replace(one, state=state, value=own)
 
-    def make(self, row: Row) -> Row:
-        """Make one planned change; return its row with the outcome."""
-        one = row.decision
+    def make(self, one: Decision) -> Decision:
+        """Make one planned change; return it with its outcome."""
         known = self.records.get((one.topic, one.setting))
-        live = self.live.get((one.topic, one.setting))
-        if live is None or isinstance(known, Unknown) or (one.action not in CHANGES and one.action != "release"):
-            return row
+        if isinstance(known, Unknown) or (one.action not in CHANGES and one.action != "release"):
+            return one
         if known is None or known.topic_id != one.topic_id or known.state == "restored":
             at = self.job.clock_ms()
             known = Record(
-                one.topic, one.topic_id, one.setting, "restored", live.own, live.limit, live.own, None, "", at, ""
+                one.topic, one.topic_id, one.setting, "restored", one.own, one.old, one.own, None, "", at, ""
             )
         try:
             if one.action == "release":
-                self.release(known, live.own)
+                self.release(known, one.own)
             else:
                 with self.job.permit():
-                    self.change(known, live.own, known.original if one.action == "restore" else str(one.new))
+                    self.change(known, one.own, known.original if one.action == "restore" else str(one.new))
                     if one.action == "restore":
-                        self.keep_if_less(known, live.own)
+                        self.keep_if_less(known, one.own)
         except (MovedError, RequestFailedError) as error:
-            return replace(row, outcome="failed", problem=" ".join(str(error).split()))
-        return replace(row, outcome="done")
+            return replace(one, outcome="failed", problem=" ".join(str(error).split()))
+        return replace(one, outcome="done")
 
     def keep_if_less(self, known: Record, value: str | None) -> None:
         """Set a value again if the default that counts without it has become shorter since it was raised.
@@ -314,10 +257,10 @@ class _Changes:
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
-        if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
-            problem = f"topic {topic} was deleted or made again"
         if (now := self.own(topic, setting)) != old:
             problem = f"another client has just set it to {now}: left alone"
+        if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
+            problem = f"topic {topic} was deleted or made again"
         if problem is not None:  # what was known before still is; the next pass decides whose value it is
             self.note(known, known.state, known.value, known.before)
             raise RequestFailedError(problem, retriable=False)

@@ -13,6 +13,7 @@ Setting = Literal["retention.ms", "retention.bytes"]
 SETTINGS: Final[tuple[Setting, ...]] = ("retention.ms", "retention.bytes")
 State = Literal["changing", "raised", "restored", "released"]
 Action = Literal["raise", "lower", "restore", "keep", "none", "release"]
+Outcome = Literal["planned", "done", "failed"]
 CHANGES: Final = frozenset({"raise", "lower", "restore"})
 
 
@@ -104,17 +105,19 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One setting of a topic: what to do, and why.
+    """One setting of a topic: what to do, why, and what became of it.
 
-    ``left_ms`` is how long the oldest unread record has under the live value, None if nothing ends it. ``old`` and
-    ``new`` are limits (None: none), ``original`` what the setting is restored to. ``extra_bytes`` is about how much
-    more ``new`` keeps than the original does, one replica of each partition.
+    ``own`` is the topic's own value as it was read, None if it has none. ``old`` and ``new`` are limits (None: none),
+    ``original`` what the setting is restored to. ``left_ms`` is how long the oldest unread record has under the live
+    value, None if nothing ends it. ``extra_bytes`` is about how much more ``new`` keeps than the original does, one
+    replica of each partition.
     """
 
     topic: str
     topic_id: str
     setting: Setting
     action: Action
+    own: str | None
     old: int | None
     new: int | None
     original: int | None
@@ -123,3 +126,35 @@ class Decision:
     left_ms: int | None = None
     extra_bytes: int | None = None
     reasons: Sequence[Reason] = ()
+    outcome: Outcome | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """All settings of the topics that ask for protection, and notes."""
+
+    cluster_id: str
+    bootstrap: str
+    rows: Sequence[Decision]
+    notes: Sequence[Reason] = ()
+
+    @property
+    def changes(self) -> list[Decision]:
+        """The rows with a change, or with a setting to release."""
+        return [one for one in self.rows if one.action in CHANGES or one.action == "release"]
+
+    @property
+    def failed(self) -> list[Decision]:
+        """The changes that failed."""
+        return [one for one in self.rows if one.outcome == "failed"]
+
+    @property
+    def raised(self) -> int:
+        """How many settings are above their originals now."""
+        ends = (
+            (one.old if one.outcome == "failed" else one.new, one.original)
+            for one in self.rows
+            if one.action in ("raise", "lower", "restore", "keep")
+        )
+        return sum(now is not None and was is not None and now > was for now, was in ends)

@@ -12,18 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes
 from retention_cli.policy.urls import Event, NotifyRules, WebhookError
-from retention_cli.protect.run import Protection
+from retention_cli.protect.value import Protection
 from retention_cli.trim.report import TrimReport
-
-if TYPE_CHECKING:
-    from retention_cli.protect.run import Protection
 
 TIMEOUT_S: Final = 5.0
 """The time for one post, and how long the end of the process waits for the posts under way."""
@@ -65,7 +62,7 @@ def of_protection(made: Protection) -> list[Notice]:
     if not made.failed:
         return []
     first, more = made.failed[0], len(made.failed) - 1
-    text = f"protect: {first.decision.setting} of topic {first.decision.topic}: {first.problem}"
+    text = f"protect: {first.setting} of topic {first.topic}: {first.problem}"
     text += f"; {count(more, 'more setting')}" if more else ""
     return [Notice("unprotected", text, made.cluster_id, {"settings": len(made.failed)})]
 

@@ -36,9 +36,9 @@ from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.protect.run import Protection, ProtectJob, plan_protection
+from retention_cli.protect.run import ProtectJob, plan_protection
 from retention_cli.protect.run import carry_out as carry_out_protection
-from retention_cli.protect.value import Terms
+from retention_cli.protect.value import Protection, Terms
 from retention_cli.state.memories import Kind, Memories
 from retention_cli.trim.batches import StopError
 from retention_cli.trim.history import past_day

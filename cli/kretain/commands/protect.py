@@ -10,6 +10,9 @@ from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import Topics
 
+if TYPE_CHECKING:
+    pass
+
 
 @single_command
 def protect(

@@ -16,7 +16,7 @@ from kretain.options import rules
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
 
 if TYPE_CHECKING:
-    from retention_cli.protect.run import Protection
+    from retention_cli.protect.value import Protection
     from retention_cli.trim.report import TrimReport
     from retention_cli.watch.board import Board
 
@@ -214,7 +214,7 @@ def _protected(board: Board, made: Protection, *, quiet: bool) -> None:
     board.protected = made.raised
     board.protect_changes += len([row for row in made.changes if row.outcome == "done"])
     for row in [] if quiet else made.changes:
-        _say(change_line(row), "protect", topic=row.decision.topic, setting=row.decision.setting)
+        _say(change_line(row), "protect", topic=row.topic, setting=row.setting)
 
 
 def _note(deeds: Deeds, report: TrimReport) -> None:

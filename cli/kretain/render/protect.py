@@ -9,7 +9,7 @@ from typing import Any, Final
 from kretain.render.output import Column, Line, Table, cluster_head, reason_line, show, size
 from retention_cli.core.model import Reason
 from retention_cli.core.units import count, format_bytes, format_duration
-from retention_cli.protect.run import Protection, Row
+from retention_cli.protect.value import Decision, Protection
 
 FORMAT: Final = "kretain.protect/v1"
 COLUMNS: Final = (
@@ -41,20 +41,11 @@ def print_protection(made: Protection, output: str) -> None:
                     Column("", whole=True),
                 ),
                 [_cells(row) for row in made.rows],
-                ["bold red" if row.outcome == "failed" else _STYLES.get(row.decision.action) for row in made.rows],
+                ["bold red" if row.outcome == "failed" else _STYLES.get(row.action) for row in made.rows],
             ),
             Line(f"{count(len(made.changes), 'change')}, {count(made.raised, 'raised setting')}.", "bold"),
-            *(
-                reason_line(Reason("protect", f"{one.topic}: {one.setting} was not changed: {row.problem}"))
-                for row in made.rows
-                for one in (row.decision,)
-                if row.problem is not None
-            ),
-            *(
-                reason_line(Reason(one.code, f"{row.decision.topic}: {one.text}"))
-                for row in made.rows
-                for one in row.decision.reasons
-            ),
+            *(reason_line(Reason("protect", _said(row))) for row in made.rows if row.problem is not None),
+            *(reason_line(Reason(one.code, f"{row.topic}: {one.text}")) for row in made.rows for one in row.reasons),
             *map(reason_line, made.notes),
         ],
         COLUMNS,
@@ -64,17 +55,16 @@ def print_protection(made: Protection, output: str) -> None:
 
 def question(made: Protection) -> str:
     """Return what a run asks before it changes settings."""
-    topics = len({row.decision.topic for row in made.changes})
+    topics = len({row.topic for row in made.changes})
     return f"Change {count(len(made.changes), 'setting')} of {count(topics, 'topic')} in cluster {made.cluster_id}?"
 
 
-def change_line(row: Row) -> str:
+def change_line(one: Decision) -> str:
     """Return a change as a line of the log: ``orders: retention.ms raised from 7d to 8d for group billing``."""
-    one = row.decision
     if one.action == "release":
         return f"{one.topic}: {one.setting} is left alone: {one.reasons[0].text}"
     done = {"raise": "raised", "lower": "lowered", "restore": "restored"}[one.action]
-    verb = done if row.outcome == "done" else f"not {done} ({row.problem})"
+    verb = done if one.outcome == "done" else f"not {done} ({one.problem})"
     whom = f" for group {one.group}" if one.group and one.action != "restore" else ""
     old, new = shown(one.setting, one.old), shown(one.setting, one.new)
     return f"{one.topic}: {one.setting} {verb} from {old} to {new}{whom}"
@@ -87,22 +77,22 @@ def shown(setting: str, value: int | None) -> str:
     return format_duration(value) if setting == "retention.ms" else format_bytes(value)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    one = row.decision
+def _cells(one: Decision) -> tuple[str, ...]:
     changed = "" if one.new == one.old else shown(one.setting, one.new)
     left = "" if one.left_ms is None else format_duration(one.left_ms // 1000 * 1000)
     more = size(one.extra_bytes) if changed else ""
-    action = row.outcome if row.outcome == "failed" else _WORDS.get(one.action, one.action)
+    action = one.outcome if one.outcome == "failed" else _WORDS.get(one.action, one.action)
     return one.topic, one.setting, one.group or "", left, shown(one.setting, one.old), changed, more, action or ""
 
 
-def _as_json(row: Row) -> dict[str, Any]:
-    one = row.decision
+def _said(row: Decision) -> str:
+    return f"{row.topic}: {row.setting} was not changed: {row.problem}"
+
+
+def _as_json(one: Decision) -> dict[str, Any]:
     return {
         "topic": one.topic,
         "topic_id": one.topic_id,
-        **{name: getattr(one, name) for name in COLUMNS[1:10]},
-        "outcome": row.outcome,
-        "problem": row.problem,
+        **{name: getattr(one, name) for name in COLUMNS[1:12]},
         "reasons": [*map(asdict, one.reasons)],
     }

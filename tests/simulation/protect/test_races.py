@@ -62,7 +62,7 @@ def test_last_record_of_a_run_does_not_count_if_another_run_went_on_from_its_fir
         job = world.job(0)
         first = carry_out(job, plan_protection(job))
         assert "another kretain is changing retention.ms of topic b" in str(first.failed[0].problem)
-        assert value(world) != str(first.rows[2].decision.new)
+        assert value(world) != str(first.rows[2].new)
         world.settle()
         assert value(world) is None
 
@@ -111,6 +111,7 @@ def test_record_that_counts_survives_compaction() -> None:
         lagging(world)
         job = world.job(0)
         planned = plan_protection(job)
+        world.kafka.pass_time(CHECK_MS)
         world.protect(1)
         assert len(carry_out(job, planned).failed) == 1
         world.kafka.compact()
@@ -118,16 +119,49 @@ def test_record_that_counts_survives_compaction() -> None:
         assert value(world) is None
 
 
-def test_topic_made_again_between_the_plan_and_the_change_is_left_alone() -> None:
-    """P1: kretain protect waits for an answer meanwhile."""
+@pytest.mark.parametrize("late", [False, True])
+def test_topic_made_again_between_the_plan_and_the_change_is_left_alone(late: bool) -> None:
+    """P1: kretain protect waits for an answer meanwhile, or has just looked at the value."""
     with ProtectWorld() as world:
         lagging(world)
         job = world.job(0)
         planned = plan_protection(job)
-        world.begin("b")
+        if late:
+            once(world, ["appended", "look"], lambda: world.begin("b"))
+        else:
+            world.begin("b")
         made = carry_out(job, planned)
         assert value(world) is None
         assert [one.problem for one in made.failed] == ["topic b was deleted or made again"]
+
+
+def test_topic_made_again_while_it_is_raised_is_protected_as_a_new_one() -> None:
+    """P5: the record is about the topic that was deleted."""
+    with ProtectWorld() as world:
+        lagging(world)
+        world.protect(0)
+        world.begin("b")
+        lagging(world)
+        world.protect(0)
+        assert value(world) is not None
+        world.settle()
+        assert value(world) is None
+
+
+def test_value_set_by_hand_after_a_refused_change_is_raised_like_any_other() -> None:
+    """P5: the change that was left open is recorded as not made, so what people set later is the original."""
+    with ProtectWorld() as world:
+        lagging(world)
+        world.kafka.refused = 1
+        world.protect(0, alone=False)
+        world.kafka.groups["g"] = {"b": len(world.kafka.topics["b"].stamps)}
+        world.kafka.pass_time(CHECK_MS)
+        world.protect(1)
+        world.hand["b", "retention.ms"] = world.kafka.topics["b"].own["retention.ms"] = str(HOUR + 1)
+        lagging(world)
+        world.protect(0)
+        assert value(world) != str(HOUR + 1)
+        world.settle()
 
 
 @pytest.mark.parametrize("seen", [True, False])

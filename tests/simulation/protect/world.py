@@ -238,7 +238,7 @@ class ProtectWorld:
         full = self.kafka.used > DISK * CEILING // 100
         job = self.job(operator)
         made = carry_out(job, plan_protection(job))
-        self.counts.update(row.decision.action for row in made.rows)
+        self.counts.update(row.action for row in made.rows)
         for name, key, value in self.kafka.altered:
             if name == "spared":
                 raise ViolationError(f"P1: {key} of a topic that does not ask for it was set to {value}")

@@ -214,12 +214,8 @@ def test_only_alterer_changes_settings_and_only_protect_reaches_it() -> None:
     assert requests == {altering}
     assert importers_of("retention_cli.brokers.alterer") == {"retention_cli/protect/run.py"}
     assert importers_of("retention_cli.protect.run") == {
-        "retention_cli/watch/notify.py",
         "retention_cli/watch/one_pass.py",
         "cli/kretain/commands/protect.py",
-        "cli/kretain/commands/watch.py",
-        "cli/kretain/flows/notices.py",
-        "cli/kretain/render/protect.py",
     }
     for path in (ENGINE / "protect" / "reading.py", ENGINE / "plan" / "make.py", COMMANDS / "commands" / "plan.py"):
         assert altering not in brought_in(path)

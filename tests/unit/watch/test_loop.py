@@ -43,8 +43,8 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.protect.run import Protection, Row
 from retention_cli.protect.value import Decision as Change
+from retention_cli.protect.value import Protection
 from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.run import PlanRefusedError
@@ -460,9 +460,9 @@ def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
     assert ("kretain_group_lag_records", "group:a") not in _samples(registry)
 
 
-def row(outcome: Any) -> Row:
-    change = Change("orders", "id", "retention.ms", "raise", 1, 2, 1)
-    return Row(change, outcome, "POLICY_VIOLATION" if outcome == "failed" else None)
+def row(outcome: Any) -> Change:
+    problem = "POLICY_VIOLATION" if outcome == "failed" else None
+    return Change("orders", "id", "retention.ms", "raise", None, 1, 2, 1, outcome=outcome, problem=problem)
 
 
 @pytest.mark.parametrize("refused", [False, True])
