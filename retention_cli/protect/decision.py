@@ -53,11 +53,12 @@ class Rooms:
         return min(rooms, default=(math.inf, ""))
 
     def use(self, disks: Mapping[str, int], each: float) -> None:
-        """Take what each replica will keep more, or give back what it will keep less."""
+        """Take what each replica will keep more. What it will keep less makes up for an excess, and is no room yet."""
         for name, replicas in disks.items():
             left = self.left.get(name)
             if isinstance(left, int):
-                self.left[name] = left - round(each * replicas)
+                most = left if each > 0 else max(left, 0)
+                self.left[name] = min(most, left - round(each * replicas))
 
 
 def decide_all(

@@ -33,6 +33,7 @@ MUTANTS: Final = (
         "int(min(max(original, wanted), 2**63 - 1))",
         "int(min(max(original // 2, wanted), 2**63 - 1))",
     ),
+    Mutant("P4: what will be freed is room", _DECISION, "left if each > 0 else max(left, 0)", "2**63"),
     Mutant("P5: no record before the change", _RUN, 'self.note(known, "changing", new, old)', "pass"),
     Mutant("P5: what it replaced is forgotten", _DECISION, "(record.before, record.value)", "(record.value,)"),
     Mutant("P5: a record counts that knew less", _MEMORY, "return self.said.after == other.offset and", "return"),
@@ -63,6 +64,7 @@ MUTANTS: Final = (
 )
 """What stands in the tree, and by what it is replaced."""
 ELSEWHERE: Final = {
+    "P4: what will be freed is room": "tests/unit/protect",
     "P5: a request is sent at any time": "test_races pauses a run right before its request",
     "P5: a change left open stays open": "test_races sets a value by hand after a refused change",
     "P5: another topic's id counts": "test_races makes a topic again that is raised",

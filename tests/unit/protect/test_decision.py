@@ -46,6 +46,14 @@ def decided(
     return decide(one, "retention.ms", record, replace(TERMS, lowers=lowers), Rooms({"d": room}, ceiling))
 
 
+def test_bytes_that_a_lower_value_will_free_make_up_for_an_excess_and_are_no_room() -> None:
+    rooms = Rooms({"full": -100, "free": 50, "broken": UNKNOWN}, ceiling=True)
+    rooms.use({"full": 1, "free": 1, "broken": 1}, -1000.0)
+    assert rooms.left == {"full": 0, "free": 50, "broken": UNKNOWN}
+    rooms.use({"full": 2, "free": 1}, 20.0)
+    assert rooms.left == {"full": -40, "free": 30, "broken": UNKNOWN}
+
+
 def at(value: int) -> dict[str, Any]:
     return {"live": {"retention.ms": Live(str(value), value), "retention.bytes": Live(None, None)}}
 
