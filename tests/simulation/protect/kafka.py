@@ -76,6 +76,7 @@ class ProtectKafka:
         self.others = 0
         self.refused = 0
         self.cleanup = "compact"
+        self.stamped = "LogAppendTime"
         self.hidden = 0
         self.hook: Callable[[str], None] = lambda _where: None
         self.altered: list[tuple[str, str, str | None]] = []
@@ -156,7 +157,7 @@ class ProtectReader:
         pass
 
     def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig]:
-        return {name: TopicConfig(frozenset({self._kafka.cleanup}), -1, "LogAppendTime") for name in topics}
+        return {name: TopicConfig(frozenset({self._kafka.cleanup}), -1, self._kafka.stamped) for name in topics}
 
     def brokers(self) -> list[int]:
         return [1]

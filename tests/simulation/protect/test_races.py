@@ -196,13 +196,16 @@ def test_value_is_not_removed_for_a_default_that_has_become_too_short(monkeypatc
 
 
 def test_nothing_is_raised_that_would_be_forgotten() -> None:
-    """P5: the topic of records deletes them, or an open transaction there hides what is written."""
+    """P5: the topic deletes records, has no time of the brokers, or an open transaction hides what is written."""
     with ProtectWorld() as world:
         lagging(world)
         world.kafka.cleanup = "delete"
         with pytest.raises(BrokerError, match=r"--add-config cleanup\.policy=compact"):
             world.protect(0)
-        world.kafka.cleanup, world.kafka.hidden = "compact", 1
+        world.kafka.cleanup, world.kafka.stamped = "compact", "CreateTime"
+        with pytest.raises(BrokerError, match=r"--add-config message\.timestamp\.type=LogAppendTime"):
+            world.protect(0)
+        world.kafka.stamped, world.kafka.hidden = "LogAppendTime", 1
         job = world.job(0)
         assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
         assert value(world) is None
