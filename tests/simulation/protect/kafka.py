@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
@@ -76,7 +76,7 @@ class ProtectKafka:
         self.others = 0
         self.refused = 0
         self.cleanup = "compact"
-        self.stamped = "LogAppendTime"
+        self.stamped: Literal["CreateTime", "LogAppendTime"] = "LogAppendTime"
         self.hidden = 0
         self.hook: Callable[[str], None] = lambda _where: None
         self.altered: list[tuple[str, str, str | None]] = []
