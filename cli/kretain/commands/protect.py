@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
