@@ -28,7 +28,7 @@ from retention_cli.disks.water_level import oldest_first
 from retention_cli.policy.settings import DiskRules
 
 EACH, REPLICAS, BROKERS, DIRS, TOPICS = 25, 3, 10, 10, 2_000
-CPU_S, PEAK_MIB = 80.0, 4.6 * 1024
+CPU_S, PEAK_MIB = 45.0, 3.8 * 1024
 _FIGURES = (
     *("total_bytes", "usable_bytes", "topics", "partitions", "segments", "bytes", "log_bytes", "pending_bytes"),
     *("future_bytes", "stray_bytes", "ignored", "unread"),

@@ -138,7 +138,8 @@ class InventoryView:
         dead = self._dead_bytes(segments, below, disks)
         # what is wholly below every bound is counted already
         segments = replace(segments, size_bytes=np.where(below, 0, segments.size_bytes))
-        return DiskSegments(segments, self.partitions, dead, {*self.inventory.scanned_dirs, *self.dirs})
+        scanned = {(file.broker, one.path) for file in self.inventory.files for one in file.dirs}  # also empty ones
+        return DiskSegments(segments, self.partitions, dead, {*scanned, *self.dirs})
 
     def _dead_bytes(self, segments: Segments, dead: Flags, disks: Sequence[Disk]) -> Ints:
         """Return, by disk number, how many bytes of dead segments are likely still there.

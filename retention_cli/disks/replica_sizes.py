@@ -7,7 +7,7 @@ brokers are asked for their sweep settings.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -188,13 +188,11 @@ class Sizes:
 
         Each is None if it is unknown for one of them.
         """
-        checks = [self._checks_ms.get(one) for one in brokers]
-        delays = [self._delays_ms.get(one) for one in topics]
-        return _largest(checks), _largest(delays)
+        return _largest(map(self._checks_ms.get, brokers)), _largest(map(self._delays_ms.get, topics))
 
     def longest_leaving_ms(self, brokers: Collection[int]) -> int | None:
         """Return how long it takes at most until swept or deleted files are removed (ms), None if unknown."""
-        longest = _largest([self._checks_ms.get(one) for one in brokers])
+        longest = _largest(map(self._checks_ms.get, brokers))
         delays = [*self._delays_ms.values(), *self._own_delays_ms.values()]
         return None if longest is None or not delays else longest + max(delays)
 
@@ -265,9 +263,10 @@ def longest_delay_ms(reader: ClusterReader, topics: Sequence[str]) -> int:
     return max(found.values(), default=0)
 
 
-def _largest(values: Sequence[int | None]) -> int | None:
-    known = [one for one in values if one is not None]
-    return max(known) if known and len(known) == len(values) else None
+def _largest(values: Iterable[int | None]) -> int | None:
+    """Return the largest value, None if one is unknown or there is none."""
+    known = list(values)
+    return None if None in known else max((one for one in known if one is not None), default=None)
 
 
 def _numbers(answers: Mapping[Any, Mapping[str, str | None] | RequestFailedError], key: str) -> dict[Any, int]:

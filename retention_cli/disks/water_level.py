@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,7 @@ NO_LEVEL: Final = -1
 NO_SEGMENTS: Final = Unknown.because(Code.R6, "the inventory has no segments of it: scan again")
 UNMANAGED: Final = Unknown.because(Code.R6, "the policy does not manage it")
 
-Why = Literal["active", "limit", "undated"]
-WHY: Final[tuple[Why, ...]] = ("active", "limit", "undated")
+WHY: Final = ("active", "limit", "undated")
 """In the alphabet's order."""
 
 
@@ -169,7 +168,7 @@ class Remaining(NamedTuple):
 
     disk: int
     partition: int
-    why: Why
+    why: str
     size_bytes: int
 
 
@@ -198,8 +197,6 @@ def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[Rema
 def _dated(segments: Segments, gone: Flags, limit: Ints) -> Ints:
     """Return the limits, lowered to before each partition's first remaining segment whose time is unknown."""
     undated = np.flatnonzero((segments.largest_timestamp < 0) & ~segments.active & ~gone)
-    if not len(undated):
-        return limit
     lowered = limit.copy()
     np.minimum.at(lowered, segments.partition[undated], segments.next_offset[undated] - 1)
     return lowered

@@ -37,8 +37,7 @@ COLUMNS: Final = (
 def schema() -> Any:
     """Return the Arrow schema of :data:`COLUMNS`."""
     pa = arrow()
-    types = {"int32": pa.int32(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
-    return pa.schema([pa.field(name, types[kind], nullable=null) for name, kind, null in COLUMNS])
+    return pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=null) for name, kind, null in COLUMNS])
 
 
 class InventoryError(Exception):
@@ -80,11 +79,6 @@ class Inventory:
     def brokers(self) -> frozenset[int]:
         """The brokers whose disks were scanned."""
         return frozenset(one.broker for one in self.files)
-
-    @property
-    def scanned_dirs(self) -> frozenset[tuple[int, str]]:
-        """Every (broker, log dir) that was scanned, including those without segments."""
-        return frozenset((file.broker, one.path) for file in self.files for one in file.dirs)
 
     def age_ms(self, now_ms: int) -> int:
         """Return the age of the oldest file (ms); negative if it was written by a machine whose clock is ahead."""
