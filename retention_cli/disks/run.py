@@ -22,9 +22,10 @@ from retention_cli.disks.devices import all_disks, devices_in
 from retention_cli.disks.disk import Disk, DiskOutcome, Leaving, Space, above_ceiling, named, sized_by_policy, space_of
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
 from retention_cli.disks.inventory_trust import unproven
+from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.disks.size_limits import estimated_tails
-from retention_cli.disks.usage import doubted_bytes, indexes_gone, last_look_ms, leaving, remember, stays_bytes
+from retention_cli.disks.usage import last_look_ms, remember, stays_bytes
 from retention_cli.disks.watermarks import usages
 from retention_cli.memory.disk import Growth
 from retention_cli.memory.partition import PartitionMemory

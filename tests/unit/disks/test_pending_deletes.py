@@ -12,7 +12,7 @@ from retention_cli.disks.devices import all_disks, disks_of
 from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
 from retention_cli.disks.inventory.log_dirs import LogDir
-from retention_cli.disks.usage import (
+from retention_cli.disks.pending_deletes import (
     SAYS_FOR_MS,
     Scanned,
     doubted_bytes,
@@ -20,8 +20,8 @@ from retention_cli.disks.usage import (
     leaving,
     stays,
     stays_by_scan,
-    stays_bytes,
 )
+from retention_cli.disks.usage import stays_bytes
 from retention_cli.memory.disk import DiskMemory, Look, lowest
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
