@@ -76,7 +76,11 @@ def look_up(
     def calls_to_make() -> Iterator[_Call]:
         for part in map(dict, in_batches(asked, _PARTITIONS_A_CALL)):
             wanted.update(part)
-            ancient.extend(_before_1970(facts, part))
+            for tp, times in part.items():
+                for time_ms in (one for one in times.times | times.data if one < 0):  # no broker is asked about it
+                    start = facts[tp].log_start
+                    there = start if isinstance(start, Unknown) else LookUp(start)
+                    ancient.extend(_both(times, Answered(tp, time_ms, there)))
             yield _rounds(part)
 
     open_ones = _Open(facts, wanted, known_data)
@@ -158,15 +162,6 @@ class _Open:
                 self.unsettled.setdefault(tp, []).append((time_ms, start))
                 continue
             yield from _both(self.wanted[tp], Answered(tp, time_ms, found))
-
-
-def _before_1970(facts: Facts, part: Mapping[TopicPartition, Wanted]) -> Iterator[Answered]:
-    """Yield the answers for times that no broker is asked about."""
-    for tp, times in part.items():
-        for time_ms in times.times | times.data:
-            if time_ms < 0:
-                start = facts[tp].log_start
-                yield from _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
 
 
 def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:

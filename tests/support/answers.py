@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka.protocol.consumer import ListOffsetsResponse, OffsetFetchResponse
+from kafka.protocol.consumer import OffsetFetchResponse
 
 Batched = OffsetFetchResponse.OffsetFetchResponseGroup
 
@@ -30,14 +30,3 @@ def single(topics: Any, error: int) -> bytes:
     row_class = Single.OffsetFetchResponsePartition
     answers = [Single(name=topic, partitions=[row_class(**row) for row in rows]) for topic, rows in topics]
     return OffsetFetchResponse(throttle_time_ms=0, topics=answers, error_code=error).encode(version=7)  # type: ignore[no-any-return]
-
-
-Topic = ListOffsetsResponse.ListOffsetsTopicResponse
-
-
-Partition = Topic.ListOffsetsPartitionResponse
-
-
-def encoded(topics: Any, version: int, throttle_ms: int = 0) -> bytes:
-    rows = [Topic(name=name, partitions=[Partition(**row) for row in one]) for name, one in topics]
-    return ListOffsetsResponse(throttle_time_ms=throttle_ms, topics=rows).encode(version=version)  # type: ignore[no-any-return]
