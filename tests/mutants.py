@@ -94,7 +94,7 @@ MUTANTS: Final = (
         "if not one.name.startswith(scope)]",
         "]",
     ),
-    Mutant("commits: a row's error is let be", _COMMITS, "if answer.failed is not None:", "if False:"),
+    Mutant("commits: a row's error is let be", _COMMITS, "if answer.failed is None:", "if True:"),
     Mutant(
         "commits: a group's error is an empty group",
         _COMMITS,
