@@ -263,7 +263,7 @@ def head_of(plan: Plan) -> str:
     return _heads().dump_json(_Head.of(plan)).decode()
 
 
-def plan_in(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
+def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
     """Return the plan of a cluster that is reached at ``bootstrap``. It is one of so many ``plans``.
 
     Raises:

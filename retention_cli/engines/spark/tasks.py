@@ -65,7 +65,7 @@ from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.make import LocalPlanner, PlanJob, decide_all, managed_records
 from retention_cli.plan.notes import with_owners
 from retention_cli.plan.rows import as_parquet
-from retention_cli.plan.saved import head_of, plan_in
+from retention_cli.plan.saved import head_of, plan_of_parts
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.selection import NothingMatchesError, Selection
@@ -185,7 +185,7 @@ def answer_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
     try:
         if row["failure"] is not None:
             return failure_in(row["failure"])
-        return plan_in(row["head"], bytes(row["rows"]), bootstrap, plans)
+        return plan_of_parts(row["head"], bytes(row["rows"]), bootstrap, plans)
     except (ValueError, TypeError, pa.ArrowException, OSError) as error:
         said = type(error).__name__ if isinstance(error, ValidationError) else error
         raise SparkError(f"what a task has written can't be read ({said}): run again") from None
