@@ -37,7 +37,7 @@ def test_remote_spark_plan_equals_the_local_one(
 ) -> None:
     spark = request.getfixturevalue(where)
     policy = tmp_path / "policy.yaml"
-    policy.write_text(fleet.policy()[0])
+    policy.write_text(fleet.policy())
     command = Command(fleet.world, tmp_path, spark.folder)
     more = SMALL if where == "spark_standalone" else ()
     plan = command.same(policy, spark.url, *more)
@@ -55,7 +55,7 @@ def test_remote_spark_disk_plan_equals_the_local_one(
     policy = tmp_path / "policy.yaml"
     [full] = topics_of_ages(fleet.world, 50)
     inventory_of(kafka, tmp_path / "inventory")
-    text = fleet.policy()[0].replace(
+    text = fleet.policy().replace(
         "version: 1", "\n".join(["version: 1", *ceiling(fleet.world), "  inventory: inventory"])
     )
     policy.write_text(f"{text}\n  - {{match: {full}}}\n")
@@ -203,7 +203,7 @@ def test_killed_worker_holds_nothing_in_a_plan(
 ) -> None:
     """Its task runs again elsewhere: it reads, and nothing else."""
     policy = tmp_path / "policy.yaml"
-    policy.write_text(fleet.policy()[0])
+    policy.write_text(fleet.policy())
     with standalone(tmp_path, workers=2) as spark:
         command = Command(fleet.world, tmp_path, tmp_path)
         before = command.plan(policy, state="before")

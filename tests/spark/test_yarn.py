@@ -40,7 +40,7 @@ def busy_containers(cluster: Yarn, application: str) -> int:
 
 def test_yarn_plan_equals_the_local_one(fleet: Fleet, tmp_path: Path, spark_yarn: Yarn) -> None:
     file = tmp_path / "policy.yaml"
-    file.write_text(fleet.policy()[0])
+    file.write_text(fleet.policy())
     plan = command(fleet.world, tmp_path, spark_yarn).same(file, "yarn", *INSTALLED)
     assert plan["totals"]["trim"] > 0
     assert plan["totals"]["hold"] > 0

@@ -1,4 +1,4 @@
-"""Two dozen random topics with random records and readers, and how plain clients see them."""
+"""Random topics with random records and readers, and a random policy for them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import json
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.support.oracle import HOUR, Rules, Seen
-from tests.support.plain import COMMITTED, Place, commit_all, kept_alive, log_ends, log_starts, read_all
-from tests.support.world import QUIET, World, now_ms, wait_until
+from tests.support.plain import Place, commit_all, kept_alive, log_ends, log_starts, read_all
+from tests.support.world import HOUR, QUIET, World, now_ms, wait_until
 
 CODECS = ("none", "gzip", "lz4", "zstd")
 
@@ -43,9 +42,6 @@ class Fleet:
         self.topics = [self._topic(number) for number in range(topics)]
         self.groups = [f"{self.prefix}-g{number}" for number in range(6)]
         self.stray, self.late = f"{self.prefix}-stray", f"{self.prefix}-late"
-        self.commits: dict[str, dict[Place, int]] = defaultdict(dict)
-        self.leftovers: dict[tuple[str, Place], int] = {}
-        self.live: dict[str, str] = {}
         self._open: list[Producer] = []
 
     # -- topics and records -------------------------------------------------------------------------
@@ -78,20 +74,20 @@ class Fleet:
             made.result(60)
         for topic in self.topics:
             self.world.await_leaders(topic.name, topic.partitions)
-        self.fill(4)
+        self.fill()
         self._compact()
 
-    def fill(self, strokes: int, *, young: bool = False) -> None:
-        """Append to random partitions, so many times. Each of a stroke's transactions spans several of them."""
+    def fill(self) -> None:
+        """Append to random partitions, four times. Each of a stroke's transactions spans several of them."""
         usual = {codec: self._producer(**{"compression.type": codec}) for codec in CODECS}
         ends = {end: self._producer(**{"transactional.id": f"{self.prefix}-{end}"}) for end in ("commit", "abort")}
         for producer in ends.values():
             producer.init_transactions(30)
-        for stroke in range(strokes):
+        for stroke in range(4):
             begun: dict[str, Producer] = {}
             for topic in self.topics:
                 for partition in range(topic.partitions if topic.kind != "empty" else 0):
-                    end = self._end_of_stroke(topic, last=stroke == strokes - 1)
+                    end = self._end_of_stroke(topic, last=stroke == 3)
                     if end is None:
                         continue
                     if end != "plain" and end not in begun:
@@ -101,7 +97,7 @@ class Fleet:
                             self._open.append(begun[end])
                         begun[end].begin_transaction()
                     producer = usual[self.rng.choice(CODECS)] if end == "plain" else begun[end]
-                    self._append(producer, topic, partition, young=young, first=stroke == 0 and not young)
+                    self._append(producer, topic, partition, first=stroke == 0)
             for producer in (*usual.values(), *begun.values()):
                 assert producer.flush(60) == 0
             for end, producer in begun.items():
@@ -116,8 +112,8 @@ class Fleet:
         ends = ["plain"] * 12 + ["commit"] * 2 + ["abort"] * 2 + ["open"] * last
         return None if self.rng.random() < 0.2 and topic.kind != "compacted" else self.rng.choice(ends)
 
-    def _append(self, producer: Producer, topic: Topic, partition: int, *, young: bool, first: bool) -> None:
-        ages = [self.rng.randrange(1 if young else 720) for _ in range(self.rng.randint(1, 25))]
+    def _append(self, producer: Producer, topic: Topic, partition: int, *, first: bool) -> None:
+        ages = [self.rng.randrange(720) for _ in range(self.rng.randint(1, 25))]
         if self.rng.random() < 0.5:
             ages.sort(reverse=True)
         for number, age in enumerate(ages):
@@ -134,19 +130,12 @@ class Fleet:
         return Producer({**config, "batch.num.messages": 5, **more})
 
     def _compact(self) -> None:
-        """Let the cleaner make gaps, then stop it: what is read before a trim must not change by itself."""
+        """Let the cleaner make gaps, then stop it: two engines are to read the same."""
         names = [topic.name for topic in self.topics if topic.kind == "compacted"]
         places = [place for place in self.places() if place[0] in names]
         wait_until(lambda: self._gaps(places), "the cleaner's first gap", 30)
         for name in names:
             self.world.configure(name, {"min.compaction.lag.ms": "9000000000"})
-        before: list[dict[Place, dict[int, int]]] = []
-
-        def still() -> bool:
-            before.append(read_all(self.world.bootstrap, places))
-            return len(before) > 4 and before[-1] == before[-2] == before[-3]
-
-        wait_until(still, "the cleaner's end")
 
     def _gaps(self, places: list[Place]) -> bool:
         found = read_all(self.world.bootstrap, places).values()
@@ -155,7 +144,7 @@ class Fleet:
     def trim_somewhere(self) -> None:
         """Trim half of the partitions to anywhere, some twice: into batches, to segments' ends, to H."""
         for _ in range(2):
-            first, last = self._starts(), self._ends()
+            first, last = (read(self.world.admin, self.places()) for read in (log_starts, log_ends))
             wanted = [
                 TopicPartition(*place, self.rng.randint(first[place], last[place]))  # type: ignore[call-overload]
                 for place in self.places()
@@ -168,7 +157,7 @@ class Fleet:
 
     def commit_somewhere(self) -> None:
         """Commit anywhere: ahead, behind, below S, now and then beyond H, now and then on some partitions only."""
-        last = self._ends()
+        last, commits = log_ends(self.world.admin, self.places()), defaultdict[str, dict[Place, int]](dict)
         for topic in self.topics:
             chosen = self.rng.sample(self.groups, self.rng.choice([0, 1, 1, 2, 3]))
             chosen += [group for group in (self.stray, self.late) if self.rng.random() < 0.15]
@@ -179,10 +168,9 @@ class Fleet:
                         end = last[topic.name, partition]
                         anywhere = self.rng.choice([end, end, self.rng.randint(0, end)])
                         beyond = 3 if self.rng.random() < 0.03 else 0
-                        self.commits[group][topic.name, partition] = anywhere + beyond
-        for group, offsets in self.commits.items():
-            if group not in self.live:
-                commit_all(self.world.admin, group, offsets)
+                        commits[group][topic.name, partition] = anywhere + beyond
+        for group, offsets in commits.items():
+            commit_all(self.world.admin, group, offsets)
 
     @contextmanager
     def members(self) -> Iterator[None]:
@@ -192,94 +180,31 @@ class Fleet:
             topic = self.rng.choice([topic for topic in self.topics if topic.kind in ("plain", "rolled")])
             group = f"{self.prefix}-live-{protocol}"
             consumers.append(self.world.member(group, [topic.name], group_protocol=protocol))
-            self.live[group] = topic.name
             if self.rng.random() < 0.5:
-                offset = self.commits[group][topic.name, 0] = self.rng.randint(0, self.world.ends(topic.name)[1])
+                offset = self.rng.randint(0, self.world.ends(topic.name)[1])
                 consumers[-1].commit(offsets=[TopicPartition(topic.name, 0, offset)], asynchronous=False)
         with kept_alive(*consumers):
             yield
 
-    # -- seeing ----------------------------------------------------------------------------------------
-
-    def seen(self, ignored: str = "", latest: str = "") -> dict[Place, Seen]:
-        """Every partition as plain clients see it; which group doesn't count, and which starts at the end."""
-        places = self.places()
-        first, last = self._starts(), self._ends()
-        stable = log_ends(self.world.admin, places, COMMITTED)
-        stamps = read_all(self.world.bootstrap, places)
-        # Who trims past L leaves a log that a reader of committed records never comes to the end of.
-        readable = [place for place in places if first[place] <= stable[place]]
-        committed = read_all(self.world.bootstrap, readable, COMMITTED)
-        about = {topic.name: topic for topic in self.topics}
-        found = {}
-        for name, partition in places:
-            place = (name, partition)
-            counting = {g: by[place] for g, by in self.commits.items() if place in by and g != ignored}
-            readers = {
-                group
-                for group in (*self.commits, *self.live)
-                if group not in (ignored, latest)
-                and (name == self.live.get(group) or any(topic == name for topic, _ in self.commits.get(group, ())))
-            }
-            found[place] = Seen(
-                start=first[place],
-                end=last[place],
-                stable=stable[place],
-                stamps=stamps[place],
-                committed=committed.get(place, {}).keys(),
-                whole=first[place] == 0 and about[name].kind != "compacted",
-                retention_h=about[name].retention_h,
-                commits=counting,
-                readers=readers,
-            )
-        return found
-
-    def _starts(self) -> dict[Place, int]:
-        return log_starts(self.world.admin, self.places())
-
-    def _ends(self) -> dict[Place, int]:
-        return log_ends(self.world.admin, self.places())
-
     # -- policy -----------------------------------------------------------------------------------------
 
-    def policy(self) -> tuple[str, dict[str, Rules]]:
-        """A random policy's YAML, and the same as plain values."""
-        rng, rules = self.rng, {}
+    def policy(self) -> str:
+        """Return a random policy's YAML."""
+        rng = self.rng
         lines = ["version: 1", f'groups: {{ignore: ["{self.stray}"], latest: ["{self.late}"]}}', "topics:"]
         lines.append(f'  - {{match: ["{self.prefix}-*", "_{self.prefix}-*"], retention.commitoffset.enable: false}}')
         for topic in self.topics:
-            wish = Rules(
-                consumed_after_h=rng.choice([None, 1, 24, rng.randint(1, 700), 970]),
-                forced_age_h=rng.choice([None, None, rng.randint(300, 980), rng.randint(1, 700)]),
-                frozen=rng.random() < 0.06,
-                ancient=topic.kind == "seconds" and rng.random() < 0.5,
-                require=(rng.choice(self.groups),) if rng.random() < 0.08 else (),
-            )
             name, keys = topic.name, ["compacted: trim"] if topic.kind == "compacted" and rng.random() < 0.8 else []
-            spared = topic.kind.startswith("compact") and not keys
-            if (hours := wish.consumed_after_h) is not None:
+            if (hours := rng.choice([None, 1, 24, rng.randint(1, 700), 970])) is not None:
                 keys += ["retention.commitoffset.enable: true", f"retention.commitoffset.hours: {hours}"]
-            if wish.forced_age_h is not None:
-                keys.append(f"retention.ms: {wish.forced_age_h}h")
-            keys += ["hold: a case"] * wish.frozen + ["allow.ancient: true"] * wish.ancient
-            keys += [f"groups.require: [{group}]" for group in wish.require]
-            in_full = not name.startswith("_") or rng.random() < 0.5
-            match = name if in_full else f"{name[:-1]}?"
+            if (hours := rng.choice([None, None, rng.randint(300, 980), rng.randint(1, 700)])) is not None:
+                keys.append(f"retention.ms: {hours}h")
+            keys += ["hold: a case"] * (rng.random() < 0.06)
+            keys += ["allow.ancient: true"] * (topic.kind == "seconds" and rng.random() < 0.5)
+            keys += [f"groups.require: [{rng.choice(self.groups)}]"] * (rng.random() < 0.08)
+            match = name if not name.startswith("_") or rng.random() < 0.5 else f"{name[:-1]}?"
             lines.append(f"  - {{{', '.join([f'match: {json.dumps(match)}', *keys])}}}")
-            rules[name] = replace(wish, skipped=spared or not in_full)
-        return "\n".join(lines) + "\n", rules
-
-    def flags(self) -> tuple[list[str], Mapping[str, Rules]]:
-        """One-off rules for all topics at once; the forced age is then guarded (R4), unless unread may go."""
-        after, older, unread = self.rng.randint(1, 400), self.rng.randint(400, 700), self.rng.random() < 0.5
-        arguments = [f"{self.prefix}-*", "--consumed-after", f"{after}h", "--older-than", f"{older}h"]
-        arguments += ["--unconsumed", "trim"] if unread else []
-        wish = Rules(after, older, guarded=not unread)
-        return arguments, {
-            topic.name: replace(wish, skipped=topic.kind.startswith("compact"))
-            for topic in self.topics
-            if not topic.name.startswith("_")
-        }
+        return "\n".join(lines) + "\n"
 
     def close(self) -> None:
         for producer in self._open:

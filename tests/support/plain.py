@@ -11,7 +11,6 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
     IllegalStateException,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -23,26 +22,23 @@ from tests.support.world import QUIET, wait_until
 Place = tuple[str, int]
 """A topic's name and a partition's index."""
 
-UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
-_ISOLATION = {UNCOMMITTED: "read_uncommitted", COMMITTED: "read_committed"}
-
 
 def log_starts(admin: AdminClient, places: Collection[Place]) -> dict[Place, int]:
     """S of each."""
-    return _offsets(admin, places, OffsetSpec.earliest(), UNCOMMITTED)  # type: ignore[no-untyped-call]
+    return _offsets(admin, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 
-def log_ends(admin: AdminClient, places: Collection[Place], isolation: Any = UNCOMMITTED) -> dict[Place, int]:
-    """H of each, or L for readers of committed records."""
-    return _offsets(admin, places, OffsetSpec.latest(), isolation)  # type: ignore[no-untyped-call]
+def log_ends(admin: AdminClient, places: Collection[Place]) -> dict[Place, int]:
+    """H of each."""
+    return _offsets(admin, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
-def _offsets(admin: AdminClient, places: Collection[Place], spec: Any, isolation: Any) -> dict[Place, int]:
-    answers = admin.list_offsets({TopicPartition(*place): spec for place in places}, isolation_level=isolation)
+def _offsets(admin: AdminClient, places: Collection[Place], spec: Any) -> dict[Place, int]:
+    answers = admin.list_offsets({TopicPartition(*place): spec for place in places})
     return {(tp.topic, tp.partition): answer.result(60).offset for tp, answer in answers.items()}
 
 
-def read_all(bootstrap: str, places: Collection[Place], isolation: Any = UNCOMMITTED) -> dict[Place, dict[int, int]]:
+def read_all(bootstrap: str, places: Collection[Place]) -> dict[Place, dict[int, int]]:
     """Read all that can be read: per partition, offset to timestamp."""
     config = {
         "bootstrap.servers": bootstrap,
@@ -50,7 +46,7 @@ def read_all(bootstrap: str, places: Collection[Place], isolation: Any = UNCOMMI
         "logger": QUIET,
         "enable.auto.commit": False,
         "enable.partition.eof": True,
-        "isolation.level": _ISOLATION[isolation],
+        "isolation.level": "read_uncommitted",
         "auto.offset.reset": "earliest",
         "fetch.wait.max.ms": 20,
     }
