@@ -1,13 +1,11 @@
 """What a scan of log dirs costs: segments a second and peak memory at two sizes, from a warm cache.
 
-``python -m bench.segments`` makes log dirs of sparse files as brokers leave them (the first and the last batches are
-there, both indexes, producer snapshots; indexes of active segments are preallocated) and scans them, each time in a
-process of its own.
+Log dirs of sparse files, as brokers leave them (the first and the last batches are there, both indexes, producer
+snapshots; indexes of active segments are preallocated), are scanned, each time in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -15,7 +13,6 @@ import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,23 +130,3 @@ def segments_scan(bench: Bench, rounds: int = 3) -> None:
     bench.say(f"{name}, peak MiB", large["peak_mib"], "", good=None)
     growth = large["peak_mib"] / small["peak_mib"]
     bench.say("… peak memory beside that of a tenth of them", growth, "<= 1.5", good=growth <= 1.5)
-
-
-def main() -> None:
-    """Measure two sizes of dirs, and one of many small partitions."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where to make the log dirs (default: a temporary folder)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kretain-bench-", dir=given.folder) as folder:
-        for tree in (Tree(500, 40), Tree(5000, 40), Tree(8000, 8)):
-            found = measure(Path(folder), tree, given.rounds)
-            print(
-                f"{found['segments']:>9,.0f} segments of {tree.partitions:,} partitions: "
-                f"{found['rate']:,.0f} segments/s, {found['core']:,.0f} a core, peak {found['peak_mib']:.0f} MiB",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    main()

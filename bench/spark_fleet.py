@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,15 +24,12 @@ from bench.harness import POLICY
 from bench.seed import Shape
 from bench.synthetic.start import Synthetic, synthetic
 
-CLUSTERS: Final = 5
 PARTITIONS_A_TOPIC: Final = 100
 TOPICS_A_GROUP: Final = 8
 
 
 @contextlib.contextmanager
-def fleet(
-    folder: Path, partitions: int, groups: int, clusters: int = CLUSTERS, *, moving: bool = False
-) -> Iterator[list[Synthetic]]:
+def fleet(folder: Path, partitions: int, groups: int, clusters: int, *, moving: bool) -> Iterator[list[Synthetic]]:
     """Serve clusters of so many partitions and groups each, and write the file of the fleet that they are.
 
     ``moving``: between two plans all groups commit anew, as those of live clusters do.
@@ -49,9 +46,9 @@ def fleet(
 class Watch(threading.Thread):
     """Watches a process and all below it: the peak of their resident memory (MiB), and their CPU seconds."""
 
-    def __init__(self, pid: int | None = None) -> None:
+    def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
-        self._pid = os.getpid() if pid is None else pid
+        self._pid = pid
         self._cpu: dict[tuple[int, int, str], float] = {}
         self.peak = self.client_mib = 0.0
         self.done = threading.Event()
@@ -97,79 +94,55 @@ def _below(root: int) -> dict[int, _Process]:
     return found
 
 
-def planned(folder: Path, out: str, *more: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def planned(folder: Path, clusters: list[Synthetic], *flags: str) -> dict[str, Any]:
     """Run the command, and return what it took."""
-    command = [sys.executable, "-m", "kretain", "plan", "--fleet", str(folder / "fleet.yaml")]
-    command += ["--state-dir", str(folder / "state"), "--out", str(folder / out), *more]
-    began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+    command = [sys.executable, "-m", "kretain", "plan", "--fleet", str(folder / "fleet.yaml"), *flags]
+    command += ["--state-dir", str(folder / "state"), "--out", str(folder / "plan.parquet")]
+    began, before = time.perf_counter(), sum(one.cpu_s() for one in clusters)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         watch = Watch(process.pid)
         watch.start()
-        printed = process.communicate(timeout=1800)[0]
+        code = process.wait(timeout=1800)
         seconds = time.perf_counter() - began
         watch.done.set()
         watch.join()
-    if process.returncode:
-        raise RuntimeError(f"exit {process.returncode}: {printed}")
+    if code:
+        raise RuntimeError(f"exit {code}")
     return {
         "seconds": round(seconds, 1),
         "cpu_s": round(sum(watch.cpu().values()), 1),
         "of": watch.cpu(),
         "peak_mib": round(watch.peak),
         "client_mib": round(watch.client_mib),
-        "printed": printed.count("\n"),
+        "brokers_cpu_s": round(sum(one.cpu_s() for one in clusters) - before, 1),
     }
 
 
-def measured(
-    partitions: int,
-    groups: int,
-    out: str,
-    *more: str,
-    clusters: int = CLUSTERS,
-    plans: int = 2,
-    moving: bool = False,
-) -> list[dict[str, Any]]:
-    """Plan a fleet twice: a first plan fills the ledgers, another finds what it knows. Each is told as it ends."""
-    told = []
-    with (
-        tempfile.TemporaryDirectory() as name,
-        fleet(Path(name), partitions, groups, clusters, moving=moving) as served,
-    ):
-        for which in ("first", "second", "third")[:plans]:
-            before = sum(one.cpu_s() for one in served)
-            found = planned(Path(name), out, *more)
-            found["brokers_cpu_s"] = round(sum(one.cpu_s() for one in served) - before, 1)
-            told.append(found)
-            commits = clusters * groups * TOPICS_A_GROUP * PARTITIONS_A_TOPIC
-            print(f"{commits:>12,} commits of {clusters * partitions:,} partitions, {which} plan: {found}", flush=True)
-    return told
-
-
-def growth(
-    master: str, partitions: list[int], groups: list[int], clusters: list[int], out: str, *, moving: bool
-) -> None:
-    """Print both sizes and their ratios."""
-    (*_, less), (*_, more) = (
-        measured(one, other, out, "--spark", "--master", master, clusters=how_many, moving=moving)
-        for one, other, how_many in zip(partitions, groups, clusters, strict=True)
-    )
-    size = (partitions[-1] * groups[-1] / (partitions[0] * groups[0])) ** 0.5 * clusters[-1] / clusters[0]
-    ratios = ", ".join(f"{name} x {more[name] / less[name]:.2f}" for name in ("seconds", "cpu_s", "client_mib"))
-    print(f"the second plans, {size:.0f} times as much: {ratios}")
-
-
 def main() -> None:
-    """Measure as asked."""
+    """Plan each fleet twice: a first plan fills the ledgers, another finds what it knows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--groups", type=int, nargs=2, default=[500, 5_000])
     parser.add_argument("--partitions", type=int, nargs=2, default=[20_000, 200_000])
-    parser.add_argument("--clusters", type=int, nargs=2, default=[CLUSTERS, CLUSTERS])
-    parser.add_argument("--out", default="plan.parquet", help="how the plan is saved: plan.parquet or plan.json")
+    parser.add_argument("--clusters", type=int, nargs=2, default=[5, 5])
     parser.add_argument("--moving", action="store_true", help="all groups commit anew between two plans")
     given = parser.parse_args()
-    growth(given.master, given.partitions, given.groups, given.clusters, given.out, moving=given.moving)
+    second = []
+    for partitions, groups, clusters in zip(given.partitions, given.groups, given.clusters, strict=True):
+        commits = clusters * groups * TOPICS_A_GROUP * PARTITIONS_A_TOPIC
+        with (
+            tempfile.TemporaryDirectory() as name,
+            fleet(Path(name), partitions, groups, clusters, moving=given.moving) as served,
+        ):
+            for which in ("first", "second"):
+                found = planned(Path(name), served, "--spark", "--master", given.master)
+                print(
+                    f"{commits:>12,} commits of {clusters * partitions:,} partitions, {which} plan: {found}", flush=True
+                )
+            second.append((commits, found))
+    (few, less), (many, more) = second
+    ratios = ", ".join(f"{name} x {more[name] / less[name]:.2f}" for name in ("seconds", "cpu_s", "client_mib"))
+    print(f"the second plans, of {many / few:.0f} times as many commits: {ratios}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.fleet.planning import SameClusterError
 from retention_cli.engines.spark import tasks
 from retention_cli.engines.spark.plans import Target, make_plans
-from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, SentFile
 from retention_cli.plan import saved
 from retention_cli.plan.make import PlanJob
@@ -122,49 +121,6 @@ def test_cluster_unreachable_from_a_task_fails_alone(engines: Engines) -> None:
     assert sorted(done) == ["0", "1"]
     assert made["1"].decisions[0].trim_to == 4
     assert "the connection's file gone can't be read here" in str(made["0"])
-
-
-@pytest.mark.long
-def test_spark_failure_for_one_cluster_fails_that_one(engines: Engines) -> None:
-    """Its Python worker is killed until Spark gives up; the other's plan is made by then."""
-    made, ended = list[dict[str, Any]](), threading.Event()
-    topic = ready(engines.world)
-
-    def progress(phase: str, done: int = 0, total: int | None = None) -> None:
-        del phase, total
-        if done == 1:
-            ended.set()
-
-    with EmbeddedKafka(1) as other:
-        other_topic = World(other.bootstrap, engines.folder).topic(name=topic)
-        addresses = [other.bootstrap, engines.world.bootstrap]
-
-        def run() -> None:
-            made.append(planned(engines, addresses, consumed(other_topic), [], progress=progress))
-
-        with reader_for(other.bootstrap) as reader:
-            reader.metadata()
-        other.node(1).freeze()
-        try:
-            thread = threading.Thread(target=run)
-            thread.start()
-            time.sleep(1)
-            other.node(1).thaw()  # the client asks it which cluster it is
-            time.sleep(0.3)
-            other.node(1).freeze()
-            assert ended.wait(60)
-            for _ in range(600):
-                for pid in workers():
-                    os.kill(pid, signal.SIGKILL)
-                time.sleep(0.1)
-                if not thread.is_alive():
-                    break
-        finally:
-            other.node(1).thaw()
-        thread.join(60)
-    [found] = made
-    assert isinstance(found["1"], Plan)
-    assert isinstance(found["0"], SparkError)
 
 
 def test_cluster_under_two_names_is_refused(engines: Engines) -> None:

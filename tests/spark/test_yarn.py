@@ -18,7 +18,6 @@ from tests.support.spark.commands import (
     Command,
     cluster_with_a_password,
     filled,
-    packed_environment,
     whole_and_tidy,
 )
 from tests.support.spark.yarn import Yarn, spark_yarn
@@ -114,23 +113,6 @@ def own_page(cluster: Yarn, application: str) -> str:
     except OSError:
         return ""
     return text if '"sparkProperties"' in text else ""
-
-
-@pytest.mark.timeout(1500)  # it installs everything anew
-def test_yarn_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
-    """As docs/spark.md has it, on machines whose Python has none of it."""
-    topic = world.filled([5 * HOUR] * 3, {"g": 2})
-    file = tmp_path / "policy.yaml"
-    file.write_text(consumed(topic))
-    packed = packed_environment(tmp_path)
-    done = command(world, tmp_path, spark_yarn).run(
-        *("-p", str(file), "--spark", "--master", "yarn", *SMALL),
-        *("--spark-conf", f"spark.yarn.dist.archives={packed}#environment"),
-        *("--spark-conf", "spark.pyspark.python=./environment/bin/python"),
-        state="spark",
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["partitions"][0]["trim_to"] == 2
 
 
 def test_missing_yarn_requirement_is_reported_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:

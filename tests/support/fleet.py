@@ -15,9 +15,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.support.plain import Place, commit_all, kept_alive, log_ends, log_starts, read_all
+from tests.support.plain import kept_alive
 from tests.support.world import HOUR, QUIET, World, now_ms, wait_until
 
+Place = tuple[str, int]
 CODECS = ("none", "gzip", "lz4", "zstd")
 
 
@@ -133,44 +134,42 @@ class Fleet:
         """Let the cleaner make gaps, then stop it: two engines are to read the same."""
         names = [topic.name for topic in self.topics if topic.kind == "compacted"]
         places = [place for place in self.places() if place[0] in names]
-        wait_until(lambda: self._gaps(places), "the cleaner's first gap", 30)
+
+        def gaps() -> bool:
+            found = [self.world.records(*place, isolation="read_uncommitted") for place in places]
+            return any(len(one) + 6 < one[-1][0] - one[0][0] for one in found if one)
+
+        wait_until(gaps, "the cleaner's first gap", 30)
         for name in names:
             self.world.configure(name, {"min.compaction.lag.ms": "9000000000"})
-
-    def _gaps(self, places: list[Place]) -> bool:
-        found = read_all(self.world.bootstrap, places).values()
-        return any(len(stamps) + 6 < max(stamps, default=0) - min(stamps, default=0) for stamps in found)
 
     def trim_somewhere(self) -> None:
         """Trim half of the partitions to anywhere, some twice: into batches, to segments' ends, to H."""
         for _ in range(2):
-            first, last = (read(self.world.admin, self.places()) for read in (log_starts, log_ends))
-            wanted = [
-                TopicPartition(*place, self.rng.randint(first[place], last[place]))  # type: ignore[call-overload]
-                for place in self.places()
-                if self.rng.random() < 0.3 and last[place] > first[place] and not place[0].endswith("compact")
-            ]
-            for done in self.world.admin.delete_records(wanted).values():
-                done.result(60)
+            for place in self.places():
+                first, last = self.world.ends(*place)
+                if self.rng.random() < 0.3 and last > first and not place[0].endswith("compact"):
+                    self.world.delete_records(place[0], self.rng.randint(first, last), place[1])
 
     # -- groups --------------------------------------------------------------------------------------
 
     def commit_somewhere(self) -> None:
         """Commit anywhere: ahead, behind, below S, now and then beyond H, now and then on some partitions only."""
-        last, commits = log_ends(self.world.admin, self.places()), defaultdict[str, dict[Place, int]](dict)
+        commits = defaultdict[tuple[str, str], dict[int, int]](dict)
         for topic in self.topics:
+            ends = [self.world.ends(topic.name, partition)[1] for partition in range(topic.partitions)]
             chosen = self.rng.sample(self.groups, self.rng.choice([0, 1, 1, 2, 3]))
             chosen += [group for group in (self.stray, self.late) if self.rng.random() < 0.15]
             for group in chosen:
                 some = group == self.late or self.rng.random() < 0.15
                 for partition in range(topic.partitions):
                     if not (some and self.rng.random() < 0.5):
-                        end = last[topic.name, partition]
+                        end = ends[partition]
                         anywhere = self.rng.choice([end, end, self.rng.randint(0, end)])
                         beyond = 3 if self.rng.random() < 0.03 else 0
-                        commits[group][topic.name, partition] = anywhere + beyond
-        for group, offsets in commits.items():
-            commit_all(self.world.admin, group, offsets)
+                        commits[group, topic.name][partition] = anywhere + beyond
+        for (group, name), offsets in commits.items():
+            self.world.commit(group, name, offsets)
 
     @contextmanager
     def members(self) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,17 +20,14 @@ A_SECOND = 200
 
 
 @contextmanager
-def written_to(world: World, *topics: str, jitter: float = 0.0) -> Iterator[None]:
-    """Write to partition 0 of these topics at a steady rate, each second up to so much more or less (a share of it)."""
+def written_to(world: World, *topics: str) -> Iterator[None]:
+    """Write to partition 0 of these topics at a steady rate."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "logger": QUIET})
-    begun, count, second, ahead = time.monotonic(), 0, 0, 0.0
+    begun, count = time.monotonic(), 0
 
     def write() -> None:
-        nonlocal count, second, ahead
-        passed = time.monotonic() - begun
-        if passed >= second + 1:
-            second, ahead = int(passed), A_SECOND * random.uniform(-jitter, jitter)
-        while count < passed * A_SECOND + ahead * (passed - second):
+        nonlocal count
+        while count < (time.monotonic() - begun) * A_SECOND:
             for topic in topics:
                 producer.produce(topic, b"x" * 1024, partition=0)
             count += 1

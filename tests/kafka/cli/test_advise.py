@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.advise.facts import AtMost, at_most
-from retention_cli.advise.reading import read_topics
 from tests.conftest import QUICK
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop, advice, carry_out, codes, judged
-from tests.support.world import DAY, HOUR, QUIET, World, now_ms, reader_for, run_cli, wait_until
+from tests.support.world import DAY, HOUR, QUIET, World, now_ms, run_cli, wait_until
 
 DANGERS: dict[str, set[str]] = {
     "good": set(),
@@ -168,56 +163,6 @@ def test_traffic_after_a_trim_is_measured_over_the_remaining_log(advised: Shop) 
     row = advice(world, topic)["by_partition"][0]
     assert (row["log_start"], row["records_last_hour"], row["records_last_day"]) == (200, 10, 40)
     assert row["records_per_hour"] == pytest.approx(10, abs=0.3)
-
-
-def _has_lost_some(world: World, topic: str) -> bool:
-    return world.ends(topic)[0] > 0
-
-
-@pytest.mark.long
-def test_active_topic_keeps_between_retention_and_the_advised_maximum(advised: Shop) -> None:
-    """The guide's formula, watched: the oldest record that can be read, over some rounds of segments."""
-    world, _ = advised
-    topics = [
-        world.topic("adv-watched", retention_ms="1000", segment_ms="2000", message_timestamp_type=kind)
-        for kind in ("CreateTime", "LogAppendTime")
-    ]
-    written: dict[tuple[str, int], float] = {}
-    stop = threading.Event()
-
-    def delivered(_error: object, message: Any) -> None:
-        written[message.topic(), message.offset()] = time.time()
-
-    def write() -> None:
-        producer = Producer({"bootstrap.servers": world.bootstrap, "logger": QUIET, "linger.ms": 0})
-        while not stop.wait(0.05):
-            for topic in topics:
-                producer.produce(topic, b"x", on_delivery=delivered)
-            producer.flush(10)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    oldest = dict.fromkeys(topics, 0.0)
-    try:
-        with reader_for(world.bootstrap) as reader:
-            reading = read_topics(reader, topics, None, now_ms)
-        said = [at_most(state, reading.now_ms) for state in reading.topics]
-        for topic in topics:  # a broker begins to look half a minute after its start
-            wait_until(functools.partial(_has_lost_some, world, topic), "the first segment to go")
-        until = time.monotonic() + 6
-        while time.monotonic() < until:
-            for topic in topics:
-                start, end = world.ends(topic)
-                if start < end and (topic, start) in written:
-                    oldest[topic] = max(oldest[topic], (time.time() - written[topic, start]) * 1000)
-    finally:
-        stop.set()
-        writer.join()
-    for one, seen in zip(said, oldest.values(), strict=True):
-        assert isinstance(one, AtMost)
-        assert (one.settings_ms, one.readable_ms) == (3000, 4000)
-        assert seen > 2000, "far more than retention.ms: brokers delete whole segments"
-        assert seen < 4000 + 1000, "and no more than is said; a busy machine's broker may be late"
 
 
 def test_advised_policy_is_valid(advised: Shop, tmp_path: Path) -> None:

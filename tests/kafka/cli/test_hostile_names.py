@@ -8,10 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,28 +126,3 @@ def test_escape_sequences_in_records_and_commits_reach_no_terminal(world: World,
             said = world.cli(*words, "-o", output)
             assert (said.code, odd(said)) == (0, set()), (words, output, said.out + said.err)
     assert world.ends(contents) == (8, 10)
-
-
-@pytest.mark.timeout(450)
-@pytest.mark.parametrize(
-    ("apart_s", "outcomes"),
-    [(3, {"trimmed"}), pytest.param(30, {"unverified", "trimmed", "failed"}, marks=pytest.mark.long)],
-    ids=["a moment", "longer than a request may take"],
-)
-def test_network_partition_during_a_trim_is_reported_truthfully(
-    apart_s: int, outcomes: set[str], tmp_path: Path
-) -> None:
-    """In a network of its own, whose only link goes down when the delete is about to be sent: the report stays true."""
-    if shutil.which("unshare") is None or os.geteuid() != 0:
-        pytest.skip("a network namespace needs root, and unshare")
-    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
-    command = ["unshare", "--net", sys.executable, "-m", "tests.support.parted", str(tmp_path), str(apart_s)]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=430, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert found["sent"] > 0
-    assert found["outcome"] in outcomes, found
-    assert found["records"] <= found["log_start"], "no more is claimed than is gone"
-    if found["outcome"] == "failed":
-        assert found["log_start"] == 0, "a failure is none where it was carried out"
-    assert found["log_start"] in (0, 8), "and never further than the group has read"

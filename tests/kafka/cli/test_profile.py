@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import pytest
 from confluent_kafka import Producer
 
 from kretain.embedded import EmbeddedKafka
-from kretain.render.profile import print_profile
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.policy.load import parse_policy
@@ -192,24 +190,6 @@ def test_profile_counts_tombstones_and_not_compacted_records(world: World) -> No
     assert abs(summary.records - len(there)) <= 1, "the cleaner may have come between the two"
     assert summary.tombstones == 1
     assert not found.unread
-
-
-def test_profile_names_implausible_timestamps_without_widening_the_chart(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    topic = world.topic("odd", partitions=2, message_timestamp_after_max_ms=ANY_STAMP)
-    now = now_ms()
-    world.produce_at(topic, [now - HOUR] * 50, 1)
-    world.produce_at(topic, [now + 2 * HOUR, now * 1000, now // 1000, now * 1_000_000, now - 1], 1)
-    done = profiled(world, topic)
-    print_profile(done, "json", of_bytes=False)
-    told = json.loads(capsys.readouterr().out)
-    one = told["topics"][0]
-    assert (one["records"], one["future"], one["before_2000"], one["out_of_order"]) == (55, 3, 1, 1)
-    assert one["furthest"] == {"partition": 1, "offset": 53, "time_ms": now * 1_000_000}
-    assert {row["kind"] for row in told["rows"]} == {"hour", "future", "before-2000"}
-    window = summarize(profiled(world, topic, from_ms=now - DAY, to_ms=now + HOUR).topics[topic].partitions)
-    assert (window.records, window.kinds, window.late) == (51, {}, 0)
 
 
 def test_profile_of_a_missing_topic_or_partition_is_an_error(world: World) -> None:

@@ -213,29 +213,3 @@ def test_size_limit_without_an_inventory_trims_once(world: World) -> None:
     [more] = world.plan(policy).decisions
     assert more.trim_to is not None
     assert 2.5 * MIB <= (900 - more.trim_to) * RECORD <= 4 * MIB
-
-
-def test_topic_size_limit_without_an_inventory_trims_the_oldest_records(world: World, tmp_path: Path) -> None:
-    """R5: all of a topic's partitions together; and until sizes have fallen nothing goes twice."""
-    name = world.topic("together", partitions=3, segment_bytes=str(MIB))
-    for partition, age in enumerate((10 * HOUR, 30 * HOUR, 20 * HOUR)):
-        stamps = [now_ms() - age + 1000 * n for n in range(400)]
-        world.produce_at(name, stamps, partition, value=lambda: os.urandom(RECORD), batch=20)
-    policy = f"version: 1\ntopics:\n  - match: {name}\n    retention.topic.bytes: 6MiB\n    unconsumed: trim\n"
-    plan = world.plan(policy)
-    by = {one.partition: one for one in plan.decisions}
-    assert by[1].trim_to is not None
-    assert by[1].reasons[0].text == "retention.topic.bytes of 6.00 MiB, estimated from its partitions' sizes"
-    assert by[0].action == "keep"  # the youngest
-    left = sum(400 - (one.trim_to or 0) for one in plan.decisions) * RECORD
-    assert 4.5 * MIB <= left <= 7 * MIB  # a segment that is written to stays in each
-    world.trim(plan, policy)
-
-    def settled() -> bool:
-        actions = {one.action for one in world.plan(policy).decisions}
-        assert actions <= {"hold", "keep"}, "the same bytes were taken twice"
-        return actions == {"keep"}
-
-    wait_until(settled, "sizes that fell")
-    nothing = World(world.bootstrap, tmp_path / "another-state")  # who remembers nothing trusts nothing
-    assert {one.action for one in nothing.plan(policy).decisions} <= {"hold", "keep"}

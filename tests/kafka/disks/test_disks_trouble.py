@@ -19,29 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka.admin import KafkaAdminClient
 
 from kretain.embedded import EmbeddedKafka
-from tests.support.volumes import MIB, RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
+from tests.support.volumes import MIB, RECORD, Filled, filled, percent_of, trimmed, volume
 from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
-
-
-def test_open_transaction_protects_records_behind_it_on_a_full_disk(tmp_path: Path) -> None:
-    """G1: nothing past the last stable offset, however full the disk is, and the plan says what is in the way."""
-    with filled(tmp_path) as one:
-        topic = one.topic("open", 4, 30)
-        producer = one.world.transaction(topic, [now_ms() - 29 * HOUR], end="open")
-        stable = one.world.ends(topic)[1]  # as one sees it who reads what is committed
-        first = now_ms() - 28 * HOUR
-        one.world.produce_at(topic, [first + n for n in range(12 * MIB // RECORD)], value=lambda: os.urandom(RECORD))
-        policy = one.policy(percent_of(one, 8 * MIB))
-        for n, more in enumerate(((), ("--inventory", one.scan("open")))):
-            made = one.plan(policy, *more, fresh=f"fresh-{n}")
-            assert 0 < trimmed(made)[topic] <= stable, more
-            disk = disk_in(made)
-            assert disk["short_bytes"] > 0, more
-            assert "G1" in {row["reason"]["code"] for row in disk["in_the_way"]}, disk
-        done = one.world.cli("trim", "-p", str(policy), *more, "--yes", "-o", "json", check=5)
-        assert "stays above" in done.err
-        assert one.world.ends(topic)[0] <= stable
-        producer.abort_transaction(30)
 
 
 @pytest.fixture
@@ -178,25 +157,3 @@ def test_two_trims_at_once_free_as_much_as_one(tmp_path: Path) -> None:
         wait_until(lambda: one.described()[2] >= before - 8 * MIB, "and no more than that", 1)
         assert one.world.ends(young)[0] == 0
         assert 600 <= one.world.ends(old)[0] <= 900
-
-
-@pytest.mark.long
-def test_fully_read_log_is_trusted_after_leader_changes(tmp_path: Path) -> None:
-    """Nothing is left in it but a dead active segment: a fresh scan says under which epoch, and nobody waits for it."""
-    with filled(tmp_path) as one:
-        read, old = one.topic("read", 3, 40), one.topic("old", 14, 30)
-        [node] = one.kafka.nodes
-        folder = Path(node.log_dirs[0]) / f"{read}-0"
-        one.world.delete_records(read, one.world.ends(read)[1])
-        wait_until(lambda: len(list(folder.glob("*.log"))) == 1, "what is dead is swept")
-        for _ in range(2):  # which also removes what was swept
-            node.terminate()
-            one.kafka.start_node(node)
-            one.kafka.wait_until_ready()
-            one.world.await_leaders(read, 1)
-            one.world.await_leaders(old, 1)
-        wait_until(lambda: len(list(folder.glob("*.log*"))) == 1, "what is dead is removed")
-        made = one.plan(one.policy(percent_of(one, 4 * MIB)), "--inventory", one.scan("read"), fresh="fresh")
-        assert trimmed(made).keys() == {old}
-        assert disk_in(made)["doubtful_bytes"] < 50_000, "indexes, and no active segment"
-        assert disk_in(made)["short_bytes"] == 0, disk_in(made)

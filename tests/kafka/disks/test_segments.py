@@ -265,43 +265,6 @@ def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: Embedded
     assert not failures, failures
 
 
-@pytest.mark.long
-def test_stopped_and_killed_brokers_leave_the_same_inventory(own: EmbeddedKafka, tmp_path: Path) -> None:
-    """A clean shutdown cuts indexes to their size; after a kill they are full of zeros. Then the log loses its end."""
-    world = World(own.bootstrap, tmp_path / "state")
-    node = own.node(1)
-    topic = world.topic("left", partitions=4, segment_bytes=MIB)
-    for partition in range(4):
-        world.produce_at(topic, [now_ms() - HOUR + n for n in range(1500)], partition, os.urandom(1000), batch=7)
-    ends = {partition: world.ends(topic, partition)[1] for partition in range(4)}
-    running = scanned(node.log_dirs, tmp_path / "1.parquet", [topic])
-    assert {row["dir"] for row in running} == {str(one) for one in node.log_dirs}
-    assert {row["partition"]: row["next_offset"] for row in running if row["active"]} == ends
-    node.kill()
-    killed = scanned(node.log_dirs, tmp_path / "2.parquet", [topic])
-    compare(killed)
-    own.start_node(node)
-    own.wait_until_ready()
-    world.await_leaders(topic, 4)
-    node.terminate()
-    stopped = scanned(node.log_dirs, tmp_path / "3.parquet", [topic])
-    compare(stopped)
-
-    def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{key: value for key, value in row.items() if key not in ("bytes", "mtime")} for row in rows]
-
-    assert facts(running) == facts(killed) == facts(stopped)
-    last = next(row for row in stopped if row["active"])
-    with file_of(last).open("r+b") as file:
-        file.truncate(last["log_bytes"] - 300)
-    torn = next(row for row in scanned(node.log_dirs, tmp_path / "4.parquet", [topic]) if file_of(row) == file_of(last))
-    dumped = dump([file_of(last)])[file_of(last)]
-    assert dumped.last is not None
-    assert torn["next_offset"] == dumped.last + 1 < last["next_offset"]
-    assert torn["largest_timestamp"] == dumped.largest
-    _the_command(node.log_dirs, tmp_path)
-
-
 def _the_command(dirs: Sequence[Path], tmp_path: Path) -> None:
     out = tmp_path / "inventory.parquet"
     done = run_cli("segments", "scan", *map(str, dirs), "--out", str(out), "-o", "json", check=0)

@@ -11,7 +11,6 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import EventMax, Sample
-from retention_cli.memory.event_scan import EventScan
 from retention_cli.memory.positions import LogNow, Position
 from retention_cli.state.memories import Kind
 from tests.support.groups import judge_ledger
@@ -206,24 +205,3 @@ def test_prune_forgets_what_is_old_and_no_longer_exists(store: Store) -> None:
             assert ledger.partitions_of(there).keys() == {33}
             assert ledger.partitions_of(new).keys() == {0}
             assert {name for name in ledger.groups() if name.startswith(stem)} == {f"{stem}-new"}
-
-
-def test_forgotten_group_stays_forgotten_until_it_is_seen_again(store: Store) -> None:
-    """F6: until kretain groups forget."""
-    group, other = new_topic_id(), store.elsewhere("other")
-    with store.opened() as (ledger, memories):
-        see(ledger, group, {"orders": {0: 5}}, now_ms())
-        store.save(memories)
-    with other.opened() as (ledger, _):
-        assert group in ledger.groups()
-    with store.opened() as (ledger, _):
-        assert ledger.remembers_group(group)
-        assert ledger.forget_group(group)
-        assert not ledger.remembers_group(group)
-        assert not ledger.forget_group(group)
-    with other.opened() as (ledger, memories):
-        assert group not in ledger.groups()
-        see(ledger, group, {"orders": {0: 6}}, now_ms())
-        store.save(memories)
-    with store.opened() as (ledger, _):
-        assert ledger.groups()[group].live.commits() == {("orders", 0): (6, None)}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -173,52 +170,6 @@ def test_unreadable_ledger_holds_every_floor_and_names_the_remedy(world: World) 
     assert "F6" in texts(held)
     assert "move it away" in texts(held)
     assert ledger.read_bytes() == b"nonsense" * 1000
-
-
-def damaged(good: bytes, scratch: Path) -> Iterator[tuple[str, bytes]]:
-    """Give what may stand in a ledger's place, by name."""
-    for name, statement in (
-        ("a group's row is gone", "DELETE FROM groups WHERE name LIKE 'slow-%'"),
-        ("all groups are gone", "DELETE FROM groups"),
-        ("a group of another name", "UPDATE groups SET name = 'slow-nobody' WHERE name LIKE 'slow-%'"),
-        ("seen long ago", "UPDATE groups SET seen_ms = 1 WHERE name LIKE 'slow-%'"),
-    ):
-        scratch.write_bytes(good)
-        with closing(sqlite3.connect(scratch)) as db, db:
-            db.execute(statement)
-        yield name, scratch.read_bytes()
-    at = good.index(b"slow-")
-    yield "a bit of its name", good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
-    yield "an empty file", b""
-    scratch.unlink()
-    with closing(sqlite3.connect(scratch)) as db, db:
-        db.execute("CREATE TABLE notes (text TEXT)")
-    yield "another program's", scratch.read_bytes()
-
-
-def test_damaged_ledger_is_never_forgotten_silently(world: World, tmp_path: Path) -> None:
-    """F6: a group that is gone stands at 100; whatever becomes of the file, nothing goes beyond that."""
-    topic = world.filled([72 * HOUR] * 1_000, stem="damaged")
-    slow = f"slow-{topic}"
-    world.commit(slow, topic, 100)
-    world.commit(f"fast-{topic}", topic, 900)
-    arguments = ("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json")
-    world.delete_records(topic, 10)
-    assert world.cli(*arguments, check=0).json()["partitions"][0]["log_start"] == 100
-    world.delete_group(slow)
-    ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
-    with closing(sqlite3.connect(ledger)) as db:
-        db.execute("PRAGMA journal_mode=DELETE")  # all of it in the one file
-    good = ledger.read_bytes()
-    for name, bad in damaged(good, tmp_path / "scratch.sqlite"):
-        ledger.write_bytes(bad)
-        done = world.cli(*arguments)
-        assert world.ends(topic)[0] == 100, name
-        assert done.json()["partitions"][0]["outcome"] == "held", name
-        assert "move it away" in done.out, name
-    ledger.write_bytes(good)
-    assert world.cli(*arguments, check=0).json()["partitions"][0]["outcome"] == "unchanged"
-    assert world.ends(topic)[0] == 100
 
 
 def test_unwritable_state_directory_is_a_note(world: World) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import kretain
 from retention_cli.audit.chain import is_signed
-from retention_cli.core.signing import Signed, check, private_key, public_key, sign, statement
+from retention_cli.core.signing import Signed, check, private_key, public_key, statement
 from retention_cli.plan.approval import requested
 from retention_cli.plan.parquet import read_plan
 from retention_cli.trim.batches import RefusedError
@@ -122,37 +122,8 @@ def edited_plan(desk: Desk) -> None:
     edit(desk.plan, lambda it: it["partitions"][0].update(trim_to=6, records=6))
 
 
-def edited_totals(desk: Desk) -> None:
-    edit(desk.plan, lambda it: it["totals"].update(records=1))
-
-
-def newer_plan(desk: Desk) -> None:
-    desk.save()
-
-
-def renamed_file(desk: Desk) -> None:
-    desk.approval.rename(desk.folder / "other.approval")
-
-
-def other_plans_approval(desk: Desk) -> None:
-    first = desk.plan.read_bytes()
-    desk.save()
-    desk.approve()
-    desk.plan.write_bytes(first)
-
-
-def own_approval(desk: Desk) -> None:
-    desk.rule("{keys: [ci.pub, bob.pub], requesters: ci.pub}")
-    desk.save(key="bob")
-
-
 def stripped_requester(desk: Desk) -> None:
     edit(desk.plan, lambda it: it.pop("requester"))
-    desk.approve()
-
-
-def foreign_requester(desk: Desk) -> None:
-    desk.save(key="eve")
     desk.approve()
 
 
@@ -160,38 +131,11 @@ def foreign_approver(desk: Desk) -> None:
     desk.approve("eve")
 
 
-def edited_approval(desk: Desk) -> None:
-    edit(desk.approval, lambda it: it.update(at="2030-01-01T00:00:00.000Z"))
-
-
-def stricter_policy(desk: Desk) -> None:
-    desk.rule("{keys: alice.pub, requesters: ci.pub}")
-
-
-def lost_key(desk: Desk) -> None:
-    (desk.folder / "alice.pub").unlink()
-
-
-def nothing_else(_desk: Desk) -> None:
-    """The arguments are what is wrong."""
-
-
 @pytest.mark.parametrize(
     ("attack", "arguments", "why"),
     [
-        (edited_plan, (), "the plan was changed since"),
-        (edited_totals, (), "the plan was changed since"),
-        (newer_plan, (), "for another plan"),
-        (renamed_file, (), "cannot be read"),
-        (other_plans_approval, (), "for another plan"),
-        (own_approval, (), "for another plan"),
         (stripped_requester, (), "has no signature by a key of approve.requesters"),
-        (foreign_requester, (), "has no signature by a key of approve.requesters"),
         (foreign_approver, (), "approve.keys does not have"),
-        (edited_approval, (), "its signature does not match"),
-        (stricter_policy, (), "approve.keys does not have"),
-        (lost_key, (), "alice.pub cannot be read"),
-        (nothing_else, ("--approval", "/dev/null"), "cannot be read"),
         (edited_plan, ("--max-partitions", "2"), "the plan was changed since"),
     ],
 )
@@ -204,24 +148,6 @@ def test_trim_without_a_valid_approval_is_refused(
     refused = desk.trim(*arguments, check=6)
     assert why in refused.err
     assert refused.err.count("\n") == 1
-    assert desk.starts() == [0, 0, 0]
-
-
-def test_plan_that_shows_less_than_it_deletes_is_refused(desk: Desk) -> None:
-    """The requester edits it before it is approved, so that the approver sees three records."""
-    desk.save()
-    edit(desk.plan, lambda it: [one.update(log_start=6, records=1) for one in it["partitions"]])
-    edit(desk.plan, lambda it: it.pop("requester"))
-    desk.rule("{keys: [alice.pub, bob.pub], above: {records: 10}}")
-    words = ("approve", str(desk.plan), "--key", str(desk.folder / "bob.pem"), "--yes")
-    assert "3 records" in desk.world.cli(*words, check=0).err
-    content = json.loads(desk.approval.read_text())
-    del content["signature"]
-    content["by"]["user"] = "bob"
-    key = private_key((desk.folder / "bob.pem").read_bytes())
-    signed = sign(statement(content), key)
-    desk.approval.write_text(json.dumps({**content, "signature": signed.signature}))
-    assert "the trim would delete more than was approved (records: 21)" in desk.trim(check=6).err
     assert desk.starts() == [0, 0, 0]
 
 

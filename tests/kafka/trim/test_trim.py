@@ -82,15 +82,6 @@ def test_topic_recreated_since_the_plan_is_not_trimmed(world: World, topic: str)
     assert world.ends(topic) == (0, 10)
 
 
-def test_deleted_topic_holds(world: World, topic: str) -> None:
-    other = world.topic()
-    policy = f"version: 1\ntopics: [{{match: [{topic}, {other}], retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]"
-    plan = world.plan(policy)
-    world.delete(topic)
-    rows = {row.topic: row.outcome for row in world.trim(plan, policy).rows}
-    assert rows == {topic: "held", other: "unchanged"}
-
-
 @pytest.mark.parametrize(
     ("stricter", "outcome", "start"),
     [
@@ -247,15 +238,6 @@ def test_daily_limit_counts_earlier_runs(world: World, topic: str) -> None:
     assert world.ends(topic) == (8, 10)
 
 
-def test_percentage_limit_is_of_all_managed_partitions(world: World) -> None:
-    name = world.topic(partitions=2)
-    world.produce(name, OLD, 0)
-    world.produce(name, 90, 1)
-    world.commit(f"{name}-a", name, {0: 10, 1: 0})
-    policy = consumed(name).replace("version: 1", "version: 1\nlimits: {max.percent: 10}")
-    assert [row.outcome for row in world.trim(world.plan(policy), policy).rows] == ["trimmed", "unchanged"]
-
-
 def test_audit_log_failure_during_a_trim_ends_it_and_reports_deletes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,21 +359,6 @@ def test_offset_minus_one_is_never_sent(world: World) -> None:
         deleter.Deleter(reader.wire).delete(
             {1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1, good_until=0
         )
-
-
-@pytest.mark.long
-def test_topic_of_five_thousand_partitions_is_trimmed(world: World) -> None:
-    """More than one request per leader holds: several batches, each announced before it is sent."""
-    name = world.topic(partitions=5000)
-    for partition in (0, 2500, 4999):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, dict.fromkeys(range(5000), 0) | {0: 10, 2500: 4, 4999: 9})
-    plan = world.plan(consumed(name))
-    assert (plan.totals.trim, plan.totals.keep, plan.totals.hold) == (3, 4997, 0)
-    report = world.trim(plan, consumed(name))
-    assert report.count("trimmed") == 3
-    assert [world.ends(name, n)[0] for n in (0, 2500, 4999)] == [10, 4, 9]
-    world.delete(name)
 
 
 def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

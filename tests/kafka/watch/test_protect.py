@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from tests.support.plain import meanwhile
 from tests.support.watching import watching
 from tests.support.world import QUIET, World, reader_for, wait_until
 
@@ -153,26 +153,17 @@ class Reader:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        over = threading.Event()
         settings = {"group.id": self.group, "auto.offset.reset": "earliest", "logger": QUIET}
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "enable.auto.commit": False, **settings})
         consumer.subscribe([self.topic])
 
-        def loop() -> None:
-            while not over.is_set():
-                some = [one for one in consumer.consume(1000, 0.2) if one.error() is None]
-                if some:
-                    self.seen += [int(one.value() or b"-1") for one in some]
-                    consumer.commit(asynchronous=False)
+        def read() -> None:
+            if some := [one for one in consumer.consume(1000, 0.2) if one.error() is None]:
+                self.seen += [int(one.value() or b"-1") for one in some]
+                consumer.commit(asynchronous=False)
 
-        thread = threading.Thread(target=loop)
-        thread.start()
-        try:
+        with closing(consumer), meanwhile(read):
             yield
-        finally:
-            over.set()
-            thread.join()
-            consumer.close()
 
     @property
     def lost(self) -> int:

@@ -312,22 +312,6 @@ def test_election_group_counts_for_no_floor(electing: World) -> None:
     assert electing.ends(topic)[0] == 0
 
 
-@pytest.mark.long
-def test_watch_of_another_cluster_does_not_join_the_election(electing: World) -> None:
-    """A name may lead to another cluster by the time that the election connects: its word is none on this one."""
-    settings = ConnectionSettings(electing.bootstrap)
-    candidate = Candidate(settings, "kretain-watch-elsewhere", "another-cluster")
-    candidate.start()
-    try:
-        wait_until(lambda: candidate.problem is not None, "the candidate's problem")
-        assert ", not another-cluster" in (candidate.problem or "")
-        assert not candidate.joined
-        assert candidate.term() is None
-        assert candidate.confirm(1) is not None
-    finally:
-        candidate.close()
-
-
 @pytest.mark.thorough
 def test_cluster_that_takes_over_an_address_does_not_join_the_election(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a session, so that nothing else makes the candidate look which cluster it is."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from collections import Counter
 from functools import cache
@@ -243,48 +241,3 @@ def test_missing_matplotlib_names_the_package(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPartError, match=r"\[report\]"):
         plan_page(plan(row()), {}, [])
-
-
-SCRIPT = Path(__file__).parents[2] / "support" / "browser.mjs"
-
-
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What Chromium sees; it is npm's, as a package has it whole."""
-    npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is None or node is None:
-        pytest.skip("there is no npm")
-    folder = tmp_path_factory.mktemp("browser")
-    wanted = ("@sparticuz/chromium", "puppeteer-core")
-    run = subprocess.run([npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), *wanted], check=False)
-    if run.returncode:
-        pytest.skip("npm can't install a Chromium here")
-    (folder / "package.json").touch()
-    file = folder / "page.html"
-    rows = [row(HOSTILE, 0, f"group:{HOSTILE}", HOSTILE), row("orders", 3)]
-    file.write_text(plan_page(plan(*rows, source=HOSTILE), DISKS, []), encoding="utf-8")
-    found = subprocess.run(
-        [node, str(SCRIPT), str(folder), file.as_uri(), str(folder)], check=True, capture_output=True, timeout=200
-    )
-    return json.loads(found.stdout) | {"file": file.as_uri()}
-
-
-@pytest.mark.long
-def test_page_runs_no_script_and_fetches_nothing(seen: Any) -> None:
-    assert seen["said"] == []
-    assert seen["asked"] == [seen["file"]]
-    assert {one["odd"] for one in seen["looks"].values()} == {0}
-
-
-@pytest.mark.long
-def test_page_follows_the_color_scheme_and_prints_on_white(seen: Any) -> None:
-    looks = seen["looks"]
-    assert len({looks[name]["paper"] for name in ("light", "dark", "print")}) == 3
-    assert looks["light"]["bar"] != looks["dark"]["bar"]
-    assert (looks["print"]["paper"], looks["print"]["ink"]) == ("rgb(255, 255, 255)", "rgb(0, 0, 0)")
-
-
-@pytest.mark.long
-def test_page_fits_a_phone_and_scrolled_tables_keep_their_first_column(seen: Any) -> None:
-    assert not any(one["overflows"] for one in seen["looks"].values())
-    assert seen["looks"]["narrow"]["lost"] == 0
