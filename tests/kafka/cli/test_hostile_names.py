@@ -16,8 +16,15 @@ import pytest
 import yaml
 
 from tests.support import archiving
-from tests.support.hostile_names import HOSTILE, odd
-from tests.support.world import HOUR, World, now_ms
+from tests.support.world import HOUR, Cli, World, now_ms
+
+HOSTILE = "evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
+
+
+def odd(said: Cli) -> set[str]:
+    """Return what does not print of an output; its line ends aside."""
+    return {one for one in said.out + said.err if one != "\n" and not one.isprintable()}
+
 
 ESCAPED = r"evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
 FORMULA = "=HYPERLINK(1)"

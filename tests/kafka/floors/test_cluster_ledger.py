@@ -1,28 +1,41 @@
-"""What only the shared ledger has to stand: other machines, foreign messages, a topic that is gone (docs/memory.md)."""
+"""The ledger that all share: other machines, foreign messages, a topic that is gone, and what people forget (docs/memory.md)."""
 
 from __future__ import annotations
 
+import csv
+import io
 import signal
+import sys
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.samples import pack
+from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.ledger_stores import (
     Store,
     decide,
     last_documents,
     make_kretain_topics,
+    memories_of,
     new_topic_id,
     plan,
     renew_state_topic,
+    run,
     samples_of,
     see,
 )
-from tests.support.world import HOUR, World, codes, consumed, now_ms
+from tests.support.terminal import Terminal
+from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for
 
 OLD = [30 * HOUR] * 10
 
@@ -188,3 +201,274 @@ def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
         make_kretain_topics(world.bootstrap)
     assert decide(world, consumed(topic), topic, "first").trim_to == 3
     assert decide(world, consumed(topic), topic, "third").trim_to == 3
+
+
+@pytest.fixture
+def fresh_store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
+    renew_state_topic(kafka.bootstrap)
+    return Store("cluster", kafka.bootstrap, tmp_path / "state")
+
+
+@pytest.fixture
+def writer(kafka: EmbeddedKafka, fresh_store: Store) -> Iterator[ClusterWriter]:
+    with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, {STATE_TOPIC}, 30) as made:
+        yield made
+
+
+def message(document: docs.Document, at_ms: int | None = None) -> bytes:
+    return messages.encode(document, messages.Written(now_ms() if at_ms is None else at_ms, 0))
+
+
+def test_unreadable_group_message_holds_when_it_is_the_only_one(
+    world: World, fresh_store: Store, writer: ClusterWriter
+) -> None:
+    """It may have stood anywhere: every floor is unknown until it is forgotten, or seen again."""
+    topic = world.filled(OLD, {"a": 7})
+    at = writer.append(STATE_TOPIC, b"group:" + topic.encode(), b"rubbish")
+    try:
+        made = plan(world, consumed(topic), "first")
+        place = f"_kretain_state-0 offset {at.offset:,}"
+        assert next(note.text for note in made.notes if place in note.text).endswith("; ignored")
+        for _ in range(2):  # the second look doesn't read the message again, and knows
+            held = decide(world, consumed(topic), topic, "first")
+            assert held.action == "hold"
+            told = [reason.text for reason in held.reasons if reason.code == "F6"]
+            assert place in told[0]
+            assert told[0].endswith(f"if it won't come back: kretain groups forget -b HOST:PORT {topic}")
+    finally:
+        with fresh_store.opened() as (ledger, _):
+            assert ledger.forget_group(topic)
+    assert decide(world, consumed(topic), topic, "first").trim_to == 7
+
+
+def test_unreadable_message_is_replaced_when_more_is_known(fresh_store: Store, writer: ClusterWriter) -> None:
+    group = new_topic_id()
+    with fresh_store.opened() as (ledger, memories):
+        see(ledger, group, {"orders": {0: 5}}, now_ms())
+        fresh_store.save(memories)
+    writer.append(
+        STATE_TOPIC,
+        b"group:" + group.encode(),
+        zlib.compress(b'{"at_ms":1,"since_ms":0,"version":4}\n{"name":"another"}'),
+    )
+    with fresh_store.opened() as (ledger, memories):
+        assert ledger.lost is None
+        assert len(memories.notes) == 1
+        assert ledger.groups()[group].live.commits() == {("orders", 0): (5, None)}
+        memories.save(now_ms())
+    with fresh_store.elsewhere("other").opened() as (ledger, _):
+        assert ledger.groups()[group].live.commits() == {("orders", 0): (5, None)}
+
+
+@pytest.mark.parametrize("value", [b"", b"rubbish", zlib.compress(b"[1]"), zlib.compress(b'{"v":3,"at":1,"since":0}')])
+def test_unreadable_topic_message_is_named_and_only_lowers_bounds(
+    fresh_store: Store, writer: ClusterWriter, value: bytes
+) -> None:
+    """Samples and event times that are missing make less go, not more: nothing else needs to be held."""
+    topic_id = new_topic_id()
+    at = writer.append(STATE_TOPIC, topic_id.encode(), value)
+    with fresh_store.opened() as (ledger, memories):
+        assert ledger.lost is None
+        assert ledger.partitions_of(topic_id) == {}
+        named = [note.text for note in memories.notes if f"offset {at.offset:,}, key {topic_id}: " in note.text]
+        assert len(named) == 1
+
+
+def test_message_of_a_newer_version_holds_and_is_not_overwritten(fresh_store: Store, writer: ClusterWriter) -> None:
+    topic_id = new_topic_id()
+    with fresh_store.opened() as (ledger, memories):
+        ledger.begin({"orders": topic_id})
+        ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
+        fresh_store.save(memories)
+    newer = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":5}\n{"what":"who knows"}')
+    writer.append(STATE_TOPIC, topic_id.encode(), newer)
+    try:
+        with fresh_store.opened() as (ledger, memories):
+            assert ledger.lost is not None
+            assert "a newer kretain wrote it (version 5, this one knows 4)" in ledger.lost.reasons[0].text
+            ledger.partition("orders", topic_id, 0).add_sample(Sample(2_000, 20))
+            memories.save(now_ms())
+            assert "remembered only on this machine" in memories.notes[-1].text
+    finally:
+        writer.append(STATE_TOPIC, topic_id.encode(), None)
+
+
+def test_times_from_a_machine_with_a_wrong_clock_are_ignored(fresh_store: Store, writer: ClusterWriter) -> None:
+    """G3: a clock that is behind would make records look older than they are; the brokers' stamp tells."""
+    topic_id, at = new_topic_id(), now_ms() - 10 * 60_000
+    wrong = PartitionMemory(pack([Sample(at, 500)]), data_at=(3,))
+    appended = writer.append(
+        STATE_TOPIC, topic_id.encode(), message(docs.TopicDocument(topic_id, "t", at, {0: wrong}), at)
+    )
+    with fresh_store.opened() as (ledger, memories):
+        one = ledger.partitions_of(topic_id)[0]
+        assert one.samples == ()
+        assert one.data_at == (3,)
+        said = next(note.text for note in memories.notes if f"offset {appended.offset:,}:" in note.text)
+        assert "the clock of the machine that wrote it is 60" in said
+        assert "behind the brokers'" in said
+
+
+def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:
+    topic_id = new_topic_id()
+    with fresh_store.opened(clock_ms=lambda: now_ms() + 10 * 60_000) as (ledger, memories):
+        ledger.begin({"orders": topic_id})
+        ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
+        memories.save(now_ms())
+        assert "this machine's clock is 5" in memories.notes[-1].text
+        assert "ahead of the brokers'" in memories.notes[-1].text
+
+
+def test_group_seen_after_it_was_forgotten_is_remembered(fresh_store: Store, writer: ClusterWriter) -> None:
+    """F6: a group that comes back counts again, also where the word of its end comes late."""
+    group, seen = new_topic_id(), now_ms() + 30_000
+    with fresh_store.opened() as (ledger, memories):
+        see(ledger, group, {"orders": {0: 5}}, seen)
+        fresh_store.save(memories)
+    writer.append(STATE_TOPIC, b"group:" + group.encode(), None)
+    with fresh_store.opened() as (ledger, memories):
+        assert ledger.groups()[group].seen_ms == seen
+        fresh_store.save(memories)
+    with fresh_store.elsewhere("other").opened() as (ledger, _):
+        assert group in ledger.groups()
+
+
+def test_unusable_cache_of_a_shared_memory_counts_as_lost(fresh_store: Store) -> None:
+    """A new local ledger begins with nothing; a shared one never does."""
+    fresh_store.file.parent.mkdir(parents=True)
+    fresh_store.file.write_bytes(b"this is no database, whatever its name says" * 100)
+    with reader_for(fresh_store.bootstrap) as reader:
+        memory = memories_of(fresh_store.state_dir, "cluster", reader)("the-cluster")
+    assert not memory.on_disk
+    assert memory.lost is not None
+
+
+@pytest.fixture(params=["local", "cluster"])
+def shop(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> tuple[World, str, str]:
+    """A topic of two partitions with a group that is there and one that is gone, remembered by a plan."""
+    topic = world.topic("shop", partitions=2, message_timestamp_type="CreateTime")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"state: {request.param}\n{consumed(topic)}\n    retention.max.eventtime.ms: 7d\n")
+    for partition in (0, 1):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-there", topic, {0: 7, 1: 8})
+    world.commit(f"{topic}-gone", topic, {0: 3, 1: 4})
+    run(world, "plan", "-p", str(policy), check=0)
+    world.delete_group(f"{topic}-gone")
+    return world, topic, str(policy)
+
+
+Shop = tuple[World, str, str]
+
+
+def test_ledger_show_lists_what_is_remembered_of_each_partition(shop: Shop) -> None:
+    world, topic, policy = shop
+    stamps = [stamp for _, stamp in world.records(topic)]
+    base = ("ledger", "show", topic, "-p", policy)
+    whole = run(world, *base, "-o", "json", check=0).json()
+    assert whole["format"] == "kretain.ledger/v1"
+    assert whole["state"] == yaml.safe_load(Path(policy).read_text())["state"]
+    assert [row["partition"] for row in whole["partitions"]] == [0, 1]
+    row = whole["partitions"][0]
+    assert (row["samples"], row["newest_high_watermark"], row["oldest_high_watermark"]) == (1, 10, 10)
+    assert row["max_event_time"] == max(stamps)
+    assert [(seen["group"], seen["offset"], seen["gone"]) for seen in row["groups"]] == [
+        (f"{topic}-gone", 3, False),
+        (f"{topic}-there", 7, False),
+    ]
+    assert yaml.safe_load(run(world, *base, "-o", "yaml", check=0).out) == whole
+    rows = list(csv.DictReader(io.StringIO(run(world, *base, "-o", "csv", check=0).out)))
+    assert rows[1]["groups"] == f"{topic}-gone 4; {topic}-there 8"
+    table = run(world, *base, check=0).out
+    assert f"{topic}-0" in table
+    assert f"{topic}-gone 3, {topic}-there 7" in table
+
+
+def test_ledger_show_is_empty_for_a_recreated_topic_and_not_for_a_deleted_one(shop: Shop) -> None:
+    world, topic, policy = shop
+    world.delete(topic)
+    assert f"{topic}-1" in run(world, "ledger", "show", topic, "-p", policy, check=0).out
+    world.topic(name=topic)
+    assert (
+        f"kretain remembers nothing of topic {topic}" in run(world, "ledger", "show", topic, "-p", policy, check=1).err
+    )
+
+
+def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> None:
+    """F6: until kretain groups forget."""
+    world, topic, policy = shop
+
+    def floors() -> list[int]:
+        plan = run(world, "plan", "-p", policy, "-o", "json", check=0).json()
+        return [row["min_commit"] for row in plan["partitions"]]
+
+    listed = run(world, "groups", "-p", policy, "--group", f"{topic}-*", "-o", "json", check=0).json()["groups"]
+    gone = next(row for row in listed if row["group"] == f"{topic}-gone")
+    assert gone["state"].startswith("gone since 20")
+    assert gone["counts"].startswith("counts until 20")
+    assert (gone["topics"], gone["partitions"], gone["lag"]) == ([topic], 2, 13)
+    assert floors() == [3, 4]
+    both = ("groups", "forget", f"{topic}-gone", f"{topic}-never", "-p", policy)
+    refused = run(world, *both, check=1)
+    assert f"nothing is remembered of group {topic}-never; nothing was forgotten" in refused.err
+    assert floors() == [3, 4]
+    dry = run(world, "groups", "forget", f"{topic}-gone", "--dry-run", "-p", policy, check=0)
+    assert dry.out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
+    command = [
+        sys.executable,
+        "-m",
+        "kretain",
+        "groups",
+        "forget",
+        f"{topic}-gone",
+        "-p",
+        policy,
+        "-b",
+        world.bootstrap,
+    ]
+    with Terminal([*command, "--state-dir", str(world.state_dir)]) as terminal:
+        terminal.read_until("[y/N]")
+        assert f"Forget {topic}-gone, on 2 partitions of {topic}?" in " ".join(terminal.text.split())
+        terminal.type("n\r")
+        assert terminal.wait() == 6
+    assert floors() == [3, 4]
+    # Shared options may stand before the subcommand too.
+    assert run(world, "groups", "-p", policy, "forget", f"{topic}-gone", check=0).out == f"Forgotten: {topic}-gone\n"
+    assert floors() == [7, 8]
+    alive = run(world, "groups", "forget", f"{topic}-there", "-p", policy, check=0)
+    assert f"group {topic}-there still exists, and counts where it is" in alive.err
+    assert floors() == [7, 8]
+
+
+def test_ledger_prune_forgets_old_deleted_groups_and_counts_them(shop: Shop) -> None:
+    world, topic, policy = shop
+    assert run(world, "ledger", "prune", "--older-than", "1h", "-p", policy, check=0).out == (
+        "Forgotten: 0 topics that are gone, 0 groups.\n"
+    )
+    dry = run(world, "ledger", "prune", "--older-than", "0s", "--dry-run", "-p", policy, check=0).out
+    assert dry.startswith("Would be forgotten: ")
+    done = run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0).out
+    assert done == dry.replace("Would be forgotten", "Forgotten"), "the dry run forgot nothing, and told the same"
+    shown = run(world, "ledger", "show", topic, "-p", policy, "-o", "json", check=0).json()["partitions"]
+    assert [(row["samples"], row["groups"]) for row in shown] == [(1, []), (1, [])], "the topic is there, the groups go"
+    world.delete(topic)
+    assert (
+        "Forgotten: 1 topic that is gone"
+        in run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0).out
+    )
+    run(world, "ledger", "show", topic, "-p", policy, check=1)
+
+
+def test_ledger_prune_needs_an_age(shop: Shop) -> None:
+    world, _, policy = shop
+    assert "--older-than" in run(world, "ledger", "prune", "-p", policy, check=2).err
+
+
+def test_groups_forget_accepts_patterns(shop: Shop) -> None:
+    """A pattern leaves groups that exist alone, and one that matches none of those that are gone is refused."""
+    world, topic, policy = shop
+    dry = run(world, "groups", "forget", f"{topic}-*", "--dry-run", "-p", policy, check=0)
+    assert dry.out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
+    assert run(world, "groups", "forget", f"{topic}-*", "-p", policy, check=0).out == f"Forgotten: {topic}-gone\n"
+    refused = run(world, "groups", "forget", f"{topic}-*", "-p", policy, check=1)
+    assert f"no group that is gone and remembered matches {topic}-*; nothing was forgotten" in refused.err

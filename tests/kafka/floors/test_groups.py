@@ -1,12 +1,24 @@
-"""``kretain groups``: who blocks what, on a broker of its own, where no other test's groups are."""
+"""Who blocks what, since when, and with how much unread: groups of each kind, and how long they were watched (F10)."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import AcknowledgeType, ShareConsumer  # type: ignore[attr-defined]
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from kretain.embedded import EmbeddedKafka
-from tests.support.world import World, now_ms, reader_for
+from retention_cli.core.model import Decision
+from tests.support.ledger_stores import Store, memories_of, renew_state_topic
+from tests.support.share_groups import OLD, from_the_start
+from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for
 
 
 def test_groups_shows_what_each_group_alone_holds_back(tmp_path: Path) -> None:
@@ -70,3 +82,185 @@ def _last_seen(world: World, topic: str) -> str:
     """Return when the last plan that found another H than before saw it, as the ledger has it."""
     [row] = world.cli("ledger", "show", topic, "-o", "json", check=0).json()["partitions"]
     return str(row["newest_sample"])
+
+
+def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path: Path) -> None:
+    topic = world.topic("unread", partitions=2)
+    for partition in range(2):
+        world.produce(topic, [5 * HOUR] * 10, partition)
+    for group, offsets in (("fast", {0: 10, 1: 9}), ("leaves", {0: 2, 1: 10}), ("lacks", {0: 7})):
+        world.commit(f"{topic}-{group}", topic, offsets)
+    flink, policy = tmp_path / "flink.json", tmp_path / "policy.yaml"
+    rows = [{"topic": topic, "partition": 0, "offset": 5}, {"topic": topic, "partition": 1, "offset": 0}]
+    flink.write_text(json.dumps({"at": now_ms(), "positions": rows}))
+    broken = f"{{command: ['false'], name: broken, topics: ['{topic}']}}"
+    policy.write_text(consumed(topic) + f"\nfloors: [{{file: {flink}, name: flink}}, {broken}]\n")
+    asked = ("offsets", "-p", str(policy), "--unread")
+
+    world.cli("plan", "-p", str(policy), check=0)
+    world.delete_group(f"{topic}-leaves")
+    world.produce(topic, 2, 1)
+    world.commit(f"{topic}-new", topic, {0: 10, 1: 10})
+    said = {
+        row["group"].removeprefix(f"{topic}-"): row for row in world.cli(*asked, "-o", "json", check=0).json()["topics"]
+    }
+    known = {name: (row["records"], row["partitions"], row["unknown"], row["remembered"]) for name, row in said.items()}
+    assert known == {
+        "fast": (0 + 3, 2, 0, False),
+        "leaves": (8 + 2, 2, 0, True),
+        "lacks": (None, 2, 1, False),
+        "new": (2, 2, 0, False),
+        "file:flink": (5 + 12, 2, 0, False),
+        "command:broken": (None, 0, 1, False),
+    }
+    [seen] = {
+        row["oldest_sample"] for row in world.cli("ledger", "show", topic, "-o", "json", check=0).json()["partitions"]
+    }
+    since = {name: row["unread_since"] for name, row in said.items() if row["records"]}
+    assert since == {**dict.fromkeys(("fast", "leaves", "file:flink"), seen), "new": None}, "no plan has seen those two"
+
+    each = world.cli(*asked, "--groups", "--group", "file:*", "-o", "json", check=0).json()["partitions"]
+    sizes = _sizes(world, topic)
+    assert [(row["partition"], row["committed"], row["records"], row["bytes"]) for row in each] == [
+        (0, 5, 5, sizes[0] * 5 // 10),
+        (1, 0, 12, sizes[1]),
+    ]
+    table = world.cli(*asked, check=0).out
+    assert f"{topic}-leaves" in table
+    assert "Some consumers no longer exist" in table
+    assert "—: unknown;" in table
+
+
+def _sizes(world: World, topic: str) -> dict[int, int]:
+    from tests.support.world import reader_for
+
+    with reader_for(world.bootstrap) as reader:
+        sizes, _ = reader.sizes_soon(reader.metadata({topic}).places([topic])).result()
+    return {tp.partition: size for tp, size in sizes.items()}
+
+
+REJECTED = 3
+ROUNDS = 30
+
+
+def configure_group(world: World, group: str, settings: dict[str, str]) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    configs = [resource.AlterableConfig(name=key, config_operation=0, value=value) for key, value in settings.items()]
+    of_group = resource(resource_type=32, resource_name=group, configs=configs)
+    with reader_for(world.bootstrap) as reader:
+        wire = reader.wire
+        answer = wire.run(wire.ask, IncrementalAlterConfigsRequest(resources=[of_group], validate_only=False))
+    assert [one.error_code for one in answer.responses] == [0]
+
+
+def reject_some(world: World, group: str, topic: str, letters: str) -> None:
+    """Reject the first records, and accept others until the group's start is written."""
+    share: Any = ShareConsumer(
+        {"bootstrap.servers": world.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
+    )
+    share.subscribe([topic])
+    rounds, deadline = 0, time.monotonic() + 60
+    while world.ends(letters)[1] < REJECTED or rounds < ROUNDS:  # what is acknowledged is written with the next ones
+        assert time.monotonic() < deadline, world.ends(letters)
+        world.produce(topic, OLD[:1])
+        for message in share.poll(0.2) or ():
+            bad = message.offset() < REJECTED
+            share.acknowledge(message, AcknowledgeType.REJECT if bad else AcknowledgeType.ACCEPT)
+            rounds += 1
+        share.commit_sync()
+    share.close()
+
+
+def test_dead_letters_that_point_to_records_hold_them(world: World) -> None:
+    topic = world.topic("share")
+    letters = world.topic(name=f"dlq.{topic}", errors_deadletterqueue_group_enable="true")
+    world.produce(topic, OLD)
+    group = f"{topic}-share"
+    from_the_start(world, group)
+    configure_group(world, group, {"errors.deadletterqueue.topic.name": letters})
+    reject_some(world, group, topic, letters)
+    assert world.ends(letters)[1] == REJECTED, "the broker wrote them"
+    world.commit(f"{topic}-done", topic, world.ends(topic)[1])
+
+    decision = world.decide(consumed(topic), topic)
+    assert decision.action == "hold", "records that dead letters point to would go"
+    [reason] = decision.reasons
+    assert (reason.code, f"its dead letters in {letters} only point to records here" in reason.text) == ("F3", True)
+    listed = world.cli("groups", "-o", "json", "-p", "/dev/null", check=None)
+    assert "internal error" not in listed.err
+
+    configure_group(world, group, {"errors.deadletterqueue.copy.record.enable": "true"})
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.min_commit_by) == ("trim", f"share:{group}")
+    ignored = consumed(topic).replace("version: 1", f"version: 1\ngroups: {{ignore: [{group}]}}")
+    configure_group(world, group, {"errors.deadletterqueue.copy.record.enable": "false"})
+    assert world.decide(ignored, topic, remember=False).action == "trim"
+    world.delete_group(group)  # tests that share these brokers look at every group
+
+
+DAY = 24 * HOUR
+
+
+def watching(topic: str, first: str = "3d", **more: str) -> str:
+    return f"groups:\n  watch.first: {first}\n{consumed(topic, **more)}"
+
+
+@pytest.mark.parametrize("days", [(0, 1, 2, 3), (0, 0.5, 3.2, 4, 5, 6.3)], ids=["daily", "a pause"])
+def test_r1_holds_until_groups_were_watched_without_a_pause(world: World, days: tuple[float, ...]) -> None:
+    topic, began = world.filled(OLD, {"reader": 7}), now_ms()
+    seen = [world.decide(watching(topic), topic, at_ms=began + int(day * DAY)) for day in days]
+    assert [(one.action, one.trim_to, codes(one)) for one in seen[:-1]] == [("hold", None, {"F10"})] * (len(days) - 1)
+    assert (seen[-1].action, seen[-1].trim_to, seen[-1].rule) == ("trim", 7, "consumed")
+
+
+def test_new_state_directory_holds_r1_again_also_in_the_recheck_of_a_saved_plan(world: World) -> None:
+    topic, began = world.filled(OLD, {"reader": 7}), now_ms()
+    policy = watching(topic, "1d")
+    world.decide(policy, topic, at_ms=began - DAY)
+    plan = world.plan(policy)
+    assert [one.action for one in plan.decisions] == ["trim"]
+    shutil.rmtree(world.state_dir)
+    [row] = world.trim(plan, policy).rows
+    assert row.outcome == "held"
+    assert {one.code for one in row.reasons} == {"F10"}
+    assert world.ends(topic)[0] == 0
+
+
+def test_other_rules_go_on_while_r1_waits(world: World) -> None:
+    topic = world.filled(OLD, {"reader": 7})
+    found: Decision = world.decide(watching(topic, retention__ms="24h"), topic)
+    assert (found.action, found.rule, codes(found)) == ("trim", "forced-age", {"F10"})
+
+
+def test_plan_says_until_when_r1_waits_and_nothing_where_there_is_nothing_to_trim(world: World, tmp_path: Path) -> None:
+    topic = world.filled(OLD, {"reader": 0})
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(watching(topic))
+    assert "F10" not in world.cli("plan", "-p", str(policy), check=0).out
+    world.commit(f"{topic}-reader", topic, 5)
+    said = " ".join(world.cli("plan", "-p", str(policy), check=0).out.split())
+    assert "R1 holds until 20" in said
+    assert "(groups.watch.first: 3 d)" in said
+
+
+def test_looks_of_all_operators_add_up_with_state_cluster(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    renew_state_topic(kafka.bootstrap)
+    first, second = (Store("cluster", kafka.bootstrap, tmp_path / name) for name in ("first", "second"))
+    now = now_ms()
+    for store, hours in ((first, 30), (second, 10), (first, 0)):
+        with store.opened() as (ledger, memories):
+            ledger.begin({})
+            ledger.saw_all("", (), now - hours * HOUR)
+            store.save(memories)
+    with second.opened() as (ledger, _):
+        assert ledger.watched_since("", (), now) == now - 30 * HOUR
+    off = DAY  # a machine whose clock is ahead: its looks are not believed
+    with (
+        reader_for(kafka.bootstrap) as reader,
+        closing(memories_of(tmp_path / "third", "cluster", reader, lambda: now_ms() + off)) as memories,
+    ):
+        ledger = memories("the-cluster")
+        ledger.saw_all("", (), now + off)
+        memories.save(now + off)
+    with second.opened() as (ledger, _):
+        assert ledger.watched_since("", (), now + off + 30 * HOUR) is None

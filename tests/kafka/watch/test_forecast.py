@@ -1,18 +1,25 @@
-"""A forecast of a real cluster, with days made seconds: what it says is kept is what is kept later."""
+"""A forecast of a real cluster, with days made seconds: what it says is kept and lost is what is kept and lost."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from retention_cli.core.model import Unknown
-from retention_cli.forecast.value import Span
-from tests.support.forecasting import A_SECOND, foretell, written_to
-from tests.support.world import World, wait_until
+from retention_cli.forecast.reading import read_forecast
+from retention_cli.forecast.steady import Terms
+from retention_cli.forecast.value import Forecast, Span
+from retention_cli.state.memories import Memories
+from tests.support.plain import meanwhile
+from tests.support.watching import PLAIN, Watcher, watching
+from tests.support.world import QUIET, World, now_ms, reader_for, wait_until
 
 
 def within(span: Any, value: float, slack: float) -> None:
@@ -146,3 +153,95 @@ topics:
         "Saved so far: at most ",
     ):
         assert part in out
+
+
+A_SECOND = 200
+"""Records a second, of about 1 KiB."""
+
+
+@contextmanager
+def written_to(world: World, *topics: str) -> Iterator[None]:
+    """Write to partition 0 of these topics at a steady rate."""
+    producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "logger": QUIET})
+    begun, count = time.monotonic(), 0
+
+    def write() -> None:
+        nonlocal count
+        while count < (time.monotonic() - begun) * A_SECOND:
+            for topic in topics:
+                producer.produce(topic, b"x" * 1024, partition=0)
+            count += 1
+        producer.poll(0.02)
+
+    with meanwhile(write):
+        yield
+    producer.flush(30)
+
+
+def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:
+    chosen = world.selection(policy)
+    with reader_for(world.bootstrap) as reader:
+        memories = Memories(world.state_dir)
+        try:
+            return read_forecast(reader, chosen, Terms(2000, least_ms, now_ms()), memories=memories)
+        finally:
+            memories.close()
+
+
+MIB = 1 << 20
+QUICKLY = f"import retention_cli.watch.one_pass as one_pass\nassert one_pass.HOUR_MS\none_pass.HOUR_MS = 3000\n{PLAIN}"
+"""Rates are measured over three seconds, not over an hour."""
+SLACK_S = 3.0
+"""A pass, a look, and what a busy machine is late by."""
+
+
+def told(world: World, watcher: Watcher, group: str, topic: str, offset: int) -> list[tuple[float, float | None]]:
+    """Return what was told until the record at an offset was gone: how long that was before, and the seconds told."""
+    found: list[tuple[float, float | None]] = []
+
+    def gone() -> bool:
+        left = watcher.metrics().get(("kretain_group_seconds_to_loss", f"group:{group}", topic))
+        found.append((time.monotonic(), left))
+        return world.ends(topic)[0] > offset
+
+    wait_until(gone, "the loss that was foretold", 90)
+    lost = time.monotonic()
+    return [(lost - at, left) for at, left in found]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "by", [pytest.param("R6", marks=pytest.mark.thorough), pytest.param("the brokers' size", marks=pytest.mark.long)]
+)
+def test_seconds_to_loss_is_between_half_and_all_of_the_real_time(here: World, by: str, tmp_path: Path) -> None:
+    """A group that has stopped; its disk fills, or its topic has a ``retention.bytes``."""
+    topic = here.topic("losing", segment_bytes=str(MIB))
+    unconsumed = "trim"
+    if by != "R6":
+        here.configure(topic, {"retention.bytes": str(4 * MIB)})
+        unconsumed = "hold"
+    policy = tmp_path / "policy.yaml"
+    ceiling = ", log.retention.disk.usage.percent: 50" if by == "R6" else ""
+    policy.write_text(
+        f"version: 1\ndisks: {{capacity: {12 * MIB}{ceiling}}}\ntopics:\n  - match: {topic}\n"
+        f"    unconsumed: {unconsumed}\n    retention.commitoffset.enable: true\n    retention.commitoffset.ms: 1h\n"
+    )
+    with (
+        written_to(here, topic),
+        watching(here, policy, "--trim", "--interval", "3s", code=QUICKLY) as watcher,
+    ):
+        wait_until(lambda: here.ends(topic)[1] > 3 * A_SECOND, "some records")
+        offset = here.ends(topic)[1]
+        here.commit(f"{topic}-group", topic, offset)
+        found = told(here, watcher, f"{topic}-group", topic, offset)
+        wait_until(
+            lambda: watcher.metrics().get(("kretain_group_seconds_to_loss", f"group:{topic}-group", topic)) == 0,
+            "that it has lost some",
+        )
+        watcher.end()
+    here.delete(topic)
+    numbers = [(truly, left) for truly, left in found if left is not None]
+    early = [(truly, left) for truly, left in numbers if truly > 6]
+    assert early, found
+    assert all(left <= truly + SLACK_S for truly, left in numbers), numbers
+    assert sum(left >= truly / 2 for truly, left in early) > len(early) / 2, early

@@ -1,16 +1,24 @@
-"""What a ``kretain watch`` does not trim though a plan would: its memory, its log, its clock or its policy is in doubt."""
+"""A ``kretain watch`` that doubts its memory, log, clock or policy; that tells others, and gets a new certificate."""
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import time
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization as ser
 
-from tests.support.trims import read_topic
+from kretain.embedded import EmbeddedKafka
+from tests.conftest import QUICK
+from tests.support.client_files import properties
+from tests.support.java_stores import PEM, key_pem, pair, self_signed
+from tests.support.trims import OLD, read_topic
 from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, trimming, watching
-from tests.support.world import World, wait_until
+from tests.support.webhook import Webhook
+from tests.support.world import HOUR, World, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -96,3 +104,110 @@ def test_deleted_state_directory_does_not_reset_the_daily_limit(electing: World)
         watcher.wait_passes(3)
         assert electing.ends(topic)[0] <= 8
         watcher.end()
+
+
+def test_watch_posts_what_it_did_and_logs_json_lines(here: World) -> None:
+    topic = read_topic(here)
+    with Webhook() as hook:
+        policy = policy_of(here, topic, more=f"notify: {{url: '{hook.url}'}}\n")
+        with watching(here, policy, "--trim", "--interval", "1s", "--log-format", "json", "-v") as watcher:
+            wait_until(lambda: hook.events() == ["trimmed"], "a post")
+            policy.write_text(policy.read_text().replace("topics:", "limits: {max.records: 1}\ntopics:"))
+            here.produce(topic, OLD)
+            here.commit(f"{topic}-group", topic, 12)
+            wait_until(lambda: hook.events() == ["trimmed", "refused"], "another", 30)
+            assert watcher.end() == 0
+    assert here.ends(topic)[0] == 7
+    lines = [json.loads(line) for line in watcher.text.splitlines()]
+    assert all(one.keys() >= {"time", "event", "text"} for one in lines)
+    assert [one["event"] for one in lines if one["event"] in ("started", "stopped")] == ["started"] * 2 + ["stopped"]
+    first = next(one for one in lines if one["event"] == "pass")
+    assert first["planned"] == {"partitions": 1, "records": 7, "bytes": first["planned"]["bytes"]}
+    assert first["trimmed"]["records"] == hook.bodies[0]["records"] == 7
+    assert first["run"] == hook.bodies[0]["run"]
+    assert first["cluster_id"] == hook.bodies[1]["cluster_id"]
+    assert hook.bodies[0]["cluster"] == here.bootstrap
+    assert any(one["event"] == "failed" and one["kind"] == "refused" for one in lines)
+    assert any(one["event"] == "note" and "policy" in one["text"] for one in lines), "what -v prints"
+    assert Webhook.PATH not in watcher.text
+    found = "".join(path.read_text(errors="replace") for path in here.state_dir.rglob("*") if path.is_file())
+    assert Webhook.PATH not in found, "neither in the audit log nor in the ledger"
+
+
+def test_hanging_webhook_changes_nothing_of_a_trim(here: World, tmp_path: Path) -> None:
+    topic = read_topic(here)
+    with Webhook(status=None) as hook:
+        policy = policy_of(here, topic, more=f"notify: {{url: '{hook.url}'}}\n")
+        here.cli("trim", "-p", str(policy), "--dry-run", check=0)
+        assert hook.bodies == []
+        plan = here.cli("plan", "-p", str(policy), "-o", "json", "--out", str(tmp_path / "plan.json"), check=0)
+        began = time.monotonic()
+        done = here.cli("trim", "-p", str(policy), "--yes", "-o", "json", check=0)
+        assert time.monotonic() - began < 15
+        assert hook.events() == ["trimmed"]
+        assert done.json()["totals"]["trimmed"] == 1
+    assert here.ends(topic)[0] == 7
+    assert Webhook.PATH not in plan.out + done.out + done.err
+    with Webhook() as hook:
+        policy = policy_of(here, topic, more=f"notify: {{url: '{hook.url}'}}\nlimits: {{max.records: 1}}\n")
+        here.commit(f"{topic}-group", topic, 9)
+        here.cli("trim", "-p", str(policy), "--yes", check=6)
+        assert hook.events() == ["refused"]
+        assert "limits.max.records" in hook.bodies[0]["text"]
+
+
+FIRST, NEW, STRANGER = 1, 2, 3
+
+
+def both(number: int) -> str:
+    key = pair(number)[0].private_bytes(PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
+    return self_signed(number) + key.decode()
+
+
+@pytest.mark.long
+def test_watch_goes_on_with_a_certificate_that_is_replaced_while_it_runs(
+    tmp_path: Path, archived_classes: None
+) -> None:
+    """Also its election does: the broker comes back, and knows the old certificate no more."""
+    trusted, ours, ca = (tmp_path / name for name in ("trusted.pem", "ours.pem", "ca.pem"))
+    (tmp_path / "broker.pem").write_text(self_signed() + key_pem())
+    ca.write_text(self_signed())
+    trusted.write_text(self_signed(FIRST))
+    ours.write_text(both(FIRST))
+    listener = "listener.name.secure.ssl"
+    settings = QUICK | {
+        f"{listener}.client.auth": "required",
+        f"{listener}.keystore.type": "PEM",
+        f"{listener}.keystore.location": str(tmp_path / "broker.pem"),
+        f"{listener}.truststore.type": "PEM",
+        f"{listener}.truststore.location": str(trusted),
+    }
+    config = properties(
+        tmp_path,
+        security_protocol="SSL",
+        ssl_ca_location=ca,
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=ours,
+    )
+    with EmbeddedKafka(1, settings=settings, secure_protocol="SSL") as kafka:
+        world = World(kafka.bootstrap, tmp_path / "a" / "state")
+        world.cli("cluster", "init", "--yes", check=0)
+        topic = world.filled([30 * HOUR] * 10, {"a": 7})
+        policy = policy_of(world, topic)
+        secure = World(kafka.secure_bootstrap, world.state_dir)
+        given = ("-c", str(config), "--trim", "--interval", "1s", "--timeout", "3s")
+        with watching(secure, policy, *given) as watcher:
+            watcher.wait_for("trimmed 7 records")
+            ours.write_text(both(STRANGER))
+            watcher.wait_for("the broker refused the client certificate")
+            ours.write_text(both(FIRST)[:-200])
+            watcher.wait_for("the certificates or the key of the connection can't be used")
+            kafka.node(1).terminate()
+            trusted.write_text(self_signed(NEW))
+            ours.write_text(both(NEW))
+            kafka.start_node(kafka.node(1))
+            kafka.wait_until_ready()
+            world.commit(f"{topic}-a", topic, 9)
+            watcher.wait_for("trimmed 2 records", 60)
+            wait_until(lambda: watcher.metrics().get(("kretain_leader",)) == 1, "a leader", 20)
+            assert watcher.end() == 0

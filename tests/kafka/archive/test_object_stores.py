@@ -1,0 +1,283 @@
+"""Archives in real object stores, S3 and Azure: archived, trimmed, verified, compacted and restored."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.fs
+import pytest
+
+from kretain.embedded import reaper
+from kretain.embedded.java import find_java
+from kretain.embedded.node import free_ports
+from retention_cli.archive.layout import ArchiveError
+from retention_cli.archive.store import Store
+from tests.support import ivy
+from tests.support.archiving import archived, odd_flights, policy, produce, small, whole
+from tests.support.world import Cli, World, run_cli, wait_until
+
+ACCOUNT = "devstoreaccount1"
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""Azurite's own, which everyone knows."""
+
+
+@dataclass(frozen=True)
+class Azure:
+    """The server: an archive's URL in it, and what its clients have in their environment."""
+
+    url: str
+    environ: dict[str, str]
+
+
+@contextlib.contextmanager
+def azure_server(folder: Path) -> Iterator[Azure]:
+    """Run a server with the container ``backup``; whatever happens to the tests, it ends."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("there is no npm")
+    run = subprocess.run([npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), "azurite"], check=False)
+    if run.returncode:
+        pytest.skip("npm can't install Azurite here")
+    port = free_ports(1)[0]
+    command = [node, str(folder / "node_modules/azurite/dist/src/blob/main.js"), "--silent", "--inMemoryPersistence"]
+    command += ["--blobPort", str(port), "--skipApiVersionCheck", "--disableTelemetry"]
+    watcher = subprocess.Popen([sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True)
+    with (folder / "azurite.log").open("wb") as log:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    assert watcher.stdin is not None
+    watcher.stdin.write(f"{server.pid} {reaper.start_time(server.pid)}\n".encode())
+    watcher.stdin.flush()
+    try:
+
+        def up() -> bool:
+            assert server.poll() is None, (folder / "azurite.log").read_text()
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(up, "Azurite listens")
+        place = f"127.0.0.1:{port}"
+        files = pyarrow.fs.AzureFileSystem(
+            ACCOUNT, account_key=KEY, blob_storage_authority=place, dfs_storage_authority=place,
+            blob_storage_scheme="http", dfs_storage_scheme="http",
+        )  # fmt: skip
+        files.create_dir("backup")
+        yield Azure(
+            f"abfs://backup@{ACCOUNT}.dfs.core.windows.net/kafka?"
+            f"blob_storage_authority={place}&dfs_storage_authority={place}&scheme=http",
+            {"AZURE_STORAGE_KEY": KEY},
+        )
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        watcher.stdin.close()
+        watcher.wait()
+
+
+VERSION = "3.0.0"
+NAME, SECRET = "AKIAEXAMPLE", "hush-4b1e77"
+_QUIET = "<configuration><root level='off'/></configuration>"
+
+
+@dataclass(frozen=True)
+class S3:
+    """The server: an archive's URL in it, the folder with its objects, and what its clients have in their environment."""
+
+    url: str
+    folder: Path
+    environ: dict[str, str]
+
+
+@contextlib.contextmanager
+def s3_server(folder: Path) -> Iterator[S3]:
+    """Run a server with the bucket ``backup``; whatever happens to the tests, it ends."""
+    java = find_java()
+    lib = ivy.resolved("org.gaul", "s3proxy", VERSION)
+    port = free_ports(1)[0]
+    (folder / "objects" / "backup").mkdir(parents=True)
+    settings = {
+        "s3proxy.endpoint": f"http://127.0.0.1:{port}",
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.identity": NAME,
+        "s3proxy.credential": SECRET,
+        "jclouds.provider": "filesystem-nio2",
+        "jclouds.identity": "x",
+        "jclouds.credential": "x",
+        "jclouds.filesystem.basedir": str(folder / "objects"),
+    }
+    (folder / "s3.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    (folder / "logback.xml").write_text(_QUIET)
+    command = [
+        *(str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+        *(f"-Dlogback.configurationFile={folder / 'logback.xml'}", "-cp", f"{lib}/*"),
+        *("org.gaul.s3proxy.Main", "--properties", str(folder / "s3.properties")),
+    ]
+    watcher = subprocess.Popen([sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True)
+    with (folder / "s3.log").open("wb") as log:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    assert watcher.stdin is not None
+    watcher.stdin.write(f"{server.pid} {reaper.start_time(server.pid)}\n".encode())
+    watcher.stdin.flush()
+    try:
+
+        def up() -> bool:
+            assert server.poll() is None, (folder / "s3.log").read_text()
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(up, "the S3 server listens")
+        yield S3(
+            f"s3://backup/kafka?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{port}",
+            folder / "objects" / "backup" / "kafka",
+            {
+                "AWS_ACCESS_KEY_ID": NAME,
+                "AWS_SECRET_ACCESS_KEY": SECRET,
+                "AWS_EC2_METADATA_DISABLED": "true",
+                # Of a store that does not know the newest checksums, as docs/archive.md has it.
+                "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+                "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+            },
+        )
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        watcher.stdin.close()
+        watcher.wait()
+
+
+pytestmark = pytest.mark.long  # it downloads servers, and starts Spark
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def commands(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Cli]]:
+    """What every command said: no secret of the store's, as no test passes without looking."""
+    for name, value in s3.environ.items():
+        monkeypatch.setenv(name, value)
+    said: list[Cli] = []
+    yield said
+    assert said
+    for one in said:
+        assert SECRET not in one.out + one.err
+    for log in world.state_dir.rglob("audit.jsonl"):
+        assert SECRET not in log.read_text()
+
+
+@pytest.mark.parametrize("spark", [(), ("--spark", "--master", "local[2]")], ids=["here", "spark"])
+def test_archive_trim_verify_and_restore_work_on_s3(
+    world: World, s3: S3, commands: list[Cli], tmp_path: Path, spark: tuple[str, ...]
+) -> None:
+    topic = world.topic("in-s3", partitions=2)
+    for partition in range(2):
+        produce(world, topic, odd_flights(1_200), partition, "zstd")
+    before = [whole(world, topic, partition) for partition in range(2)]
+    world.commit(f"{topic}-g", topic, {0: 1_200, 1: 1_200})
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy(topic, f'"{s3.url}"'))
+    commands.append(world.cli("trim", "-p", str(file), "--yes", "-o", "json", *spark, check=0))
+    assert [one["outcome"] for one in commands[-1].json()["partitions"]] == ["trimmed"] * 2
+    assert [world.ends(topic, partition) for partition in range(2)] == [(1_200, 1_200)] * 2
+    assert [archived(s3.url, topic, partition) for partition in range(2)] == before
+    commands.append(run_cli("archive", "verify", s3.url, topic, "-o", "json", check=0))
+    assert sum(one["records"] for one in commands[-1].json()["partitions"]) == 2_400
+    target = world.topic("back", partitions=2)
+    commands.append(world.cli("restore", topic, "--from", s3.url, "--to", target, "--yes", check=0))
+    assert [whole(world, target, partition) for partition in range(2)] == before
+    (first, *_) = sorted((s3.folder).rglob(f"*topic={topic}*/**/*.parquet"))
+    first.unlink()
+    commands.append(run_cli("archive", "verify", s3.url, topic, check=5))
+    assert "is missing" in commands[-1].out
+
+
+@pytest.mark.parametrize("spark", [(), ("--spark", "--master", "local[2]")], ids=["here", "spark"])
+def test_missing_write_permission_on_s3_holds_and_is_named(
+    world: World, s3: S3, commands: list[Cli], tmp_path: Path, spark: tuple[str, ...]
+) -> None:
+    topic = world.topic("refused")
+    produce(world, topic, odd_flights(10))
+    world.commit(f"{topic}-g", topic, 10)
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy(topic, f'"{s3.url}"'))
+    wrong = {"AWS_SECRET_ACCESS_KEY": "another"}
+    commands.append(world.cli("trim", "-p", str(file), "--yes", "-o", "json", *spark, check=0, **wrong))
+    (row,) = commands[-1].json()["partitions"]
+    assert row["outcome"] == "held"
+    assert "could not be archived to s3://backup/kafka" in row["reasons"][0]["text"]
+    assert world.ends(topic) == (0, 10)
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azure]:
+    with azure_server(tmp_path_factory.mktemp("azure")) as server:
+        yield server
+
+
+def test_encrypted_archive_works_on_azure(
+    world: World, azure: Azure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in azure.environ.items():
+        monkeypatch.setenv(name, value)
+    small(monkeypatch, 400)
+    topic = world.topic("in-azure", partitions=2)
+    for partition in range(2):
+        produce(world, topic, odd_flights(1_200), partition, "zstd")
+    before = [whole(world, topic, partition) for partition in range(2)]
+    world.commit(f"{topic}-g", topic, {0: 1_200, 1: 1_200})
+    key, file = tmp_path / "archive.key", tmp_path / "policy.yaml"
+    key.write_bytes(base64.b64encode(os.urandom(32)))
+    text = policy(topic, f'"{azure.url}"')
+    file.write_text(f"archive.key: archive.key\n{text}")
+    done = world.cli("trim", "-p", str(file), "--yes", "-o", "json", check=0)
+    assert [one["outcome"] for one in done.json()["partitions"]] == ["trimmed"] * 2
+    assert KEY not in done.out + done.err
+    run_cli("archive", "verify", "-p", str(file), topic, check=0)
+    locked = run_cli("archive", "verify", azure.url, topic, check=1)
+    assert "is encrypted with the key of id" in locked.err
+    target = world.topic("back", partitions=2, retention_ms="-1")
+    arguments = ("--from", azure.url, "--archive-key", str(key), "--to", target, "--groups", "--yes")
+    world.cli("restore", topic, *arguments, check=0)
+    assert [whole(world, target, partition) for partition in range(2)] == before
+
+
+def test_file_on_azure_is_never_seen_half_written(azure: Azure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Azure empties a file that is opened for writing; the old one counts until the new one is complete."""
+    for name, value in azure.environ.items():
+        monkeypatch.setenv(name, value)
+    store = Store(azure.url)
+    store.write("a/one.json", b"old")
+
+    class Dies:
+        def __buffer__(self, _flags: int) -> memoryview:
+            raise OSError("out of memory")
+
+    with pytest.raises((ArchiveError, TypeError)):
+        store.write("a/one.json", Dies())
+    assert store.read("a/one.json") == b"old"
+    store.write("a/one.json", b"new")
+    assert (store.read("a/one.json"), store.files("a")) == (b"new", ["a/one.json"])
+
+
+def test_wrong_credentials_are_one_clear_line_without_the_token(azure: Azure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "?sv=2022-11-02&sp=rw&sig=HUSHHUSH%3D")
+    with pytest.raises(ArchiveError, match=r"Azure does not accept these credentials") as refused:
+        Store(azure.url).exists()
+    elsewhere = azure.url.split("blob_storage_authority=")[0] + "blob_storage_authority=127.0.0.1:1&scheme=http"
+    with pytest.raises(ArchiveError, match=r"the store can't be reached") as gone:
+        Store(elsewhere).exists()
+    assert "HUSH" not in str(refused.value) + str(gone.value)
