@@ -28,7 +28,7 @@ test: $(VENV)/.dev  ## the unit tests, the simulation, and a sample on real brok
 	$(PYTEST) -m "not long and not thorough" $(call IN_PARALLEL,2)
 
 test-all: $(VENV)/.dev  ## those, and all others on real brokers: Spark, the demo, races, disks (what CI runs)
-	$(PYTEST) -m "not long" $(call IN_PARALLEL,2)
+	$(PYTEST) -m "not long" $(call IN_PARALLEL,3)
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 	$(PYTEST) -m long

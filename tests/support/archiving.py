@@ -6,13 +6,12 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from retention_cli.archive.catalog import read_catalog, stitched
 from retention_cli.archive.layout import Source
@@ -95,32 +94,10 @@ def whole(world: World, topic: str, partition: int = 0, at_least: int = 0) -> li
 
 def numbered(world: World, topic: str, partition: int = 0, at_least: int = 0) -> list[tuple[int, Whole]]:
     """Read likewise, with each record's offset."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": world.bootstrap,
-            "group.id": "kretain-test-whole",
-            "logger": QUIET,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    found: list[tuple[int, Whole]] = []
-    try:
-        start, _end = world.ends(topic, partition)
-        consumer.assign([TopicPartition(topic, partition, max(start, at_least))])
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline:
-            for message in consumer.consume(10_000, timeout=0.2):
-                if message.error() is not None:
-                    return found
-                headers: Any = message.headers() or ()
-                key: Any = message.key()
-                value: Any = message.value()
-                found.append((message.offset() or 0, (message.timestamp()[1], key, value, tuple(headers))))
-        raise AssertionError(f"{topic}-{partition} could not be read to its end")
-    finally:
-        consumer.close()
+    return [
+        (one.offset(), (one.timestamp()[1], one.key(), one.value(), tuple(one.headers() or ())))
+        for one in world.messages(topic, partition, start=at_least)
+    ]
 
 
 def archive(world: World, topic: str, folder: Path, partition: int = 0, segment: int = 500) -> None:

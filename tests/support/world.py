@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -373,8 +381,8 @@ class World:
         """Return S and H."""
         return log_ends(self.bootstrap, topic, partition, patience_s)
 
-    def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[tuple[int, int]]:
-        """Return (offset, timestamp) of everything that can still be read."""
+    def messages(self, topic: str, partition: int = 0, isolation: str = "read_committed", start: int = 0) -> list[Any]:
+        """Return everything that can still be read, from an offset on."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -384,22 +392,27 @@ class World:
                 "enable.partition.eof": True,
                 "isolation.level": isolation,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,  # the end of a log is an empty answer, which a broker holds back for so long
             }
         )
-        found: list[tuple[int, int]] = []
+        found: list[Any] = []
         try:
-            start, _end = self.ends(topic, partition)
-            consumer.assign([TopicPartition(topic, partition, start)])
-            deadline = time.monotonic() + 60
+            consumer.assign([TopicPartition(topic, partition, start or OFFSET_BEGINNING)])
+            deadline = time.monotonic() + 90
             while time.monotonic() < deadline:
                 first = consumer.poll(1)
                 for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
-                    if message.error() is not None:
+                    if (error := message.error()) is None:
+                        found.append(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
                         return found
-                    found.append((message.offset() or 0, message.timestamp()[1]))
             raise AssertionError(f"{topic}-{partition} could not be read to its end")
         finally:
             consumer.close()
+
+    def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[tuple[int, int]]:
+        """Return (offset, timestamp) of everything that can still be read."""
+        return [(one.offset(), one.timestamp()[1]) for one in self.messages(topic, partition, isolation)]
 
     # -- groups ----------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from retention_cli.audit import shipping
 from retention_cli.audit.chain import Chain, event_of
@@ -33,20 +32,7 @@ def topic(world: World) -> str:
 
 def messages(world: World, topic: str) -> list[tuple[bytes, bytes]]:
     """Return the keys and values of partition 0."""
-    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "nobody", "enable.auto.commit": False})
-    end = world.ends(topic)[1]
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[tuple[bytes, bytes]] = []
-    while len(found) < end:
-        message = consumer.poll(10)
-        assert message is not None
-        assert message.error() is None
-        key, value = message.key(), message.value()
-        assert isinstance(key, bytes)
-        assert isinstance(value, bytes)
-        found.append((key, value))
-    consumer.close()
-    return found
+    return [(one.key(), one.value()) for one in world.messages(topic)]
 
 
 def log_of(world: World) -> AuditLog:
