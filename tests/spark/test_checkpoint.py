@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kretain.embedded import jars
-from tests.support.world import HOUR, World
+from tests.support.world import HOUR, World, written
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -67,10 +67,10 @@ def test_query_that_failed_in_a_batch_replays_it_after_a_trim(
     for topic, partition in ((orders, 0), (orders, 1), (payments, 0)):
         world.produce(topic, [5 * HOUR] * 10, partition)
         everything |= {(topic, partition, offset) for offset in range(10)}
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(
+    policy = written(
+        tmp_path / "policy.yaml",
         f"version: 1\ntopics: [{{match: ['{orders}', '{payments}'], retention.commitoffset.enable: true, "
-        "retention.commitoffset.ms: 0}]\nfloors:\n  - {checkpoint: checkpoint, name: enrich}\n"
+        "retention.commitoffset.ms: 0}]\nfloors:\n  - {checkpoint: checkpoint, name: enrich}\n",
     )
 
     def trim() -> dict[tuple[str, int], int]:

@@ -15,7 +15,7 @@ from tests.support.archiving import archived, policy, whole
 from tests.support.spark.commands import ON_YARN, Command, filled
 from tests.support.spark.hdfs import Hdfs, hadoop_files, has_libhdfs, hdfs
 from tests.support.spark.yarn import Yarn, spark_yarn
-from tests.support.world import World
+from tests.support.world import World, written
 
 __all__ = ["hadoop_files", "spark_yarn"]
 pytestmark = [
@@ -58,8 +58,7 @@ def test_hdfs_archive_is_trimmed(
     topic = filled(world, 2)
     world.commit(f"{topic}-g", topic, {1: 700})
     before = {partition: whole(world, topic, partition) for partition in range(2)}
-    file = tmp_path / "policy.yaml"
-    file.write_text(policy(topic, place))
+    file = written(tmp_path / "policy.yaml", policy(topic, place))
     environ, folder = hadoop_files.environ, tmp_path
     flags: tuple[str, ...] = ()
     if where == "yarn":
@@ -85,8 +84,7 @@ def test_lost_name_node_holds(world: World, tmp_path: Path, monkeypatch: pytest.
     with hdfs(tmp_path) as lost:
         environ = lost.environ
         lost.name_node.kill()
-    file = tmp_path / "policy.yaml"
-    file.write_text(policy(topic, f"{lost.url}/archive"))
+    file = written(tmp_path / "policy.yaml", policy(topic, f"{lost.url}/archive"))
     done = Command(world, tmp_path, tmp_path, "trim", environ).run("-p", str(file), "--yes", state="state")
     [row] = json.loads(done.stdout)["partitions"]
     assert (row["outcome"], world.ends(topic)[0]) == ("held", 0)

@@ -23,7 +23,7 @@ from tests.support.spark.clusters import (
 )
 from tests.support.spark.commands import SECRET, SMALL, Command, cluster_with_a_password, normal, packed_environment
 from tests.support.spark.disks import ceiling, inventory_of, topics_of_ages
-from tests.support.world import HOUR, World, consumed, reader_for, wait_until
+from tests.support.world import HOUR, World, consumed, reader_for, wait_until, written
 
 pytestmark = pytest.mark.long  # standalone and Connect
 
@@ -36,8 +36,7 @@ def test_remote_spark_plan_equals_the_local_one(
     where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     spark = request.getfixturevalue(where)
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(fleet.policy())
+    policy = written(tmp_path / "policy.yaml", fleet.policy())
     command = Command(fleet.world, tmp_path, spark.folder)
     more = SMALL if where == "spark_standalone" else ()
     plan = command.same(policy, spark.url, *more)
@@ -123,8 +122,7 @@ def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
         world.produce(topic, [5 * HOUR] * 4, partition)
     group = next(name for n in range(50) if coordinator(world, name := f"{topic}-{n}") in (1, 3))
     world.commit(group, topic, dict.fromkeys(range(6), 3))
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(consumed(topic))
+    policy = written(tmp_path / "policy.yaml", consumed(topic))
     with reader_for(world.bootstrap) as reader:
         leaders = {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
     command = Command(world, tmp_path, spark_standalone.folder)
@@ -145,8 +143,7 @@ def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
 
 def test_executor_that_reaches_another_cluster_reads_nothing(world: World, tmp_path: Path) -> None:
     """An address may mean another cluster there, whose groups are not those that count (F1)."""
-    file = tmp_path / "client.properties"
-    file.write_text(f"bootstrap.servers={world.bootstrap}\n")
+    file = written(tmp_path / "client.properties", f"bootstrap.servers={world.bootstrap}\n")
     connection = ConnectionRef(SentFile(str(file)), "where.the.client.is:9092")
     with pytest.raises(BrokerError, match="from here, not elsewhere"), reader_of("elsewhere", connection, 30.0):
         pass
@@ -170,8 +167,7 @@ def test_missing_spark_requirement_is_reported_in_one_line(
 ) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
     topic = world.filled([5 * HOUR] * 3)
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(consumed(topic))
+    policy = written(tmp_path / "policy.yaml", consumed(topic))
     command = Command(world, tmp_path, spark_standalone.folder)
     lost = ["--spark-conf", "spark.pyspark.python=/nowhere/python3", *SMALL]
     done = command.run("-p", str(policy), "--spark", "--master", spark_standalone.url, *lost, state="spark")
@@ -184,8 +180,7 @@ def test_missing_spark_requirement_is_reported_in_one_line(
 def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_standalone: SparkServer) -> None:
     """As docs/spark.md says."""
     topic = world.filled([5 * HOUR] * 3, {"g": 2})
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(consumed(topic))
+    policy = written(tmp_path / "policy.yaml", consumed(topic))
     packed = packed_environment(tmp_path)
     archive = ("--spark-conf", f"spark.archives={packed}#environment")
     python = ("--spark-conf", "spark.pyspark.python=./environment/bin/python")
@@ -202,8 +197,7 @@ def test_killed_worker_holds_nothing_in_a_plan(
     fleet: Fleet, tmp_path: Path, after_s: float, cut: tuple[str, ...]
 ) -> None:
     """Its task runs again elsewhere: it reads, and nothing else."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(fleet.policy())
+    policy = written(tmp_path / "policy.yaml", fleet.policy())
     with standalone(tmp_path, workers=2) as spark:
         command = Command(fleet.world, tmp_path, tmp_path)
         before = command.plan(policy, state="before")

@@ -21,7 +21,7 @@ from tests.support.spark.commands import (
     whole_and_tidy,
 )
 from tests.support.spark.yarn import Yarn, spark_yarn
-from tests.support.world import HOUR, World, consumed, wait_until
+from tests.support.world import HOUR, World, consumed, wait_until, written
 
 __all__ = ["spark_yarn"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # 100 MB of Hadoop, and a session each
@@ -38,8 +38,7 @@ def busy_containers(cluster: Yarn, application: str) -> int:
 
 
 def test_yarn_plan_equals_the_local_one(fleet: Fleet, tmp_path: Path, spark_yarn: Yarn) -> None:
-    file = tmp_path / "policy.yaml"
-    file.write_text(fleet.policy())
+    file = written(tmp_path / "policy.yaml", fleet.policy())
     plan = command(fleet.world, tmp_path, spark_yarn).same(file, "yarn", *INSTALLED)
     assert plan["totals"]["trim"] > 0
     assert plan["totals"]["hold"] > 0
@@ -117,8 +116,7 @@ def own_page(cluster: Yarn, application: str) -> str:
 
 def test_missing_yarn_requirement_is_reported_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     """Nobody told where YARN is; and executors with a Python that has nothing: exit 1, one line, nothing planned."""
-    file = tmp_path / "policy.yaml"
-    file.write_text(consumed(world.topic()))
+    file = written(tmp_path / "policy.yaml", consumed(world.topic()))
     flags = ("-p", str(file), "--spark", "--master", "yarn", *SMALL)
     nowhere = Command(world, tmp_path, tmp_path).run(*flags, state="spark")
     assert "HADOOP_CONF_DIR or YARN_CONF_DIR must be set" in nowhere.stderr
@@ -130,8 +128,7 @@ def test_missing_yarn_requirement_is_reported_in_one_line(world: World, tmp_path
 
 
 def test_killed_yarn_application_is_reported_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
-    file = tmp_path / "policy.yaml"
-    file.write_text(consumed(world.topic()))
+    file = written(tmp_path / "policy.yaml", consumed(world.topic()))
     earlier = {one["id"] for one in spark_yarn.applications()}
     running = command(world, tmp_path, spark_yarn).start("-p", str(file), *ON_YARN, state="spark")
 

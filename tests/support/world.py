@@ -579,6 +579,12 @@ def consumed(topic: str, after: str = "1h", **more: str) -> str:
     )
 
 
+def written(path: Path, text: str) -> Path:
+    """Write a file, and return where it is."""
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def commit_raw(world: World, group: str, topic: str, offset: int, *, keep_ms: int = -1) -> None:
     """Commit any offset, also one below zero; ``keep_ms`` as clients before 2.1 set it (-1: the broker's own time)."""
     Topic = OffsetCommitRequest.OffsetCommitRequestTopic  # noqa: N806  (a class)

@@ -39,7 +39,7 @@ from tests.support.archiving import (
     transaction,
     whole,
 )
-from tests.support.world import World, reader_for, run_cli
+from tests.support.world import World, reader_for, run_cli, written
 
 
 def row(report: TrimReport, partition: int = 0) -> TrimRow:
@@ -306,8 +306,7 @@ def test_partition_that_is_not_archived_completely_holds(
 
 
 def test_unwritable_archive_holds_its_topic_and_no_other(world: World, topic: str, tmp_path: Path) -> None:
-    blocked = tmp_path / "blocked"
-    blocked.write_text("a file where a folder should be")
+    blocked = written(tmp_path / "blocked", "a file where a folder should be")
     other = world.topic("free")
     produce(world, other, odd_flights(10))
     world.commit(f"{other}-g", other, 10)
@@ -564,8 +563,7 @@ def test_segment_that_cannot_be_decrypted_holds_and_is_not_written_again(world: 
     (first,) = place.rglob("*.parquet")
     stored = first.read_bytes()
     world.commit(f"{topic}-g", topic, 50)
-    file = tmp_path / "policy.yaml"
-    file.write_text(policy(topic, place))
+    file = written(tmp_path / "policy.yaml", policy(topic, place))
     (row,) = world.cli("trim", "-p", str(file), "--yes", "-o", "json", check=0).json()["partitions"]
     assert row["outcome"] == "held"
     assert "is encrypted with the key of id" in row["reasons"][0]["text"]

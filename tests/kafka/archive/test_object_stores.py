@@ -24,7 +24,7 @@ from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support import ivy
 from tests.support.archiving import archived, odd_flights, policy, produce, small, whole
-from tests.support.world import Cli, World, run_cli, wait_until
+from tests.support.world import Cli, World, run_cli, wait_until, written
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -188,8 +188,7 @@ def test_archive_trim_verify_and_restore_work_on_s3(
         produce(world, topic, odd_flights(1_200), partition, "zstd")
     before = [whole(world, topic, partition) for partition in range(2)]
     world.commit(f"{topic}-g", topic, {0: 1_200, 1: 1_200})
-    file = tmp_path / "policy.yaml"
-    file.write_text(policy(topic, f'"{s3.url}"'))
+    file = written(tmp_path / "policy.yaml", policy(topic, f'"{s3.url}"'))
     commands.append(world.cli("trim", "-p", str(file), "--yes", "-o", "json", *spark, check=0))
     assert [one["outcome"] for one in commands[-1].json()["partitions"]] == ["trimmed"] * 2
     assert [world.ends(topic, partition) for partition in range(2)] == [(1_200, 1_200)] * 2
@@ -212,8 +211,7 @@ def test_missing_write_permission_on_s3_holds_and_is_named(
     topic = world.topic("refused")
     produce(world, topic, odd_flights(10))
     world.commit(f"{topic}-g", topic, 10)
-    file = tmp_path / "policy.yaml"
-    file.write_text(policy(topic, f'"{s3.url}"'))
+    file = written(tmp_path / "policy.yaml", policy(topic, f'"{s3.url}"'))
     wrong = {"AWS_SECRET_ACCESS_KEY": "another"}
     commands.append(world.cli("trim", "-p", str(file), "--yes", "-o", "json", *spark, check=0, **wrong))
     (row,) = commands[-1].json()["partitions"]

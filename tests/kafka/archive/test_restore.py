@@ -32,7 +32,7 @@ from tests.support.archiving import (
     whole,
 )
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, World, consumed, now_ms, reader_for
+from tests.support.world import HOUR, World, consumed, now_ms, reader_for, written
 
 
 def run(world: World, folder: Path, wanted: Wanted) -> tuple[Job, Restored]:
@@ -129,8 +129,6 @@ def test_restore_holds_the_floor_with_its_group_until_it_ends(
         decision = world.decide(consumed(target, "0ms"), target)
         seen.append((decision.action, decision.min_commit))
 
-    text = world.state_dir.parent / "p.yaml"
-    text.write_text(consumed(target, "0ms"))
     with monkeypatch.context() as patch:
         patch.setattr(Republisher, "append", watched)
         run(world, place, Wanted(topic, target))
@@ -493,8 +491,7 @@ def test_positions_that_cannot_be_kept_hold_the_topic(world: World, place: Path,
     name = world.topic("unkept")
     produce(world, name, odd_flights(10))
     world.commit(f"{name}-g", name, 10)
-    file = tmp_path / "p.yaml"
-    file.write_text(consumed(name, "0", archive=str(place)))
+    file = written(tmp_path / "p.yaml", consumed(name, "0", archive=str(place)))
     cluster = place / f"cluster={world.plan(file.read_text()).cluster_id}"
     cluster.mkdir(parents=True)
     (cluster / f"topic={name}").write_text("in the way")

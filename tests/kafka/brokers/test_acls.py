@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
-from tests.support.world import HOUR, Cli, World, consumed, run_cli
+from tests.support.world import HOUR, Cli, World, consumed, run_cli, written
 
 SECRET = "acl-s3cret"
 DOCS = Path(__file__).parents[3] / "docs" / "connecting.md"
@@ -166,10 +166,10 @@ class Guarded:
     def run(self, case: Case, *command: str) -> Cli:
         folder = self.folder / case.user
         folder.mkdir(exist_ok=True)
-        client = folder / "client.properties"
-        client.write_text(
+        client = written(
+            folder / "client.properties",
             "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f"sasl.username={case.user}\nsasl.password={SECRET}\n"
+            f"sasl.username={case.user}\nsasl.password={SECRET}\n",
         )
         policy = folder / "policy.yaml"
         forced = (

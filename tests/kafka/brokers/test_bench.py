@@ -10,7 +10,7 @@ from bench.harness import POLICY
 from bench.seed import Shape, seed
 from bench.synthetic.start import synthetic
 from kretain.embedded import EmbeddedKafka
-from tests.support.world import run_cli
+from tests.support.world import run_cli, written
 
 SHAPE = Shape(topics=5, groups=4, topics_a_group=3, empty_share=0.25, prefix="synthetic")
 UNLIKE = ("topic_id", "bytes", "bytes_exact", "cluster", "policy", "created_at", "run", "lock", "since")
@@ -25,8 +25,7 @@ def alike(value: Any) -> Any:
 
 def told(bootstrap: str, folder: Path) -> list[Any]:
     """Return what plans before and after a trim say, and the trim; a second plan finds what the first remembered."""
-    policy = folder / "policy.yaml"
-    policy.write_text(POLICY.replace("bench-*", f"{SHAPE.prefix}-*"))
+    policy = written(folder / "policy.yaml", POLICY.replace("bench-*", f"{SHAPE.prefix}-*"))
     common = ("-b", bootstrap, "-p", str(policy), "--state-dir", str(folder / "state"), "-o", "json")
     runs = (("plan",), ("plan",), ("trim", "--yes"), ("plan",))
     return [alike(json.loads(run_cli(*one, *common, check=0).out)) for one in runs]

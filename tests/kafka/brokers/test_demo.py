@@ -15,7 +15,7 @@ import pytest
 from kretain.embedded.demo import FLIGHTS, TOPICS, WEATHER
 from tests.support.processes import processes_of
 from tests.support.terminal import Terminal
-from tests.support.world import World, wait_until
+from tests.support.world import World, wait_until, written
 
 STEPS = (
     "1. The data",
@@ -46,10 +46,10 @@ class Place:
 
 def place(folder: Path) -> Place:
     """Return the environment of somebody with clusters of their own, which are none of the demo's business."""
-    config = folder / "config.yaml"
-    config.write_text(
+    config = written(
+        folder / "config.yaml",
         "contexts: {prod: {bootstrap-server: 'prod.invalid:9092', settings: {security.protocol: SSL}}}\n"
-        "default-context: prod\n"
+        "default-context: prod\n",
     )
     scratch = folder / "scratch"
     scratch.mkdir()

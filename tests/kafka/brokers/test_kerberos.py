@@ -24,7 +24,7 @@ from retention_cli.brokers.security.settings import NO_KERBEROS
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.java_stores import key_pem, self_signed
-from tests.support.world import HOUR, Cli, World, run_cli, wait_until
+from tests.support.world import HOUR, Cli, World, run_cli, wait_until, written
 
 REALM = "KRETAIN.TEST"
 _SBIN = ":".join((os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"))
@@ -234,10 +234,10 @@ def test_records_that_cannot_be_read_hold_their_partitions_and_writes_are_refuse
     kerberos: EmbeddedKafka, ours: Path, topic: str, tmp_path: Path
 ) -> None:
     config = with_keytab(tmp_path, ours)
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(
+    policy = written(
+        tmp_path / "policy.yaml",
         f"version: 1\ntopics:\n  - match: {topic}\n    retention.max.eventtime.ms: 1h\n    unconsumed: trim\n"
-        '    retention.eventtime.source: "header:at"\n'
+        '    retention.eventtime.source: "header:at"\n',
     )
     done = ask(kerberos, config, "trim", "-p", str(policy), "--yes")
     assert World(kerberos.bootstrap, tmp_path / "unused").ends(topic, 0)[0] == 0

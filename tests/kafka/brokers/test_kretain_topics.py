@@ -17,7 +17,7 @@ from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC
 from tests.support.ledger_stores import make_kretain_topics, memories_of, run
-from tests.support.world import World, consumed, now_ms, reader_for
+from tests.support.world import World, consumed, now_ms, reader_for, written
 
 
 @pytest.fixture
@@ -105,8 +105,7 @@ def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None
 
 def test_doctor_names_the_topics_that_a_policy_needs(fresh: World, tmp_path: Path) -> None:
     topic = fresh.topic()
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
+    policy = written(tmp_path / "policy.yaml", f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
 
     def found(code: int) -> dict[str, list[str]]:
         texts: dict[str, list[str]] = {}

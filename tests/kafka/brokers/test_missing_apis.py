@@ -17,7 +17,7 @@ from kretain.embedded import EmbeddedKafka
 from kretain.embedded.node import free_ports
 from tests.conftest import QUICK
 from tests.support.plain import kept_alive
-from tests.support.world import HOUR, Cli, World, run_cli
+from tests.support.world import HOUR, Cli, World, run_cli, written
 
 API_VERSIONS: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
@@ -287,8 +287,7 @@ def test_command_names_each_api_that_it_uses_and_works_without_the_others(
     }
     words = {"TOPIC": topic}
     for name, rules in texts.items():
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(f'version: 1\ntopics:\n  - {{match: "{topic}", {rules}}}\n')
+        path = written(tmp_path / f"{name}.yaml", f'version: 1\ntopics:\n  - {{match: "{topic}", {rules}}}\n')
         words[name] = str(path)
     line = [words.get(word, word) for word in command]
     used = USES[command]

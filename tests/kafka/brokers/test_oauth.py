@@ -21,7 +21,7 @@ from retention_cli.brokers.writer import ClusterWriter, TopicSpec
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
-from tests.support.world import HOUR, Cli, World, run_cli, wait_until
+from tests.support.world import HOUR, Cli, World, run_cli, wait_until, written
 
 OLD = [30 * HOUR] * 10
 SESSION_MS = 3000
@@ -93,8 +93,7 @@ def java_file(tmp_path: Path, idp: TokenServer) -> Path:
 
 def file_with(tmp_path: Path, idp: TokenServer, source: str) -> Path:
     """Return a client's file that gets tokens from a file, or from a command that prints it."""
-    token = tmp_path / "token"
-    token.write_text(f"{idp.jwt()}\n")
+    token = written(tmp_path / "token", f"{idp.jwt()}\n")
     given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     given[f"sasl_oauthbearer_token_{source}"] = str(token) if source == "file" else f"cat '{token}'"
     return properties(tmp_path, **given)

@@ -29,7 +29,7 @@ from kretain.embedded.java import find_java
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.watching import watching
-from tests.support.world import HOUR, Cli, World, consumed, run_cli, wait_until
+from tests.support.world import HOUR, Cli, World, consumed, run_cli, wait_until, written
 
 OLD = [30 * HOUR] * 10
 SECRET = "hunter2-s3cret"
@@ -488,8 +488,7 @@ def test_hidden_offsets_topic_holds_when_no_group_is_listed(
     topic = world.filled(OLD)
     allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
     allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f"version: 1\ngroups: {{ignore: ['*']}}\ntopics: [{{match: {topic}}}]\n")
+    policy = written(tmp_path / "policy.yaml", f"version: 1\ngroups: {{ignore: ['*']}}\ntopics: [{{match: {topic}}}]\n")
 
     def codes() -> list[str]:
         asked = ("plan", topic, "--consumed-after", "1h", "-p", str(policy), "-o", "json")
@@ -518,8 +517,7 @@ def test_doctor_names_who_may_write_to_kretains_topics(
     """Who may write the policy topic decides what may be trimmed; the brokers' ACLs say who."""
     world, config = bob
     topic = world.filled(OLD, {"done": 9})
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
+    policy = written(tmp_path / "policy.yaml", f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
     run_cli("cluster", "init", "--yes", "-b", sasl.bootstrap, check=0)
     allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
     allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
@@ -698,8 +696,7 @@ def test_no_secret_appears_in_output_files_or_process_list(
         assert failed.code == 1
         assert "Traceback" in failed.err
         said += [failed.out, failed.err]
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(consumed(topic))
+    policy = written(tmp_path / "policy.yaml", consumed(topic))
     textfile = state.parent / "kretain.prom"
     watched = ("--trim", "--interval", "1s", "--textfile", str(textfile), "-c", str(config), "-vv")
     with watching(World(mutual.secure_bootstrap, state), policy, *watched) as watcher:
@@ -708,9 +705,9 @@ def test_no_secret_appears_in_output_files_or_process_list(
         assert "kretain_partitions" in said[-2]
         watcher.end()
         said.append(watcher.text)
-    written = [path for path in (plan, textfile, *state.rglob("*")) if path.is_file()]
-    assert any(path.suffix == ".jsonl" for path in written), "the audit log"
-    said += [path.read_bytes().decode("latin-1") for path in written]
+    left = [path for path in (plan, textfile, *state.rglob("*")) if path.is_file()]
+    assert any(path.suffix == ".jsonl" for path in left), "the audit log"
+    said += [path.read_bytes().decode("latin-1") for path in left]
     key = certificates["client-sealed.key"].read_text().splitlines()[1]
     for secret in (STORE, SECRET, key):
         assert not [text[:200] for text in said if secret in text]

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop, advice, carry_out, codes, judged
-from tests.support.world import DAY, HOUR, QUIET, World, now_ms, run_cli, wait_until
+from tests.support.world import DAY, HOUR, QUIET, World, now_ms, run_cli, wait_until, written
 
 DANGERS: dict[str, set[str]] = {
     "good": set(),
@@ -170,8 +170,7 @@ def test_advised_policy_is_valid(advised: Shop, tmp_path: Path) -> None:
     chosen = [names[stem] for stem in ("good", "segment", "compacted")]
     out = world.cli("advise", *chosen, check=0).out
     text = out.partition("Or exactly, by kretain's policy\n")[2].partition("\n")[2]
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(text)
+    policy = written(tmp_path / "policy.yaml", text)
     assert yaml.safe_load(text)["topics"] == [
         {"match": names["good"], "retention.ms": "7d"},
         {"match": names["segment"], "retention.ms": "1h"},
@@ -186,8 +185,7 @@ def test_advised_policy_is_valid(advised: Shop, tmp_path: Path) -> None:
 
 def test_advise_judges_topics_by_the_given_policy(advised: Shop, tmp_path: Path) -> None:
     world, names = advised
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f"version: 1\ntopics: [{{match: {names['good']}, retention.ms: 10d}}]\n")
+    policy = written(tmp_path / "policy.yaml", f"version: 1\ntopics: [{{match: {names['good']}, retention.ms: 10d}}]\n")
     done = world.cli("advise", "-p", str(policy), "-o", "json", check=0).json()
     assert [(row["topic"], codes(row)) for row in done["topics"]] == [(names["good"], {"broker-before-policy"})]
     assert done["topics"][0]["wanted_by"] == "policy"
@@ -248,9 +246,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, s
         "super.users": "User:ANONYMOUS",
     }
     folder = tmp_path_factory.mktemp("guarded")
-    config = folder / "bob.properties"
-    config.write_text(
-        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=bob\nsasl.password={SECRET}\n"
+    config = written(
+        folder / "bob.properties",
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=bob\nsasl.password={SECRET}\n",
     )
     with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
         world = World(cluster.bootstrap, folder / "state")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, World, consumed, run_cli
+from tests.support.world import HOUR, World, consumed, run_cli, written
 
 OLD = [30 * HOUR] * 10
 
@@ -27,8 +27,7 @@ def shop(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[World
         world.produce(topic, OLD, partition)
     world.commit(f"{topic}-billing", topic, {0: 7, 1: 4, 2: 0})
     world.commit(f"{topic}-stray", topic, {0: 9})
-    policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    policy.write_text(consumed(topic))
+    policy = written(tmp_path_factory.mktemp("policy") / "policy.yaml", consumed(topic))
     return world, topic, f"{topic}-billing", policy
 
 
@@ -47,8 +46,10 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(world: World, tmp
     from kretain.embedded.java import find_java
 
     topic = world.filled(OLD, {"a": 6})
-    wanted = tmp_path / "delete.json"
-    wanted.write_text(world.cli("plan", topic, "--consumed-after", "1h", "-o", "delete-records", check=0).out)
+    wanted = written(
+        tmp_path / "delete.json",
+        world.cli("plan", topic, "--consumed-after", "1h", "-o", "delete-records", check=0).out,
+    )
     java = find_java()
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     done = subprocess.run(
@@ -193,8 +194,7 @@ class TestTrim:
         assert [(row["from"], row["target"], row["outcome"]) for row in one["partitions"]] == [(0, 8, "trimmed")]
 
     def test_saved_plan_needs_its_policy_file(self, world: World, topic: str, tmp_path: Path) -> None:
-        policy = tmp_path / "p.yaml"
-        policy.write_text(consumed(topic))
+        policy = written(tmp_path / "p.yaml", consumed(topic))
         saved = str(tmp_path / "plan.json")
         world.cli("plan", "-p", str(policy), "--out", saved, check=0)
         assert "there is no policy" in world.cli("trim", "--plan", saved, "--yes", check=2).err
@@ -220,8 +220,9 @@ class TestTrim:
 
     def test_trim_over_a_limit_is_refused_before_it_asks(self, shop: Shop, topic: str, tmp_path: Path) -> None:
         world = World(shop[0].bootstrap, tmp_path / "state")
-        policy = tmp_path / "p.yaml"
-        policy.write_text(consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}"))
+        policy = written(
+            tmp_path / "p.yaml", consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}")
+        )
         with trim_in_a_terminal(world, "-p", str(policy)) as terminal:
             assert terminal.wait() == 6
         assert "8 records are more than limits.max.records, 7" in terminal.text
@@ -256,8 +257,9 @@ class TestTrim:
         self, shop: Shop, topic: str, tmp_path: Path, typed: str, code: int
     ) -> None:
         world = shop[0]
-        config = tmp_path / "config.yaml"
-        config.write_text(f"contexts: {{prod: {{bootstrap-server: '{world.bootstrap}', confirm: name}}}}\n")
+        config = written(
+            tmp_path / "config.yaml", f"contexts: {{prod: {{bootstrap-server: '{world.bootstrap}', confirm: name}}}}\n"
+        )
         command = [sys.executable, "-m", "kretain", "trim", topic, "--consumed-after", "1h", "--context", "prod"]
         with Terminal(
             [*command, "--state-dir", str(tmp_path)], environ={**os.environ, "KRETAIN_CONFIG": str(config)}
@@ -318,22 +320,20 @@ def test_policy_check_against_a_cluster_names_missing_groups_and_unmatched_rules
     good = world.cli("policy", "check", "-p", str(policy), check=0)
     assert "OK: 1 entry matches 1 topic" in good.out
     assert "groups.require is not set" in good.err
-    named = tmp_path / "named.yaml"
-    named.write_text(policy.read_text() + f"\ngroups: {{require: ['{topic}-biling']}}\n")
+    named = written(tmp_path / "named.yaml", policy.read_text() + f"\ngroups: {{require: ['{topic}-biling']}}\n")
     assert f"there is no group {topic}-biling; did you mean {topic}-billing?" in world.cli(
         "policy", "check", "-p", str(named), check=0
     ).err.replace("\n", " ")
     journal = world.topic("journal", retention_ms="-1")
-    aged = tmp_path / "aged.yaml"
-    aged.write_text(f"version: 1\ntopics: [{{match: '{journal[:-1]}*', retention.ms: 7d}}]\n")
+    aged = written(tmp_path / "aged.yaml", f"version: 1\ntopics: [{{match: '{journal[:-1]}*', retention.ms: 7d}}]\n")
     for command in (["policy", "check"], ["plan"]):
         told = " ".join(world.cli(*command, "-p", str(aged), check=0).err.split())
         assert f"{journal}: retention.ms is -1 and only a pattern matches" in told
     short = world.topic(retention_ms=str(HOUR))
-    bad = tmp_path / "bad.yaml"
-    bad.write_text(
+    bad = written(
+        tmp_path / "bad.yaml",
         f"version: 1\ntopics:\n  - match: {short}\n    retention.commitoffset.enable: true\n    retention.commitoffset.hours: 2\n"
-        "  - match: nothing-*\n    retention.ms: 1d\n"
+        "  - match: nothing-*\n    retention.ms: 1d\n",
     )
     found = world.cli("policy", "check", str(bad), check=1)
     assert f"{bad}:5: retention.commitoffset.hours: {short}: retention.commitoffset is 2 h" in found.err
@@ -348,9 +348,9 @@ def test_policy_check_against_a_cluster_names_missing_groups_and_unmatched_rules
 
 def test_policy_without_a_matching_topic_is_an_error_with_near_names(shop: Shop, tmp_path: Path) -> None:
     world, topic, *_ = shop
-    policy = tmp_path / "p.yaml"
-    policy.write_text(
-        f"version: 1\ntopics:\n  - match: {topic}x\n    retention.ms: 1d\n  - match: zzzzzzzz-*\n    retention.ms: 1d\n"
+    policy = written(
+        tmp_path / "p.yaml",
+        f"version: 1\ntopics:\n  - match: {topic}x\n    retention.ms: 1d\n  - match: zzzzzzzz-*\n    retention.ms: 1d\n",
     )
     near = f"kretain: {policy}:3: match {topic}x matches no topic; did you mean {topic}?\n"
     far = f"kretain: {policy}:5: match zzzzzzzz-* matches no topic\n"
@@ -382,10 +382,10 @@ def test_doctor_checks_everything_and_changes_nothing(shop: Shop) -> None:
 def test_flags_override_variables_and_variables_the_context(shop: Shop, tmp_path: Path) -> None:
     world, topic, _, policy = shop
     (tmp_path / "client.properties").write_text("client.id=from-the-file\nsasl.password=hunter2\n")
-    config = tmp_path / "config.yaml"
-    config.write_text(
+    config = written(
+        tmp_path / "config.yaml",
         f"contexts:\n  prod:\n    bootstrap-server: {world.bootstrap}\n    policy: {policy}\n    command-config: client.properties\n"
-        "    timeout: 20s\n  dead: {bootstrap-server: 'localhost:1', timeout: 1s}\ndefault-context: dead\n"
+        "    timeout: 20s\n  dead: {bootstrap-server: 'localhost:1', timeout: 1s}\ndefault-context: dead\n",
     )
     state = ("--state-dir", str(tmp_path / "state"))
     named = run_cli("plan", "--context", "prod", "-v", *state, check=0, KRETAIN_CONFIG=str(config))

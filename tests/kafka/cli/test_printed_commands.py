@@ -16,7 +16,7 @@ import pytest
 from kretain.embedded import EmbeddedKafka
 from kretain.embedded.jars import DEFAULT_VERSION, resolve
 from kretain.embedded.java import find_java
-from tests.support.world import World, commit_raw, consumed, wait_until
+from tests.support.world import World, commit_raw, consumed, wait_until, written
 
 TOOLS = {
     "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
@@ -67,10 +67,8 @@ def odd(world: World, tmp_path: Path) -> tuple[World, list[str]]:
                 world.produce(some[-1], [40 * 3_600_000] * 4, partition)
             group = f"{name}gone{some[-1]}" if kind == "gone" else name
             committed(world, group, some[-1], -2 if kind == "below" else 1)
-    policy = tmp_path / "it's policy.yaml"
-    policy.write_text(consumed("odd.*"))
-    client = tmp_path / "client file.properties"
-    client.write_text("client.id=odd\n")
+    policy = written(tmp_path / "it's policy.yaml", consumed("odd.*"))
+    client = written(tmp_path / "client file.properties", "client.id=odd\n")
     options = ["-b", world.bootstrap, "-c", str(client), "-p", str(policy), "--state-dir", str(world.state_dir)]
     world.cli("plan", *options[2:], check=None)
     for name, topic in zip(NAMES, topics["gone"], strict=True):

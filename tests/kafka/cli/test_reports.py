@@ -7,7 +7,7 @@ from pathlib import Path
 
 import html5lib
 
-from tests.support.world import HOUR, World, run_cli
+from tests.support.world import HOUR, World, run_cli, written
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
 
@@ -32,8 +32,9 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
         world.cli("disk", check=0)  # it remembers how full they are
         world.cli("plan", "-p", str(policy), "--out", str(plan), check=0)
         page, past = tmp_path / "plan.html", tmp_path / "past.html"
-        foretold = tmp_path / "forecast.json"
-        foretold.write_text(world.cli("forecast", "-p", str(policy), "-o", "json", check=0).out, encoding="utf-8")
+        foretold = written(
+            tmp_path / "forecast.json", world.cli("forecast", "-p", str(policy), "-o", "json", check=0).out
+        )
         given = (str(plan), "--forecast", str(foretold))
         said = world.cli("report", *given, "--out", str(page), check=0)
         assert said.out == ""

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.units import format_bytes
 from tests.support.volumes import MIB, RECORD, scan_all
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until, written
 
 CEILING = 60
 
@@ -49,9 +49,7 @@ class Stuffed:
             "  - match: stuffed-*",
             *(f"    {one}" for one in entry),
         ]
-        path = folder / "policy.yaml"
-        path.write_text("\n".join([*lines, ""]))
-        return path
+        return written(folder / "policy.yaml", "\n".join([*lines, ""]))
 
     def starts(self) -> dict[str, int]:
         return {name: self.world.ends(name)[0] for name in self.topics}

@@ -20,7 +20,7 @@ from kafka.admin import KafkaAdminClient
 
 from kretain.embedded import EmbeddedKafka
 from tests.support.volumes import MIB, RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until, written
 
 
 @pytest.fixture
@@ -66,10 +66,10 @@ def test_replica_moving_between_dirs_is_left_until_it_arrives(two_volumes: Fille
     finally:
         admin.close()
     wait_until(lambda: len(placed()[moving]) == 2, "a copy on its way")
-    path = one.root / "policy.yaml"
-    path.write_text(
+    path = written(
+        one.root / "policy.yaml",
         "version: 1\ndisks: {log.retention.disk.usage.percent: 10, shared: true}\n"
-        'topics:\n  - {match: "moving-*", unconsumed: trim}\n'
+        'topics:\n  - {match: "moving-*", unconsumed: trim}\n',
     )
     for n, more in enumerate(((), ("--inventory", one.scan("moving")))):
         made = one.plan(path, *more, fresh=f"fresh-{n}")

@@ -13,7 +13,7 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka, jars
 from tests.support.volumes import MIB, RECORD, Filled, disk_in, trimmed, volume
-from tests.support.world import HOUR, World, now_ms, wait_until
+from tests.support.world import HOUR, World, now_ms, wait_until, written
 
 VERSION: Final = "4.3.0"
 """The newest whose test jar of Kafka's storage is published: brokers with tiered storage are of this version."""
@@ -129,8 +129,9 @@ def test_remote_segments_are_trimmed_only_if_the_policy_allows_it(far: Tiered) -
 
 def test_trim_by_time_counts_no_local_bytes_for_remote_segments(far: Tiered) -> None:
     """R4 of half of the log: records are counted, bytes are not known (``size``)."""
-    path = far.root / "forced.yaml"
-    path.write_text(f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m}}\n')
+    path = written(
+        far.root / "forced.yaml", f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m}}\n'
+    )
     made = far.plan(path)
     [row] = made.json()["partitions"]
     assert row["action"] == "trim", row

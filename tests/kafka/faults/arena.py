@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.kafka.faults.breaking import PHOENIX, PHOENIX_READER, Breaker
-from tests.kafka.faults.judge import Promise, Sent, breaches, lost, sent_in, unexplained, untrue
+from tests.kafka.faults.breaking import PHOENIX, PHOENIX_READER, Breaker, LinkedKafka
+from tests.kafka.faults.judge import Log, Promise, Sent, Truth, breaches, lost, sent_in, unexplained, untrue
 from tests.kafka.faults.load import EXACTLY, READER, REWINDER, VANISHER, Load
-from tests.kafka.faults.network import LinkedKafka
 from tests.kafka.faults.reading import log_starts, records
-from tests.kafka.faults.rounds import Round
-from tests.kafka.faults.runs import Kretain, Run, sleep_until
-from tests.kafka.faults.truth import Log, Truth
-from tests.support.world import World, now_ms, wait_until
+from tests.kafka.faults.runs import Kretain, Round, Run, sleep_until
+from tests.support.world import World, now_ms, wait_until, written
 
 POLICY: Final = """\
 version: 1
@@ -59,8 +56,7 @@ class Arena:
     """A cluster under load, and the kretain that trims it."""
 
     def __init__(self, kafka: LinkedKafka, world: World, folder: Path, volume: Path | None, seed: int) -> None:
-        policy = folder / "policy.yaml"
-        policy.write_text(POLICY)
+        policy = written(folder / "policy.yaml", POLICY)
         self.load = Load(kafka.bootstrap, Truth(), str(seed))
         self.truth = self.load.truth
         self.breaker = Breaker(kafka, world, self.load, volume)

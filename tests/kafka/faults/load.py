@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from tests.kafka.faults.truth import Commits, Log, Record, Truth
+from tests.kafka.faults.judge import Commits, Log, Record, Truth
 from tests.support.world import HOUR, QUIET, now_ms
 
 READER, REWINDER, VANISHER, EXACTLY = "reader", "rewinder", "vanisher", "exactly-once"

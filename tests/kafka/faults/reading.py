@@ -12,7 +12,7 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
-from tests.kafka.faults.truth import Log
+from tests.kafka.faults.judge import Log
 from tests.support.world import wait_until
 
 Place = tuple[str, int]

@@ -16,8 +16,8 @@ import pytest
 
 from tests.conftest import QUICK
 from tests.kafka.faults.arena import Arena
-from tests.kafka.faults.network import LinkedKafka
-from tests.kafka.faults.rounds import FAULTS, MODES, STEPS, rounds
+from tests.kafka.faults.breaking import LinkedKafka
+from tests.kafka.faults.runs import FAULTS, MODES, STEPS, rounds
 from tests.support.world import World
 
 SETTINGS = {

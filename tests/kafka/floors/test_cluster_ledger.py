@@ -35,7 +35,7 @@ from tests.support.ledger_stores import (
     see,
 )
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for
+from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, written
 
 OLD = [30 * HOUR] * 10
 
@@ -347,8 +347,9 @@ def test_unusable_cache_of_a_shared_memory_counts_as_lost(fresh_store: Store) ->
 def shop(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> tuple[World, str, str]:
     """A topic of two partitions with a group that is there and one that is gone, remembered by a plan."""
     topic = world.topic("shop", partitions=2, message_timestamp_type="CreateTime")
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f"state: {request.param}\n{consumed(topic)}\n    retention.max.eventtime.ms: 7d\n")
+    policy = written(
+        tmp_path / "policy.yaml", f"state: {request.param}\n{consumed(topic)}\n    retention.max.eventtime.ms: 7d\n"
+    )
     for partition in (0, 1):
         world.produce(topic, OLD, partition)
     world.commit(f"{topic}-there", topic, {0: 7, 1: 8})

@@ -13,7 +13,7 @@ import pytest
 from kretain.embedded import jars
 from kretain.embedded.jars import DEFAULT_VERSION
 from kretain.embedded.java import find_java
-from tests.support.world import HOUR, World, consumed, now_ms
+from tests.support.world import HOUR, World, consumed, now_ms, written
 
 OLD = [5 * HOUR] * 10
 
@@ -57,8 +57,7 @@ def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, 
         check=True,
     )
     world.delete_group(f"{topic}-slow")
-    place = tmp_path / "slow.csv"
-    place.write_text(done.stdout)
+    place = written(tmp_path / "slow.csv", done.stdout)
     decision = world.decide(with_file(topic, place), topic, remember=False)
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
 

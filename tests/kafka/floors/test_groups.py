@@ -18,7 +18,7 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import Decision
 from tests.support.ledger_stores import Store, memories_of, renew_state_topic
 from tests.support.share_groups import OLD, from_the_start
-from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for
+from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, written
 
 
 def test_groups_shows_what_each_group_alone_holds_back(tmp_path: Path) -> None:
@@ -234,8 +234,7 @@ def test_other_rules_go_on_while_r1_waits(world: World) -> None:
 
 def test_plan_says_until_when_r1_waits_and_nothing_where_there_is_nothing_to_trim(world: World, tmp_path: Path) -> None:
     topic = world.filled(OLD, {"reader": 0})
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(watching(topic))
+    policy = written(tmp_path / "policy.yaml", watching(topic))
     assert "F10" not in world.cli("plan", "-p", str(policy), check=0).out
     world.commit(f"{topic}-reader", topic, 5)
     said = " ".join(world.cli("plan", "-p", str(policy), check=0).out.split())

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from tests.support.world import HOUR, World, consumed
+from tests.support.world import HOUR, World, consumed, written
 from tests.support.zookeeper import zookeeper
 
 OLD = [5 * HOUR] * 10
@@ -82,7 +82,13 @@ def test_zookeeper_consumers_count_beside_groups(world: World, old: Old, topic: 
     assert (decision.trim_to, decision.min_commit_by) == (3, "zookeeper:billing")
     assert world.decide(old.policy(topic, groups="[audit]"), topic, remember=False).trim_to == 8
     rows = world.cli(
-        "groups", "-p", str(_file(world, old.policy(topic))), "--group", "zookeeper:*", "-o", "json"
+        "groups",
+        "-p",
+        str(written(world.state_dir.parent / "policy.yaml", old.policy(topic))),
+        "--group",
+        "zookeeper:*",
+        "-o",
+        "json",
     ).json()
     found = {row["group"]: (row["type"], row["lag"], row["counts"]) for row in rows["groups"]}
     assert found["zookeeper:billing"] == ("zookeeper", 7, "counts")
@@ -99,7 +105,15 @@ def test_deleted_zookeeper_group_counts_where_it_stood(world: World, old: Old, t
     decision = world.decide(old.policy(topic), topic)
     assert (decision.trim_to, decision.min_commit_by) == (3, "zookeeper:billing")
     assert any("kretain groups forget -b HOST:PORT zookeeper:billing" in one for one in said(decision))
-    listed = world.cli("groups", "-p", str(_file(world, old.policy(topic))), "--group", "zookeeper:*", "-o", "json")
+    listed = world.cli(
+        "groups",
+        "-p",
+        str(written(world.state_dir.parent / "policy.yaml", old.policy(topic))),
+        "--group",
+        "zookeeper:*",
+        "-o",
+        "json",
+    )
     rows = {row["group"]: row for row in listed.json()["groups"]}
     assert (rows["zookeeper:billing"]["type"], rows["zookeeper:billing"]["lag"]) == ("gone", 7)
     assert rows["zookeeper:billing"]["counts"].endswith("or kretain groups forget")
@@ -151,8 +165,7 @@ def test_zookeeper_password_is_read_from_a_file(world: World, old: Old, topic: s
     old.client.set_acls("/consumers", [make_digest_acl("kretain", "hunter2", all=True)])
     [reason] = said(world.decide(old.policy(topic), topic, remember=False))
     assert reason.endswith("this user may not read /consumers: give a file with user:password under auth.file")
-    secret = tmp_path / "zookeeper.secret"
-    secret.write_text("kretain:hunter2\n")
+    secret = written(tmp_path / "zookeeper.secret", "kretain:hunter2\n")
     assert world.decide(old.policy(topic, auth__file=str(secret)), topic, remember=False).trim_to == 3
     secret.write_text("hunter2\n")
     [reason] = said(world.decide(old.policy(topic, auth__file=str(secret)), topic, remember=False))
@@ -172,9 +185,3 @@ def test_unreachable_zookeeper_is_unknown_and_forgets_nothing(world: World, topi
         process.wait()
         [reason] = said(world.decide(hasty, topic))
         assert reason == f"F3: zookeeper:{address}/kafka could not be read: it did not answer within 1 s"
-
-
-def _file(world: World, policy: str) -> Path:
-    path = world.state_dir.parent / "policy.yaml"
-    path.write_text(policy)
-    return path

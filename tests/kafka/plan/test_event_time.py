@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.raw_headers import Raw, send_raw
-from tests.support.world import DAY, HOUR, QUIET, World, now_ms, wait_until
+from tests.support.world import DAY, HOUR, QUIET, World, now_ms, wait_until, written
 
 NOW = now_ms()
 
@@ -174,7 +174,9 @@ def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: Wor
     assert "G4 the record at offset 3 is stamped" in texts(held)
     ignoring = policy(topic, retention__eventtime__ignore__future="true")
     assert world.decide(ignoring, topic).trim_to == 2
-    explained = world.cli("explain", topic, "-p", str(_file(world, policy(topic))), check=0)
+    explained = world.cli(
+        "explain", topic, "-p", str(written(world.state_dir.parent / "policy.yaml", policy(topic))), check=0
+    )
     assert "offset 3" in explained.out
     assert "retention.eventtime.ignore.future" in " ".join(explained.out.split())
 
@@ -339,8 +341,7 @@ def test_compaction_gap_at_the_log_start_is_no_old_timestamp(world: World) -> No
 
 def trim_row(world: World, text: str, topic: str) -> dict[str, Any]:
     """Trim by a policy through the command line; return the topic's row."""
-    path = world.state_dir.parent / f"{topic}.yaml"
-    path.write_text(text)
+    path = written(world.state_dir.parent / f"{topic}.yaml", text)
     done = world.cli("trim", topic, "-p", str(path), "--yes", "-o", "json", check=0)
     return dict(done.json()["partitions"][0])
 
@@ -439,9 +440,3 @@ def test_next_run_reads_only_new_records(world: World, monkeypatch: pytest.Monke
     shutil.rmtree(world.state_dir)
     assert world.decide(wanted, topic).trim_to == 5000
     assert len(read) >= 5010
-
-
-def _file(world: World, text: str):  # type: ignore[no-untyped-def]
-    path = world.state_dir.parent / "policy.yaml"
-    path.write_text(text)
-    return path

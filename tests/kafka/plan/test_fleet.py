@@ -21,7 +21,7 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.audit.lock import trim_lock
 from retention_cli.core.state_dir import cluster_folder
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, Cli, World, consumed, run_cli
+from tests.support.world import HOUR, Cli, World, consumed, run_cli, written
 
 OLD = [30 * HOUR] * 10
 SECRET = "hunter2-of-the-fleet"
@@ -261,12 +261,12 @@ def test_cluster_under_two_names_is_an_error_and_trims_nothing(pair: Pair) -> No
 
 
 def test_glob_of_contexts_is_a_fleet(pair: Pair) -> None:
-    config = pair.folder / "config.yaml"
-    config.write_text(
+    config = written(
+        pair.folder / "config.yaml",
         "contexts:\n"
         f"  prod-eu: {{bootstrap-server: '{pair.eu.bootstrap}', policy: policy.yaml, state-dir: state}}\n"
         f"  prod-us: {{bootstrap-server: '{pair.us.bootstrap}', policy: policy.yaml, state-dir: state}}\n"
-        f"  other: {{bootstrap-server: 'nobody:1', settings: {{sasl.password: {SECRET}}}}}\n"
+        f"  other: {{bootstrap-server: 'nobody:1', settings: {{sasl.password: {SECRET}}}}}\n",
     )
     done = run_cli("plan", "--context", "prod-*", "-o", "json", check=0, KRETAIN_CONFIG=str(config))
     assert done.json()["fleet"] == {"source": "context prod-*", "digest": None}

@@ -12,7 +12,7 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
-from tests.support.world import HOUR, World, now_ms
+from tests.support.world import HOUR, World, now_ms, written
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -96,8 +96,7 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             if case.commit is not None:
                 world.commit(f"{topic}-a", topic, case.commit)
         entries = [f"  - {{match: {topics[case.name]}, {case.rule}}}" for case in CASES]
-        policy = home / "policy.yaml"
-        policy.write_text("\n".join(["version: 1", "topics:", *entries]))
+        policy = written(home / "policy.yaml", "\n".join(["version: 1", "topics:", *entries]))
         yield Old(version, kafka, world, topics, policy)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.support.world import DAY, HOUR, World, consumed
+from tests.support.world import DAY, HOUR, World, consumed, written
 
 OLD = [30 * HOUR] * 10
 FLAGS = ("--older-than", "99999999d")
@@ -19,11 +19,10 @@ def flights(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> t
     folder = tmp_path_factory.mktemp("one-off")
     world = World(kafka.bootstrap, folder / "state")
     topic = world.filled(OLD, {"billing": 7}, stem="flights")
-    policy = folder / "prod.yaml"
-    policy.write_text(consumed(topic))
-    config = folder / "config.yaml"
-    config.write_text(
-        f"contexts:\n  prod: {{bootstrap-server: '{world.bootstrap}', policy: prod.yaml}}\ndefault-context: prod\n"
+    policy = written(folder / "prod.yaml", consumed(topic))
+    config = written(
+        folder / "config.yaml",
+        f"contexts:\n  prod: {{bootstrap-server: '{world.bootstrap}', policy: prod.yaml}}\ndefault-context: prod\n",
     )
     return world, topic, policy, {"KRETAIN_CONFIG": str(config)}
 

@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.support.schema_registry import Registry, apicurio, avro_long, framed
-from tests.support.world import HOUR, World, now_ms
+from tests.support.world import HOUR, World, now_ms, written
 
 NOW = now_ms()
 AGES = (72, 60, 48, 1)
@@ -186,8 +186,7 @@ def test_scan_stops_at_a_missing_schema_and_goes_on_there(world: World, tmp_path
 
 def test_source_without_a_registry_holds_and_says_where_to_name_it(world: World, tmp_path: Path) -> None:
     topic = filled(world, [framed(7, b"\0")])
-    config = tmp_path / "client.properties"
-    config.write_text("client.id=x\n")
+    config = written(tmp_path / "client.properties", "client.id=x\n")
     row = planned(world, str(config), policy(tmp_path, topic, "avro:/at"))
     assert row["action"] == "hold"
     assert "schema.registry.url is not set: write it into the client's file (-c FILE)" in row["texts"]

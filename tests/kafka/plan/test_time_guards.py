@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # (they are t
 
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_time
-from tests.support.world import DAY, HOUR, World, consumed, now_ms, wait_until
+from tests.support.world import DAY, HOUR, World, consumed, now_ms, wait_until, written
 
 NOW = now_ms()
 
@@ -119,8 +119,7 @@ def test_create_time_stamps_from_before_a_switch_are_no_append_times(world: Worl
     policy = "version: 1\ntopics:" + "".join(
         f"\n  - {{match: {topic}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}" for topic in (unseen, watched)
     )
-    path = world.state_dir.parent / "policy.yaml"
-    path.write_text(policy)
+    path = written(world.state_dir.parent / "policy.yaml", policy)
     for topic in (unseen, watched):
         world.produce(topic, [48 * HOUR] * 10)
     world.cli("plan", watched, "-p", str(path), check=0)

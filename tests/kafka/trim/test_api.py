@@ -22,7 +22,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.plan.rows import NAMES
 from retention_cli.trim import batches
 from retention_cli.trim.report import row_as_json, row_of
-from tests.support.world import HOUR, World, consumed
+from tests.support.world import HOUR, World, consumed, written
 
 DOCS = Path(__file__).parents[3] / "docs" / "python.md"
 
@@ -39,9 +39,7 @@ def topic(world: World) -> str:
 
 @pytest.fixture
 def policy(topic: str, tmp_path: Path) -> Path:
-    path = tmp_path / "policy.yaml"
-    path.write_text(consumed(topic))
-    return path
+    return written(tmp_path / "policy.yaml", consumed(topic))
 
 
 def connected(world: World, policy: Path | None = None, **more: Any) -> kretain.Cluster:
@@ -158,9 +156,9 @@ def test_api_reads_no_policy_that_was_not_named(
     world: World, topic: str, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the default context's nor a variable's; a named context's is, for its own cluster alone."""
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        f"contexts:\n  prod: {{bootstrap-server: '{world.bootstrap}', policy: policy.yaml}}\ndefault-context: prod\n"
+    config = written(
+        tmp_path / "config.yaml",
+        f"contexts:\n  prod: {{bootstrap-server: '{world.bootstrap}', policy: policy.yaml}}\ndefault-context: prod\n",
     )
     monkeypatch.setenv("KRETAIN_CONFIG", str(config))
     monkeypatch.setenv("KRETAIN_POLICY", str(policy))

@@ -21,7 +21,7 @@ from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
 from tests.support.trims import OLD, read_topic
 from tests.support.watching import ONE_A_BATCH, policy_of, watching
-from tests.support.world import World, consumed
+from tests.support.world import World, consumed, written
 
 
 @pytest.fixture
@@ -171,8 +171,9 @@ def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topi
 def test_watch_counts_uncopied_audit_lines_and_sends_them_next_time(world: World, tmp_path: Path) -> None:
     watched = read_topic(world)
     copy = f"{watched}-audit"
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(policy_of(world, watched, more=f"audit: {{topic: {copy}}}\n").read_text())
+    policy = written(
+        tmp_path / "policy.yaml", policy_of(world, watched, more=f"audit: {{topic: {copy}}}\n").read_text()
+    )
     with watching(world, policy, "--trim", "--interval", "1s", "--standby-group", watched) as watcher:
         watcher.wait_for("trimmed 7 records")
         watcher.wait_for(f"its copy is not: topic {copy} does not exist")
@@ -238,9 +239,9 @@ def small(world: World, tmp_path: Path) -> Iterator[World]:
 def trim_on_a_disk(world: World, topic: str, code: str = "") -> tuple[int, str, str]:
     """Run a trim whose batches have one partition of a leader each; return its exit code, its report and stderr."""
     disk = world.state_dir.parent
-    policy = disk.parent / "policy.yaml"
-    policy.write_text(
-        f"version: 1\ntopics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]\n"
+    policy = written(
+        disk.parent / "policy.yaml",
+        f"version: 1\ntopics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]\n",
     )
     run = f"{code}\nimport retention_cli.trim.reconcile as reconcile\nreconcile.PARTITIONS_A_LEADER = 1\n"
     run += "from kretain.__main__ import main\nmain()\n"
@@ -307,8 +308,7 @@ def test_watch_stops_at_a_full_audit_disk_and_continues_with_space(
 ) -> None:
     topic = read_topic(small, partitions=4)
     disk = small.state_dir.parent
-    policy = disk.parent / "policy.yaml"
-    policy.write_text(policy_of(small, topic).read_text())
+    policy = written(disk.parent / "policy.yaml", policy_of(small, topic).read_text())
     monkeypatch.setenv("FILLED", str(disk))
     with watching(
         small,

@@ -21,7 +21,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
 from tests.support.trims import OLD, read_topic
-from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, wait_until, written
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +197,7 @@ def test_leader_epoch_without_records_leaves_no_trace(world: World) -> None:
 
 def test_frozen_broker_costs_one_timeout_and_its_partitions_hold(harmed: World, three: EmbeddedKafka) -> None:
     _safe, _lone, policy = both_kinds(harmed)
-    policy_file = harmed.state_dir.parent / "policy.yaml"
-    policy_file.write_text(policy)
+    policy_file = written(harmed.state_dir.parent / "policy.yaml", policy)
     victim = killable(harmed, three, "readers")
     alive = World(",".join(node.address for node in three.nodes if node.node_id != victim), harmed.state_dir)
     three.node(victim).freeze()
@@ -267,8 +266,7 @@ def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
     world = World(kafka.bootstrap, folder / "state")
     topic = world.filled(OLD)
     world.commit("a", topic, 8)
-    policy = folder / "policy.yaml"
-    policy.write_text(consumed(topic))
+    policy = written(folder / "policy.yaml", consumed(topic))
     return world, topic, policy
 
 

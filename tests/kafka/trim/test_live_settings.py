@@ -18,7 +18,7 @@ from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, merged
 from retention_cli.policy.load import parse_policy
 from retention_cli.state import policy_topic
 from tests.support.ledger_stores import make_kretain_topics, run
-from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for
+from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for, written
 
 DOC = (Path(__file__).parents[3] / "docs" / "live-settings.md").read_text(encoding="utf-8")
 OLD = [72 * HOUR, 48 * HOUR, 2 * HOUR]
@@ -44,8 +44,7 @@ def marked(topic: str, *more: str) -> str:
 def journal(world: World, tmp_path: Path) -> tuple[World, str, Path]:
     """A topic whose minimum timestamp lives in the cluster, and its policy file."""
     topic = world.filled(OLD, stem="journal")
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(marked(topic))
+    policy = written(tmp_path / "policy.yaml", marked(topic))
     return world, topic, policy
 
 

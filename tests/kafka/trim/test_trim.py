@@ -23,7 +23,7 @@ from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.run import PlanRefusedError
 from tests.support.trims import OLD, audit, only, read_topic
-from tests.support.world import LateClock, World, consumed, reader_for
+from tests.support.world import LateClock, World, consumed, reader_for, written
 
 
 def test_planned_records_are_deleted_and_logged_before_and_after(world: World, topic: str) -> None:
@@ -195,8 +195,7 @@ def test_named_partitions_are_trimmed_alone(world: World, tmp_path: Path) -> Non
     world.cli("plan", f"{name}:2", f"{name}:3", *flags, "--out", str(file), check=0)
     assert "other one-off" not in world.cli("trim", "--plan", str(file), name, *flags, "--yes", check=6).err
     world.cli("trim", "--plan", str(file), f"{name}:2", f"{name}:3", *flags, "--dry-run", check=0)
-    policy = tmp_path / "p.yaml"
-    policy.write_text(consumed(name))
+    policy = written(tmp_path / "p.yaml", consumed(name))
     world.cli("plan", name, "-p", str(policy), "--out", str(file), check=0)
     world.cli("trim", "--plan", str(file), f"{name}:3", "-p", str(policy), "--yes", check=0)
     assert [world.ends(name, partition)[0] for partition in range(4)] == [0, 6, 0, 8]

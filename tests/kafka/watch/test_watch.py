@@ -22,7 +22,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.support.trims import OLD, read_topic
 from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, trimming, watching
-from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, World, now_ms, reader_for, wait_until, written
 
 
 def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> None:
@@ -119,9 +119,9 @@ def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
 def test_live_setting_counts_with_the_next_pass(electing: World) -> None:
     """The file does not change: an application moves its own minimum (R3, docs/live-settings.md)."""
     topic = electing.filled([30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3, stem="journal")
-    policy = policy_of(electing)
-    policy.write_text(
-        f"version: 1\ntopics:\n  - match: {topic}\n    log.retention.min.timestamp: cluster\n    unconsumed: trim\n"
+    policy = written(
+        policy_of(electing),
+        f"version: 1\ntopics:\n  - match: {topic}\n    log.retention.min.timestamp: cluster\n    unconsumed: trim\n",
     )
 
     def moved(hours: int) -> None:
