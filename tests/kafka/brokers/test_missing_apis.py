@@ -171,10 +171,7 @@ def cluster(proxy: ApiProxy) -> Iterator[EmbeddedKafka]:
 def topic(proxy: ApiProxy, cluster: EmbeddedKafka, tmp_path: Path) -> str:
     """A topic of which a group has read all but one record."""
     proxy.most = {}
-    world = World(cluster.bootstrap, tmp_path / "unused")
-    name = world.filled(OLD)
-    world.commit("all-but-one", name, 9)
-    return name
+    return World(cluster.bootstrap, tmp_path / "unused").filled(OLD, {"all-but-one": 9})
 
 
 def ask(proxy: ApiProxy, tmp_path: Path, *arguments: str) -> Cli:

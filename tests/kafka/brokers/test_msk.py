@@ -57,10 +57,7 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def topic(msk: EmbeddedKafka, tmp_path: Path) -> str:
     """A topic of which a group has read all but one record."""
-    world = World(msk.bootstrap, tmp_path / "unused")
-    name = world.filled(OLD)
-    world.commit("all-but-one", name, 9)
-    return name
+    return World(msk.bootstrap, tmp_path / "unused").filled(OLD, {"all-but-one": 9})
 
 
 def client_file(tmp_path: Path, msk: MskKafka, style: str, profile: str = "trimmer") -> Path:

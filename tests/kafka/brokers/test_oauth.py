@@ -59,10 +59,7 @@ def oauth(idp: TokenServer, archived_classes: None) -> Iterator[EmbeddedKafka]:
 @pytest.fixture
 def topic(oauth: EmbeddedKafka, tmp_path: Path) -> str:
     """A topic of which a group has read all but one record."""
-    world = World(oauth.bootstrap, tmp_path / "unused")
-    name = world.filled(OLD)
-    world.commit("all-but-one", name, 9)
-    return name
+    return World(oauth.bootstrap, tmp_path / "unused").filled(OLD, {"all-but-one": 9})
 
 
 def librdkafka_file(tmp_path: Path, idp: TokenServer, **more: object) -> Path:

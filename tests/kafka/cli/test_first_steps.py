@@ -106,8 +106,7 @@ OLD = [100 * HOUR] * 10
 
 def test_init_writes_files_that_work_and_holds_r1(world: World, tmp_path: Path) -> None:
     topic = world.filled(OLD, {"reader": 7}, retention_ms=str(7 * DAY))
-    short = world.topic("short", retention_ms=str(DAY))
-    world.produce(short, [HOUR])
+    short = world.filled([HOUR], stem="short", retention_ms=str(DAY))
     world.commit("reader", short, 1)
     forever = world.filled(OLD, {"reader": 7})
     config = tmp_path / "home" / "config.yaml"

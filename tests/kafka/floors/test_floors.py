@@ -78,8 +78,7 @@ def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> Non
     topic = world.topic("regex")
     group = f"{topic}-all"
     with kept_alive(world.member(group, [f"^{topic}.*"], group_protocol="consumer")):
-        new = world.topic(name=f"{topic}-new")
-        world.produce(new, OLD)
+        new = world.filled(OLD, name=f"{topic}-new")
         world.commit(f"{topic}-done", new, 10)
         assert group_topics(world, group) == {topic}, "it has been assigned already: this test proves nothing"
         decision = world.decide(consumed(new), new)
@@ -318,8 +317,7 @@ def test_pending_offset_of_a_group_hides_no_other_doubt_about_it(world: World) -
 
 
 def test_commits_of_groups_with_unusual_names_count(world: World) -> None:
-    topic = world.topic(name="T.o_p-i" + "c" * 230)
-    world.produce(topic, OLD)
+    topic = world.filled(OLD, name="T.o_p-i" + "c" * 230)
     for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x", ""):
         if group:
             world.commit(f"{group}", topic, 7)

@@ -127,8 +127,7 @@ def said(decision: Any) -> str:
 
 
 def make(world: World, count: int = 10) -> str:
-    topic = world.topic(name=f"m-{next(_numbers)}-{os.getpid()}")
-    world.produce(topic, [5 * HOUR] * count)
+    topic = world.filled([5 * HOUR] * count, name=f"m-{next(_numbers)}-{os.getpid()}")
     read_by_group(world, topic, count)
     return topic
 
@@ -164,8 +163,7 @@ def test_copied_records_are_trimmed_and_others_kept(world: World, dr: World, cop
         assert (one.trim_to, one.min_commit, one.min_commit_by) == (10, 10, "replica:dr")
         world.trim(plan, policy(topic))
         assert world.ends(topic) == (10, 15)
-        late = world.topic(name=f"m-late-{next(_numbers)}-{os.getpid()}")
-        world.produce(late, [5 * HOUR] * 3)
+        late = world.filled([5 * HOUR] * 3, name=f"m-late-{next(_numbers)}-{os.getpid()}")
         read_by_group(world, late, 3)
         assert "MirrorMaker 2 has no offset sync of it" in said(world.decide(policy(late), late))
     until(world, topic, lambda one: one.trim_to == 15)

@@ -111,8 +111,7 @@ def test_commits_are_read_during_the_settings_read_and_dropped_for_skipped_topic
     world: World, topic: str, before: Callable, answer: Callable
 ) -> None:
     """That a topic is compacted (G5) is known too late to leave it out, and its commit's leader epoch too."""
-    compacted = world.topic(name=f"{topic}-compacted", cleanup_policy="compact")
-    world.produce(compacted, OLD)
+    compacted = world.filled(OLD, name=f"{topic}-compacted", cleanup_policy="compact")
     world.commit(f"{topic}-b", compacted, 5, epochs={0: 7})
     order: list[str] = []
 

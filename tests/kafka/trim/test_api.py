@@ -268,8 +268,7 @@ def test_api_works_in_a_running_loop_and_from_threads(world: World, topic: str, 
 
 
 def test_documented_python_examples_run(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = world.topic(name="orders")
-    world.produce(topic, [100 * HOUR] * 10)
+    topic = world.filled([100 * HOUR] * 10, name="orders")
     world.commit("billing", topic, 7)
     (tmp_path / "policy.yaml").write_text(consumed(topic))
     monkeypatch.chdir(tmp_path)

@@ -86,8 +86,7 @@ def test_protect_raises_what_an_open_transaction_hides(electing: World) -> None:
     """P2: nobody reads what is behind it, and a broker deletes it all the same."""
     world = electing
     world.cli("cluster", "init", "--protect", "--yes", check=0)
-    topic = world.topic("hidden", retention_ms="60000")
-    world.produce(topic, 3)
+    topic = world.filled(3, stem="hidden", retention_ms="60000")
     world.commit("billing", topic, 3)
     end = time.time_ns() // 1_000_000
     producer = world.transaction(topic, [end - 50 * SECOND], end="open")
@@ -130,8 +129,7 @@ def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_ori
     """P5: the topic of records is deleted, and this machine's ledger still has the original."""
     world = electing
     world.cli("cluster", "init", "--protect", "--yes", check=0)
-    topic = world.topic("sized", retention_bytes="200000", segment_bytes="1048576")
-    world.produce(topic, 1_500)
+    topic = world.filled(1_500, stem="sized", retention_bytes="200000", segment_bytes="1048576")
     policy = policy_of(world, topic)
     made = protect(world, policy, "--yes")["retention.bytes"]
     assert made["outcome"] == "done"
