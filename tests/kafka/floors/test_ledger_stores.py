@@ -11,6 +11,7 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory.event_scan import EventScan
 from retention_cli.memory.positions import LogNow, Position
 from retention_cli.state.memories import Kind
 from tests.support.groups import judge_ledger
