@@ -8,7 +8,7 @@ is read is validated: required fields are there, of the right type.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,14 +164,29 @@ class AuditLog:
         Raises:
             StateError: the log can't be read.
         """
-        chain = Chain()
+        return self.follow(None)[0]
+
+    def follow(self, hear: Callable[[Event], None] | None) -> tuple[Chain, str | None]:
+        """Do what :meth:`verify` does, and have each event heard, up to the first broken line: the text says which.
+
+        Raises:
+            StateError: the log can't be read.
+        """
+        chain, begun, broken = Chain(), set[str](), None
         with self.snapshot() as now:
             for name in now.names:
                 chain.begin(name)
                 for number, line in now.lines(name, blank=True):
-                    chain.take(number, line, event_of(line))
+                    event = event_of(line)
+                    chain.take(number, line, event)
+                    if hear is None or broken is not None or not line.strip():
+                        continue
+                    if (whole := checked(event, begun)) is None:
+                        broken = self._broken(name, number)
+                    else:
+                        hear(whole)
             chain.end(now.head, now.problem)
-        return chain
+        return chain, broken
 
     def shown(self, one: Break) -> str:
         """Return a break with its location: ``file:line: text``."""
@@ -240,14 +255,17 @@ class AuditLog:
         for name in names:
             chain.begin(name)
             for number, line in now.lines(name):
-                if (event := checked(line, begun)) is None:
-                    raise StateError(
-                        f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed is unknown. "
-                        f"Repair it, or move the log (audit*.jsonl) and {HEAD_NAME} aside if you accept that "
-                        f"its trims no longer count (kretain history --verify shows more)"
-                    )
+                if (event := checked(event_of(line), begun)) is None:
+                    raise StateError(self._broken(name, number))
                 chain.take(number, line, event)
                 yield event
+
+    def _broken(self, name: str, number: int) -> str:
+        return (
+            f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed is unknown. Repair it, or move the "
+            f"log (audit*.jsonl) and {HEAD_NAME} aside if you accept that its trims no longer count (kretain history "
+            f"--verify shows more)"
+        )
 
 
 Event = dict[str, Any]
@@ -308,13 +326,13 @@ def one_by_one(events: Iterable[Event]) -> Iterator[Run]:
             continue
         if event["run"] not in runs and event["event"] != "run":
             runs[event["run"]] = Run(event["run"], event)
-        _add(runs, event)
+        add(runs, event)
         if runs[event["run"]].end is not None:
             yield runs.pop(event["run"])
     yield from runs.values()
 
 
-def _add(runs: dict[str, Run], event: Event) -> None:
+def add(runs: dict[str, Run], event: Event) -> None:
     """Add an event to its run. One of a kind that this version does not know changes nothing."""
     name = event["run"]
     match event["event"]:
@@ -330,12 +348,11 @@ def _add(runs: dict[str, Run], event: Event) -> None:
             runs[name].end = event
 
 
-def checked(line: bytes, begun: set[str]) -> Event | None:
+def checked(event: Event | None, begun: set[str]) -> Event | None:
     """Return a line's event, None if a field that is relied on is missing or of the wrong type.
 
     ``begun`` are the runs so far; a ``run`` line is added to it. Lines of a run that never began can't be counted.
     """
-    event = event_of(line)
     match event:
         case {
             "event": "run",
@@ -356,8 +373,7 @@ def checked(line: bytes, begun: set[str]) -> Event | None:
             "batch": number,
             "partitions": list(rows),
         }:
-            row_is_valid = _is_announced if kind == "batch" else _is_result
-            valid = run in begun and _are_counts(number) and all(map(row_is_valid, rows))
+            valid = run in begun and _are_counts(number) and _are_rows(rows, announced=kind == "batch")
         case {"event": "end", "run": str(run), "at": str(), "exit": code, "totals": dict(totals)}:
             valid = run in begun and _are_counts(code, *(one for one in totals.values() if one is not None))
         case {"event": str(kind), "run": str()}:
@@ -367,26 +383,18 @@ def checked(line: bytes, begun: set[str]) -> Event | None:
     return event if valid else None
 
 
-def _is_announced(row: object) -> bool:
-    match row:
-        case {
-            "topic": str(),
-            "partition": number,
-            "log_start": start,
-            "target": target,
-            "records": records,
-            "bytes": size,
-            **more,
-        }:
-            return _are_counts(number, start, target, records, 0 if size is None else size, more.get("unconsumed", 0))
-    return False
-
-
-def _is_result(row: object) -> bool:
-    match row:
-        case {"topic": str(), "partition": number, "outcome": str()}:
-            return _are_counts(number)
-    return False
+def _are_rows(rows: list[Any], *, announced: bool) -> bool:
+    """Return whether a line's partitions have what is relied on: column by column, as a batch has thousands."""
+    try:
+        texts = [row[name] for name in (("topic",) if announced else ("topic", "outcome")) for row in rows]
+        counts = [row["partition"] for row in rows]
+        if announced:
+            counts += [row[name] for name in ("log_start", "target", "records") for row in rows]
+            counts += [row["bytes"] for row in rows if row["bytes"] is not None]
+            counts += [row.get("unconsumed", 0) for row in rows]
+    except (KeyError, TypeError):
+        return False
+    return {*map(type, texts)} <= {str} and {*map(type, counts)} <= {int} and min(counts, default=0) >= 0
 
 
 def _are_counts(*values: object) -> bool:

@@ -143,35 +143,34 @@ def evidence_in(run: str, contents: Mapping[str, bytes]) -> Evidence:
 
 
 @contextmanager
-def _opened(name: str, content: bytes, coded: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a file of evidence; texts of the columns ``coded`` stay coded.
+def _opened(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """Open a file of evidence, with the schema of these columns: texts that repeat stay coded.
 
     Raises:
         EvidenceError: it is no evidence, or damaged, as far as it is read inside.
     """
     pa, parquet = arrow(), arrow("pyarrow.parquet")
-    try:
-        with parquet.ParquetFile(
-            pa.BufferReader(content), read_dictionary=list(coded), page_checksum_verification=True
-        ) as file:
-            yield file
-    except (OSError, pa.ArrowException, ValueError, KeyError, RecursionError) as error:
-        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
-
-
-def groups_of(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str] = ()) -> Iterator[Any]:
-    """Yield a file's row groups, one at a time, with these columns alone. Texts that repeat stay coded.
-
-    Raises:
-        EvidenceError: it is no evidence, or damaged.
-    """
-    pa = arrow()
     coded = [one for one, kind in columns.items() if kind.type == "string"]
     wanted = schema_of(columns, {one: LISTS[one] for one in lists}, {})
     for one in coded:
         at = wanted.get_field_index(one)
         wanted = wanted.set(at, pa.field(one, pa.dictionary(pa.int32(), pa.string())))
-    with _opened(name, content, coded) as file:
+    try:
+        with parquet.ParquetFile(
+            pa.BufferReader(content), read_dictionary=coded, page_checksum_verification=True
+        ) as file:
+            yield file, wanted
+    except (OSError, pa.ArrowException, ValueError, KeyError, RecursionError) as error:
+        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
+
+
+def groups_of(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str] = ()) -> Iterator[Any]:
+    """Yield a file's row groups, one at a time, with these columns alone.
+
+    Raises:
+        EvidenceError: it is no evidence, or damaged.
+    """
+    with _opened(name, content, columns, lists) as (file, wanted):
         for number in range(file.num_row_groups):
             yield file.read_row_group(number, columns=wanted.names).select(wanted.names).cast(wanted)
 
@@ -182,8 +181,8 @@ def part_of(name: str, content: bytes) -> Part:
     Raises:
         EvidenceError: it is none, or damaged.
     """
-    wanted = schema_of(*((RESULTS, {}) if name == RESULTS_NAME else (FACTS, LISTS)), {})
-    with _opened(name, content) as file:
+    columns, lists = (RESULTS, ()) if name == RESULTS_NAME else (FACTS, tuple(LISTS))
+    with _opened(name, content, columns, lists) as (file, wanted):
         table = file.read()
         head = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"null"))
         table = table.select(wanted.names).cast(wanted)

@@ -1,178 +1,117 @@
-"""Check plain R1 rows by columns: derived from :mod:`.checks`, and only for rows that cannot be anything else. Pure.
+"""Check rows by columns: derived from :mod:`.checks`, and only where both must come to the same. Pure.
 
-A row is plain if R1 alone is on, every fact is known and has no notes, and all commits are in the current leader epoch
-or in none. All other rows, and those that look wrong, are left to :mod:`.checks`.
+All rows of which that is not sure, and those that look wrong, are left to :mod:`.checks`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from retention_cli.core.model import ANCIENT_MS, PartitionFacts, TopicFacts, Unknown
-from retention_cli.decide.guards import frozen, untouchable
-from retention_cli.decide.triggers import TRIGGERS
-from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
+from retention_cli.core.model import TopicFacts
+from retention_cli.evidence.columns import ACTIONS, NONE, RULES, coded, decide, kind_of, numbers
+from tests.simulation.protect.kafka import LIMITS
+from tests.unit.watch.test_loop import TRIM
+from retention_cli.plan.make import Decided
+from retention_cli.observe.times import Facts
+from retention_cli.memory.positions import Mask
 from retention_cli.evidence.files import Part
 from retention_cli.evidence.format import from_json
 from retention_cli.evidence.value import KINDS, Numbers, ReadTimes
-from retention_cli.policy.settings import Settings
 
-Mask = npt.NDArray[np.bool_]
 _BIG: Final = 2**31
-_NONE: Final = -1
 
 
 class Plain(NamedTuple):
-    """Which rows are plain and right, and how far a request for each may go: −1 for none."""
+    """Which rows' decisions, floors and times are right, and how far a request may go (−1: none).
 
-    right: Mask
+    ``allowed`` is of rows whose decision is right by columns.
+    """
+
+    decided: Mask
+    floors: Mask
+    times: Mask
     allowed: Numbers
 
 
 def check(part: Part, *, inventory: bool) -> Plain:
-    """Return which of a recheck's rows are plain and right."""
+    """Check a recheck's rows; with an inventory sizes are not in the facts."""
     table = part.table
-    count = len(table)
-    if not count or inventory:
-        return Plain(np.zeros(count, np.bool_), np.full(count, _NONE))
-    codes, after_ms = _kinds(table)
+    about: dict[str, TopicFacts] = {}
+
+    def kind(topic: str, settings: str) -> tuple[int, ...]:
+        about[topic] = from_json("topic", topic)
+        return kind_of(about[topic], cache_of_settings(settings))
+
+    cache_of_settings = cache(lambda text: from_json("settings", text))
+    facts = Facts.of(table, kind)
+    found = decide(facts, facts.looked_up())
     column = {name: numbers(table, name) for name in _NUMBERS}
-    start, end, stable, floor = (column[n] for n in ("log_start", "high_watermark", "last_stable_offset", "floor"))
-    sizes = column["size_bytes"]
-    good: Mask = (after_ms != _NONE) & (table.column("more").is_null().to_numpy())
-    for one in (start, end, stable, floor, sizes):
-        good &= one >= 0
-    wait = np.where(after_ms == _NONE, 0, after_ms)
-    old, front = _looked_up(table, column["now_ms"] - wait)
-    past = floor > start  # else R1 asks for nothing, and nothing is looked up
-    good &= ~past | ((old >= 0) & (front >= 0) & (front <= start))
-    bound = np.minimum(np.where(past, np.minimum(floor, old), start), np.where(end < stable, end, stable))
-    unguarded = np.where(past, np.minimum(floor, old), start)
-    trims = (unguarded > start) & (bound > start) & (start != end)
-    target = np.where(trims, bound, _NONE)
-    size = np.where(trims, bound - start, 0)
-    whole = np.maximum(end - start, 1)
-    good &= (whole < _BIG) | ~trims
-    share = sizes // whole * size + sizes % whole * np.where(whole < _BIG, size, 0) // whole  # without an overflow
-    good &= _is(table, "action", np.where(trims, "trim", "keep"))
-    good &= _is(table, "rule", np.where(trims, "consumed", ""))
-    good &= _is(table, "limited_by", np.where(trims & (bound < unguarded), "G1", ""))
-    good &= column["trim_to"] == target
-    good &= column["trim_bytes"] == np.where(trims, share, 0)
-    good &= ~table.column("trim_bytes_exact").to_numpy()
-    good &= _floor_holds(part, column, floor, end)
-    times = [column[f"{name}_ms"] for name in ReadTimes._fields]
-    for before, later in pairwise(times):
-        good &= before <= later
-    good &= (times[0] - 1 <= column["now_ms"]) & (column["now_ms"] <= times[-1] + 1)
-    planned = column["plan_trim_to"]
-    same = (column["plan_epoch"] == column["leader_epoch"]) & (column["plan_epoch"] >= 0)
-    same &= _same_topic(table, codes) & (column["plan_min_commit"] <= floor)
-    least = np.where(trims, np.minimum(planned, target), _NONE)
-    unread = np.maximum(least - np.maximum(start, floor), 0)
-    sent = same & trims & (least > start) & (unread <= column["plan_unconsumed"])
-    return Plain(good, np.where(sent, least, _NONE))
+    good = facts.plain & _said(table, column, facts, found, sized=not inventory)
+    reads = [column[f"{name}_ms"] for name in ReadTimes._fields]
+    times: Mask = (reads[0] - 1 <= facts.now) & (facts.now <= reads[-1] + 1)
+    for before, later in pairwise(reads):
+        times &= before <= later
+    texts, which = coded(table, "topic_facts")
+    ids = [about[one].topic_id if one in about else None for one in texts]
+    planned, epoch = column["plan_trim_to"], column["plan_epoch"]
+    least = np.minimum(planned, found.target)
+    same = (epoch == column["leader_epoch"]) & (epoch >= 0) & (column["plan_min_commit"] <= facts.floor)
+    same &= _texts(table, "plan_topic_id") == np.array([one if isinstance(one, str) else None for one in ids])[which]
+    unread = least - np.minimum(np.maximum(facts.start, facts.floor), least)
+    sent = same & (found.action == TRIM) & (least > facts.start) & (unread <= column["plan_unconsumed"])
+    floors = (facts.plain & (facts.floor < 0)) | (good & _floor_holds(part, column, facts))
+    return Plain(good, floors, times, np.where(sent, least, NONE))
 
 
 _NUMBERS: Final = (
-    *("log_start", "high_watermark", "last_stable_offset", "floor", "size_bytes", "trim_to", "trim_bytes", "now_ms"),
-    *("plan_trim_to", "plan_min_commit", "plan_unconsumed", "plan_epoch", "leader_epoch"),
-    *(f"{name}_ms" for name in ReadTimes._fields),
+    *("size_bytes", "trim_to", "trim_bytes", "plan_trim_to", "plan_min_commit", "plan_unconsumed", "plan_epoch"),
+    *("leader_epoch", *(f"{name}_ms" for name in ReadTimes._fields)),
 )
 
 
-def numbers(table: Any, name: str) -> Numbers:
-    """Return a column of numbers, −1 where there is none."""
-    found: Numbers = table.column(name).fill_null(_NONE).to_numpy().astype(np.int64)
-    return found
+def _texts(table: Any, name: str) -> Any:
+    texts, which = coded(table, name)
+    return np.array([*texts, None], object)[which]
 
 
-def _is(table: Any, name: str, wanted: npt.NDArray[np.str_]) -> Mask:
-    column = table.column(name).dictionary_encode().combine_chunks()
-    texts = np.array([*column.dictionary.to_pylist(), ""])
-    found: Mask = texts[column.indices.fill_null(len(texts) - 1).to_numpy()] == wanted
-    return found
-
-
-def _kinds(table: Any) -> tuple[Numbers, Numbers]:
-    """Return which topic's facts each row has, and R1's T (ms): −1 where something else may decide."""
-    facts = table.column("topic_facts").dictionary_encode().combine_chunks()
-    settings = table.column("settings").dictionary_encode().combine_chunks()
-    chosen = [from_json("settings", text) for text in settings.dictionary.to_pylist()]
-    about = [from_json("topic", text) for text in facts.dictionary.to_pylist()]
-    pairs = facts.indices.to_numpy().astype(np.int64) * len(chosen) + settings.indices.to_numpy()
-    found, places = np.unique(pairs, return_inverse=True)
-    after = [only_consumed(about[one // len(chosen)], chosen[one % len(chosen)]) for one in found.tolist()]
-    return facts.indices.to_numpy().astype(np.int64), np.array(after, np.int64)[places]
-
-
-def only_consumed(topic: TopicFacts, settings: Settings) -> int:
-    """Return R1's T if R1 alone may decide about a topic, else −1."""
-    after_ms = settings.consumed_after_ms
-    asked = replace(settings, consumed_after_ms=None)
-    bare = PartitionFacts(topic, 0, 0, 0, 0, Unknown(()))
-    if (
-        after_ms is None
-        or any(trigger.on(bare, asked) for trigger in TRIGGERS)
-        or frozen(settings) is not None
-        or untouchable(topic, settings) is not None
-        or settings.unsettled is not None
-        or isinstance(topic.topic_id, Unknown)
-        or settings.watch_first_ms is not None
-        or settings.min_wallclock_ms is not None
-        or settings.whole_segments
-        or settings.allow_ancient
-        or forced_retention_conflict(after_ms, live_retention(topic), None) is not None
+def _said(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, *, sized: bool) -> Mask:
+    """Return where the decision in the table is the one that was found."""
+    start, end, target, sizes = facts.start, facts.end, found.target, column["size_bytes"]
+    good: Mask = column["trim_to"] == target
+    for name, names, which in (
+        ("action", ACTIONS, found.action),
+        ("rule", (*RULES, None), found.rule),
+        ("limited_by", (*LIMITS, None), found.limited_by),
     ):
-        return _NONE
-    return after_ms
-
-
-def _looked_up(table: Any, cutoff: Numbers) -> tuple[Numbers, Numbers]:
-    """Return what the look-ups of R1's time and of 2000-01-01 say by row, −1 where they were not made."""
-    column = table.column("lookups").combine_chunks()
-    ends = column.offsets.to_numpy()
-    values = column.flatten()
-    row = np.repeat(np.arange(len(table)), np.diff(ends))
-    at, offset = (values.field(name).fill_null(_NONE).to_numpy(zero_copy_only=False) for name in ("at_ms", "offset"))
-    plain = ~values.field("data").to_numpy(zero_copy_only=False)
-    found = []
-    for mask in (plain & (at == cutoff[row]) & (cutoff[row] > 0), plain & (at == ANCIENT_MS)):
-        answers = np.full(len(table), _NONE, np.int64)
-        answers[row[mask]] = offset[mask]
-        found.append(answers)
-    return found[0], found[1]
-
-
-def _floor_holds(part: Part, column: dict[str, Numbers], floor: Numbers, end: Numbers) -> Mask:
-    """Return where every commit is plain, in the current epoch, within the log, and not below the floor."""
-    commits = part.commits
-    row = np.repeat(np.arange(len(floor)), np.diff(commits.start))
-    epoch = commits.epoch
-    odd = (commits.kind != KINDS.index("commit")) | ((epoch != _NONE) & (epoch != column["leader_epoch"][row]))
-    odd |= (commits.offset > end[row]) | (commits.offset < floor[row])
-    good: Mask = np.diff(commits.start).astype(np.bool_)
-    good[row[odd]] = False
-    names = np.array([*commits.names, ""])
-    column_by = part.table.column("floor_by").dictionary_encode().combine_chunks()
-    whose = np.array([*column_by.dictionary.to_pylist(), ""])[column_by.indices.fill_null(-1).to_numpy()]
-    lowest = np.zeros(len(floor), np.bool_)
-    lowest[row[names[commits.by] == whose[row]]] = True
-    good &= lowest
+        texts, said = coded(table, name)
+        place = {one: n for n, one in enumerate(names)}
+        good &= np.array([*(place.get(one, -2) for one in texts), NONE])[said] == which
+    if not sized:
+        return good
+    trims, whole = found.action == TRIM, np.maximum(end - start, 1)
+    some, part = np.where(trims, target - start, 0), np.minimum(whole, _BIG - 1)
+    share = sizes // whole * some + sizes % part * np.minimum(some, part) // part  # without an overflow
+    good &= ~trims | ((sizes >= 0) & (whole < _BIG))
+    good &= (column["trim_bytes"] == np.where(trims, share, 0)) & ~table.column("trim_bytes_exact").to_numpy()
     return good
 
 
-def _same_topic(table: Any, codes: Numbers) -> Mask:
-    """Return where the plan's topic id is the one that was read."""
-    facts = table.column("topic_facts").dictionary_encode().combine_chunks().dictionary.to_pylist()
-    ids: Sequence[Any] = [json.loads(text).get("topic_id") for text in facts]
-    there = np.array([one if isinstance(one, str) else "" for one in ids])[codes]
-    same: Mask = _is(table, "plan_topic_id", there) & (there != "")
-    return same
+def _floor_holds(part: Part, column: dict[str, Numbers], facts: Facts) -> Mask:
+    """Return where every commit is plain, in the current epoch, within the log, and not below the floor."""
+    commits = part.commits
+    row = np.repeat(np.arange(len(facts.floor)), np.diff(commits.start))
+    epoch = commits.epoch
+    odd = (commits.kind != KINDS.index("commit")) | ((epoch != NONE) & (epoch != column["leader_epoch"][row]))
+    odd |= (commits.offset > facts.end[row]) | (commits.offset < facts.floor[row])
+    good: Mask = np.diff(commits.start).astype(np.bool_)
+    good[row[odd]] = False
+    names, whose = coded(part.table, "floor_by")
+    place = {name: n for n, name in enumerate(names)}
+    by = np.array([*(place.get(name, -2) for name in commits.names), -2])
+    lowest = np.zeros(len(good), np.bool_)
+    lowest[row[by[commits.by] == whose[row]]] = True
+    return good & lowest
