@@ -27,6 +27,8 @@ def decided(row: Row) -> Decision:
 
 def allowed_by(row: Row, again: Decision) -> Target | None:
     """Return what both the plan and the recheck allow, None if nothing."""
+    if again.action != "trim":
+        return None
     found = reconcile(_planned(row.facts.tp, row.planned), again, row.planned.epoch_end)
     return found if isinstance(found, Target) else None
 
@@ -114,7 +116,10 @@ def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
         return
     if fact.allowed is None or asked > fact.allowed:
         yield f"a trim to {asked:,} was asked for; plan and facts allow {_shown(fact.allowed)}"
-    if one.sent_ms is not None and not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
+    if one.sent_ms is None:
+        if one.answer is not None or one.outcome == "trimmed":
+            yield f"{one.outcome}, and when it was sent is not there"
+    elif not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
         yield f"sent at {one.sent_ms}; its recheck, from {fact.began_ms} to {fact.done_ms}, was good for 30 s"
     moved = one.log_start_after is not None and one.log_start_after >= asked
     if one.outcome == "trimmed" and not moved:

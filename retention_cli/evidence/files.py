@@ -65,12 +65,11 @@ def digest_of(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A file of evidence, read: its head, and its rows as an Arrow table. ``sha256`` is of its bytes."""
+    """A file of evidence, read: its head, and its rows as an Arrow table."""
 
     name: str
     head: Mapping[str, Any]
     table: Any
-    sha256: str
 
     @cached_property
     def commits(self) -> Commits:
@@ -188,4 +187,4 @@ def part_of(name: str, content: bytes) -> Part:
         table = table.select(wanted.names).cast(wanted)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise EvidenceError(f"{name} is no {FORMAT}: its metadata has no such {KEY}")
-    return Part(name, head, table, digest_of(content))
+    return Part(name, head, table)

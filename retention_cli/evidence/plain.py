@@ -63,7 +63,7 @@ def check(part: Part, *, inventory: bool) -> Plain:
     same &= _texts(table, "plan_topic_id") == np.array([one if isinstance(one, str) else None for one in ids])[which]
     unread = least - np.minimum(np.maximum(facts.start, facts.floor), least)
     sent = same & (found.action == TRIM) & (least > facts.start) & (unread <= column["plan_unconsumed"])
-    floors = (facts.plain & (facts.floor < 0)) | (good & _floor_holds(part, column, facts))
+    floors = facts.sound & (facts.lost | _floor_holds(part, column, facts))
     return Plain(good, floors, times, np.where(sent, least, NONE))
 
 
@@ -84,8 +84,8 @@ def _said(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, 
     good: Mask = column["trim_to"] == target
     for name, names, which in (
         ("action", ACTIONS, found.action),
-        ("rule", (*RULES, None), found.rule),
-        ("limited_by", (*LIMITS, None), found.limited_by),
+        ("rule", RULES, found.rule),
+        ("limited_by", LIMITS, found.limited_by),
     ):
         texts, said = coded(table, name)
         place = {one: n for n, one in enumerate(names)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,8 +27,9 @@ from retention_cli.core.model import (
 )
 from retention_cli.decide.decision import decide, held_by_disks
 from retention_cli.decide.lookups import Lookups
+from retention_cli.evidence import columns
+from retention_cli.evidence.columns import NONE, Mask
 from retention_cli.evidence.format import from_json, rows_of
-from retention_cli.evidence.plain import Mask, numbers, only_consumed
 from retention_cli.evidence.value import Numbers, Row
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
@@ -46,8 +48,6 @@ _USAGE: Final = Unknown.because("evidence", "how full disks were is not in the e
 _CEILING: Final = Unknown.because(
     "evidence", "a disk ceiling is decided over all disks, and these are not in the evidence"
 )
-_SLOW: Final = -1
-_UNMANAGED: Final = -2
 
 
 def redecide(row: Row, settings: Settings, rules: DiskRules) -> Decision:
@@ -137,7 +137,7 @@ class Deciding:
         self._policy = policy
         self._told = told
         self._settings: dict[str, Settings | None] = {}
-        self._after: dict[tuple[str, str], int] = {}
+        self._kind = cache(self._kind_of)
 
     def settings_for(self, topic: str) -> Settings | None:
         """Return a topic's settings under the policy."""
@@ -147,87 +147,56 @@ class Deciding:
 
     def decide(self, table: Any) -> Redecided:
         """Return what the policy decides for each row of a recheck's table."""
-        after_ms = self._kinds(table)
-        start, end, stable, floor = (numbers(table, name) for name in _OFFSETS)
-        now = numbers(table, "now_ms")
-        good: Mask = (after_ms >= 0) & table.column("more").is_null().to_numpy() & (now > after_ms)
-        for one in (start, end, stable, floor):
-            good &= one >= 0
-        low, high, front = _looked_up(table, now - after_ms, end)
-        past = (floor > start) & (start != end)
-        good &= ~past | ((front >= 0) & (front <= start))
-        ceiling = np.minimum(np.minimum(floor, end), stable)
-        targets = [np.minimum(ceiling, one) for one in (low, high)]
-        least, most = (np.where(past & (one > start), one, -1) for one in targets)
-        sure = least == most
-        target = np.where(good & sure, least, -1)
-        lacking: Mask = good & ~sure
-        if amount := int(lacking.sum()):
-            self._told(_NO_LOOKUP.reasons, amount)
+        facts = columns.Facts.of(table, self._kind)
+        good = facts.plain
+        exact = facts.looked_up()
+        found, low, high = (columns.decide(facts, one) for one in (exact, *facts.between(exact)))
+        sure = (low.action == high.action) & (low.target == high.target) & (low.action != columns.HOLD)
+        action = np.where(sure, low.action, found.action)
+        target = np.where(good & (action == columns.TRIM), np.where(sure, low.target, found.target), NONE)
+        held: Mask = good & (action == columns.HOLD)
+        lacking = np.zeros_like(held)
+        _, first, which, counts = np.unique(
+            (facts.group << columns.WHY_BITS | found.why)[held],
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        alike = rows_of(table.take(np.flatnonzero(held)[first]))  # all rows of a key have the same reasons
+        lack = [self._lacks(self._again(row), count) for row, count in zip(alike, counts.tolist(), strict=True)]
+        lacking[held] = np.array(lack, np.bool_)[which]
         if self._policy.disks.percent is not None:
-            idle = good & sure & (target < 0) & (start != end)
-            lacking |= idle
+            idle = good & (action == columns.KEEP) & (facts.start != facts.end)
             self._told(_CEILING.reasons, int(idle.sum()))
-        held = lacking.copy()
-        odd = np.flatnonzero(~good & (after_ms != _UNMANAGED))
+            held, lacking = held | idle, lacking | idle
+        odd = np.flatnonzero(~good)
         for n, row in zip(odd.tolist(), rows_of(table.take(odd)), strict=True):
-            settings = self.settings_for(row.facts.topic.name)
-            if settings is None:
-                continue
-            found = redecide(row, settings, self._policy.disks)
-            target[n] = -1 if found.trim_to is None else found.trim_to
-            if found.action == "hold":
-                held[n] = True
-                lacking[n] = any(reason.code == _CODE for reason in found.reasons)
-                self._told(found.reasons, 1)
+            again = self._again(row)
+            if again is not None and again.action == "hold":
+                held[n], lacking[n] = True, self._lacks(again, 1)
+            elif again is not None and again.trim_to is not None:
+                target[n] = again.trim_to
         return Redecided(target, held, lacking, int(good.sum()))
 
-    def _kinds(self, table: Any) -> Numbers:
-        """Return R1's T (ms) by row: −1 where something else may decide, −2 where the policy does not manage it."""
-        facts, was = (table.column(name).unify_dictionaries().combine_chunks() for name in ("topic_facts", "settings"))
-        about, chosen = facts.dictionary.to_pylist(), was.dictionary.to_pylist()
-        pairs = facts.indices.to_numpy().astype(np.int64) * max(len(chosen), 1) + was.indices.to_numpy()
-        found, places = np.unique(pairs, return_inverse=True)
-        kinds = [self._kind(about[one // len(chosen)], chosen[one % len(chosen)]) for one in found.tolist()]
-        return np.array(kinds, np.int64)[places] if kinds else np.zeros(0, np.int64)
+    def _again(self, row: Row) -> Decision | None:
+        settings = self.settings_for(row.facts.topic.name)
+        return None if settings is None else redecide(row, settings, self._policy.disks)
 
-    def _kind(self, about: str, was: str) -> int:
-        if (found := self._after.get((about, was))) is None:
-            topic, old = from_json("topic", about), from_json("settings", was)
-            settings = self.settings_for(topic.name)
-            if settings is None:
-                found = _UNMANAGED
-            elif self._policy.disks.watermarks or {*settings.require_groups} != {*old.require_groups}:
-                found = _SLOW
-            else:
-                found = only_consumed(topic, settings)
-            self._after[about, was] = found
-        return found
+    def _lacks(self, held: Decision | None, count: int) -> bool:
+        """Tell why rows are held, and return whether that is for lack of evidence."""
+        reasons = () if held is None else held.reasons
+        self._told(reasons, count)
+        return any(reason.code == _CODE for reason in reasons)
 
-
-_OFFSETS: Final = ("log_start", "high_watermark", "last_stable_offset", "floor")
-
-
-def _looked_up(table: Any, cutoff: Numbers, end: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the least and the most that a look-up of each row's cutoff gives, and what 2000-01-01 gave (−1: nothing).
-
-    Both are the same where the cutoff was looked up. Rows whose look-ups have notes are not plain.
-    """
-    column = table.column("lookups").combine_chunks()
-    values = column.flatten()
-    row = np.repeat(np.arange(len(table)), np.diff(column.offsets.to_numpy()))
-    at, offset = (values.field(name).to_numpy() for name in ("at_ms", "offset"))
-    plain = ~values.field("data").to_numpy(zero_copy_only=False)
-    low, high, front = np.zeros_like(end), end.copy(), np.full_like(end, -1)
-    below, above = plain & (at <= cutoff[row]), plain & (at >= cutoff[row]) & (at != ANCIENT_MS)
-    np.maximum.at(low, row[below], offset[below])
-    np.minimum.at(high, row[above], offset[above])
-    high = np.maximum(low, high)
-    exact = plain & (at == cutoff[row])
-    low[row[exact]] = high[row[exact]] = offset[exact]
-    ancient = plain & (at == ANCIENT_MS)
-    front[row[ancient]] = offset[ancient]
-    return low, high, front
+    def _kind_of(self, about: str, was: str) -> tuple[int, ...]:
+        """Return what a topic's facts come to under the policy, given the settings of the run."""
+        topic, old = from_json("topic", about), from_json("settings", was)
+        settings = self.settings_for(topic.name)
+        if settings is None:
+            return columns.fixed_kind(columns.SKIP)
+        if self._policy.disks.watermarks:
+            return columns.OTHER
+        return columns.kind_of(topic, settings, blind={*settings.require_groups} != {*old.require_groups})
 
 
 def identity(about: str) -> tuple[str, str]:

@@ -22,9 +22,9 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
+from retention_cli.evidence.columns import Mask, numbers
 from retention_cli.evidence.files import RESULTS_NAME, groups_of, is_file_name
 from retention_cli.evidence.format import FACTS, RESULTS, rows_of
-from retention_cli.evidence.plain import Mask, numbers
 from retention_cli.evidence.redecide import Deciding, identity
 from retention_cli.evidence.value import Numbers, Row
 from retention_cli.evidence.writer import FOLDER

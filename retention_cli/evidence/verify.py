@@ -14,10 +14,12 @@ from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from retention_cli.audit.chain import is_signed
 from retention_cli.audit.files import folders_with_log
-from retention_cli.audit.log import AuditLog, Event, Run
+from retention_cli.audit.log import AuditLog, Event, Run, add
+from retention_cli.core.extras import arrow
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence import plain
 from retention_cli.evidence.checks import (
+    GOOD_FOR_MS,
     Fact,
     allowed_by,
     decided,
@@ -26,9 +28,10 @@ from retention_cli.evidence.checks import (
     wrong_request,
     wrong_times,
 )
+from retention_cli.evidence.columns import NONE, Mask, numbers
 from retention_cli.evidence.files import RESULTS_NAME, Part, digest_of, facts_name, is_file_name, part_of
-from retention_cli.evidence.format import EvidenceError, results_of, rows_of
-from retention_cli.evidence.value import Result, Row
+from retention_cli.evidence.format import RESULTS, EvidenceError, rows_of, schema_of
+from retention_cli.evidence.value import Result
 from retention_cli.evidence.writer import FOLDER
 
 if TYPE_CHECKING:
@@ -86,14 +89,10 @@ def verify_runs(
     """
     found: dict[str, Verdict] = {}
     for folder in sorted({*folders_with_log(state_dir), *(one.parent for one in state_dir.glob(f"*/{FOLDER}"))}):
-        log, broken = AuditLog(folder), ""
-        chain = log.verify()
-        try:
-            runs, signed = log.runs(), _signed(log, keys)
-        except StateError as error:
-            runs, signed, broken = {}, set(), str(error)
+        log, heard = AuditLog(folder), _Heard({*names}, keys)
+        chain, broken = log.follow(heard)
         for name in names:
-            run = runs.get(name)
+            run = None if broken else heard.runs.get(name)
             if run is None and not (folder / FOLDER / name).is_dir():
                 continue
             verdict = found[name] = Verdict(name)
@@ -103,7 +102,7 @@ def verify_runs(
             verdict.more += chain.more
             if run is None and broken:
                 verdict.tell(str(log.path), broken)
-            if keys and name not in signed:
+            if keys and (broken or name not in heard.signed):
                 verdict.tell(f"{log.path} {name}", "not signed: no given key signed its end, or more of it follows")
             verify(verdict, run, _store(folder, run, name, url))
     if missing := [name for name in names if name not in found]:
@@ -111,17 +110,25 @@ def verify_runs(
     return [found[name] for name in names]
 
 
-def _signed(log: AuditLog, keys: Collection[Ed25519PublicKey]) -> set[str]:
-    """Return the runs whose last line is a signature, by one of these keys, right after their end."""
-    found: set[str] = set()
-    end: object = None
-    for event in log.events() if keys else ():
+class _Heard:
+    """The log's lines, as they are read: the runs that are asked for, and those whose end is signed by a key given."""
+
+    def __init__(self, names: Collection[str], keys: Collection[Ed25519PublicKey]) -> None:
+        self.names = names
+        self.keys = keys
+        self.runs: dict[str, Run] = {}
+        self.signed: set[str] = set()
+        self._ended: object = None
+
+    def __call__(self, event: Event) -> None:
+        """Take in a line. A signature counts right after its run's end, and if nothing of the run follows."""
         run = event["run"]
-        found.discard(run)
-        if end == run and any(is_signed(event, key) for key in keys):
-            found.add(run)
-        end = run if event["event"] == "end" else None
-    return found
+        self.signed.discard(run)
+        if self._ended == run and any(is_signed(event, key) for key in self.keys):
+            self.signed.add(run)
+        self._ended = run if event["event"] == "end" else None
+        if run in self.names:
+            add(self.runs, event)
 
 
 def _store(folder: Path, run: Run | None, name: str, url: str | None) -> Store:
@@ -158,11 +165,12 @@ def verify(verdict: Verdict, run: Run | None, store: Store) -> None:
     for name, part in parts.items():
         if name != RESULTS_NAME:
             checked.recheck(part)
-    results = results_of(parts[RESULTS_NAME].table) if RESULTS_NAME in parts else []
-    for one in results:
-        checked.result(one)
+    for one in repeated(checked.facts, *_KEYS):
+        where = f"{verdict.run}/{facts_name(one['recheck'])} {one['topic']}-{one['partition']}"
+        verdict.tell(where, f"appears {one['count_all']} times in recheck {one['recheck']}")
+    joined = checked.results(parts[RESULTS_NAME]) if RESULTS_NAME in parts else None
     if run is not None:
-        for where, text in _against_log(run, results, checked):
+        for where, text in _against_log(run, joined, checked):
             verdict.tell(where, text)
 
 
@@ -194,126 +202,208 @@ def _contents(verdict: Verdict, run: Run | None, store: Store) -> dict[str, byte
     return contents
 
 
+_KEYS: Final = ["recheck", "topic", "partition"]
+_FACT: Final = (*Fact._fields, "is_there")
+"""Columns of what a request may rest on; the last one is null where there is nothing."""
+
+
 class _Checked:
     """What rows of rechecks came to: what a request may rest on."""
 
     def __init__(self, verdict: Verdict) -> None:
+        pa = arrow()
         self.verdict = verdict
-        self.facts: dict[tuple[int, str, int], Fact] = {}
+        kinds = [*zip(_KEYS, ("int32", "string", "int32"), strict=True)]
+        kinds += [(one, "string" if one == "rule" else "int64") for one in _FACT]
+        self.schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in kinds])
+        self.facts = self.schema.empty_table()
 
     def recheck(self, part: Part) -> None:
-        """Check the rows of a recheck: those that are plain by columns, the others one by one."""
+        """Check the rows of a recheck: by columns, and one by one those of which that does not say enough."""
+        pa, table, inventory = arrow(), part.table, bool(part.head.get("inventory"))
         try:
-            found = plain.check(part, inventory=bool(part.head.get("inventory")))
-            table, right = part.table, found.right
-            names = ("recheck", "topic", "partition", "log_start", "floor", "rule", "began_ms", "done_ms")
-            columns = [table.column(name).to_pylist() for name in names]
-            allowed = [None if one < 0 else one for one in found.allowed.tolist()]
-            odd = np.flatnonzero(~right)
+            found = plain.check(part, inventory=inventory)
+            allowed, odd = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
             for n, row in zip(odd.tolist(), rows_of(table.take(odd)), strict=True):
-                allowed[n] = self._one(part, n, row)
-        except (EvidenceError, ValueError) as error:
+                again = decided(row)
+                target = allowed_by(row, again)
+                allowed[n] = NONE if target is None else target.offset
+                for text in (
+                    *wrong_decision(row, again, inventory=inventory),
+                    *(() if found.times[n] else wrong_times(row.reads, row.now_ms)),
+                    *(() if found.floors[n] else wrong_floor(row, part.commits.of_row(n))),
+                ):
+                    self.verdict.tell(f"{self.verdict.run}/{part.name} {row.facts.tp}", text)
+            more = {"allowed": pa.array(allowed, mask=allowed < 0), "is_there": np.ones(len(table), np.int64)}
+            facts = [more[name] if name in more else table.column(name) for name in self.schema.names]
+            self.facts = pa.concat_tables([self.facts, pa.table(facts, names=self.schema.names).cast(self.schema)])
+        except (EvidenceError, ValueError, OverflowError) as error:
             self.verdict.tell(f"{self.verdict.run}/{part.name}", " ".join(str(error).split()))
             return
         self.verdict.rows += len(table)
-        self.verdict.plain += int(right.sum())
-        keys = list(zip(*columns[:3], strict=True))
-        self.facts.update(zip(keys, map(Fact, *columns[3:], allowed), strict=True))
-        for (number, *tp), times in Counter(keys).items() if len({*keys}) < len(keys) else ():
-            if times > 1:
-                self.verdict.tell(self._where(part.name, *tp), f"appears {times} times in recheck {number}")
-        if {facts_name(number) for number in {*columns[0]}} - {part.name}:
+        self.verdict.plain += int(found.decided.sum())
+        if {facts_name(number) for number in table.column("recheck").unique().to_pylist()} - {part.name}:
             self.verdict.tell(f"{self.verdict.run}/{part.name}", "it has rows of another recheck")
 
-    def _one(self, part: Part, n: int, row: Row) -> int | None:
-        again = decided(row)
-        for text in (
-            *wrong_decision(row, again, inventory=bool(part.head.get("inventory"))),
-            *wrong_times(row.reads, row.now_ms),
-            *wrong_floor(row, part.commits.of_row(n)),
-        ):
-            self.verdict.tell(self._where(part.name, *row.facts.tp), text)
-        target = allowed_by(row, again)
-        return None if target is None else target.offset
-
-    def result(self, one: Result) -> None:
-        """Check what came of a partition."""
-        self.verdict.requests += one.request_offset is not None
-        for text in wrong_request(one, self.facts.get((one.recheck or 0, one.topic, one.partition))):
-            self.verdict.tell(self._where(RESULTS_NAME, one.topic, one.partition), text)
-
-    def _where(self, name: str, topic: str, partition: int) -> str:
-        return f"{self.verdict.run}/{name} {topic}-{partition}"
+    def results(self, part: Part) -> Any:
+        """Check what came of each partition, and return that, joined with what it rests on."""
+        results = part.table.cast(schema_of(RESULTS, {}, {}))
+        joined = results.join(self.facts, _KEYS, join_type="left outer", use_threads=False)
+        self.verdict.requests += len(joined) - joined.column("request_offset").null_count
+        for row in joined.take(np.flatnonzero(~_right_requests(joined))).to_pylist():
+            fact = Fact(*(row[name] for name in Fact._fields)) if row["is_there"] else None
+            for text in wrong_request(Result(*(row[name] for name in RESULTS)), fact):
+                self.verdict.tell(f"{self.verdict.run}/{RESULTS_NAME} {row['topic']}-{row['partition']}", text)
+        return joined
 
 
-def _against_log(run: Run, results: Sequence[Result], checked: _Checked) -> Iterator[Finding]:
+def repeated(table: Any, *names: str) -> list[dict[str, Any]]:
+    """Return what appears more than once in these columns, and how often: ``count_all``."""
+    counts = table.group_by(names, use_threads=False).aggregate([([], "count_all")])
+    found: list[dict[str, Any]] = counts.filter(arrow("pyarrow.compute").greater(counts["count_all"], 1)).to_pylist()
+    return found
+
+
+def _right_requests(joined: Any) -> Mask:
+    """Return which results :func:`.checks.wrong_request` surely accepts."""
+    column = {name: numbers(joined, name) for name in _REQUEST}
+    asked, sent = column["request_offset"], column["sent_ms"]
+    outcome = np.array(joined.column("outcome").to_pylist(), object)
+    trimmed, counts = outcome == "trimmed", np.isin(outcome, ("trimmed", "unverified"))
+    good: Mask = (column["is_there"] == 1) & (asked >= 0) & (asked <= column["allowed"])
+    good &= (column["done_ms"] <= sent) & (sent <= column["began_ms"] + GOOD_FOR_MS)
+    good &= ~trimmed | (column["log_start_after"] >= asked)
+    good &= column["records"] == np.where(counts, asked - np.maximum(column["log_start"], 0), 0)
+    idle: Mask = joined.column("request_offset").is_null().to_numpy() & ~trimmed
+    idle &= (column["records"] == 0) & joined.column("sent_ms").is_null().to_numpy()
+    good |= idle
+    return good
+
+
+_REQUEST: Final = (
+    *("request_offset", "sent_ms", "log_start_after", "records"),
+    *("is_there", "allowed", "began_ms", "done_ms", "log_start"),
+)
+
+
+def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]:
     """Yield where evidence and the audit log differ: what was announced, what came of it, and the sums."""
     evidence = f"{run.run}/{RESULTS_NAME}"
     if run.end is None:  # it crashed: the log has the results, and requests rest on the rechecks' files
-        yield from _announced(run, {}, checked)
+        yield from _crashed(run, checked.facts)
         return
-    asked = {(one.batch or 0, one.topic, one.partition): one for one in results if one.request_offset is not None}
-    if len(asked) != sum(one.request_offset is not None for one in results):
+    if results is None:
+        results = checked.results(Part(RESULTS_NAME, {}, schema_of(RESULTS, {}, {}).empty_table()))
+    asked = results.filter(results.column("request_offset").is_valid())
+    if repeated(asked, "batch", "topic", "partition"):
         yield Finding(evidence, "a request appears twice")
-    yield from _announced(run, asked, checked)
-    final = [one for one in results if one.final]
-    twice = [name for name, n in Counter((one.topic, one.partition) for one in final).items() if n > 1]
-    for topic, partition in twice:
-        yield Finding(f"{evidence} {topic}-{partition}", "it has two final results")
+    yield from _announced(run, asked)
+    final = results.filter(results.column("final"))
+    for one in repeated(final, "topic", "partition"):
+        yield Finding(f"{evidence} {one['topic']}-{one['partition']}", "it has two final results")
     totals: Mapping[str, Any] = run.end.get("totals") or {}
     if not totals:
         return
-    trimmed = [one for one in final if one.outcome == "trimmed"]
-    sizes = [one.size_bytes for one in trimmed]
+    outcomes = Counter(final.column("outcome").to_pylist())
+    trimmed = final.filter(arrow("pyarrow.compute").equal(final.column("outcome"), "trimmed"))
+    sizes = trimmed.column("size_bytes").to_pylist()
     sums: dict[str, int | None] = {
-        "records": sum(one.records for one in trimmed),
-        "bytes": None if None in sizes else sum(size for size in sizes if size is not None),
-        "trimmed": len(trimmed),
-        "unverified": sum(one.outcome == "unverified" for one in final),
+        "records": sum(one or 0 for one in trimmed.column("records").to_pylist()),
+        "bytes": None if None in sizes else sum(sizes),
+        "trimmed": outcomes["trimmed"],
+        "unverified": outcomes["unverified"],
     }
     for name, value in sums.items():
         if totals.get(name) != value:
             yield Finding(evidence, f"sums differ: {name} come to {value}, the audit log's end says {totals.get(name)}")
     for outcome in _COUNTED:
-        if (count := sum(one.outcome == outcome for one in final)) > (totals.get(outcome) or 0):
+        if (count := outcomes[outcome]) > (totals.get(outcome) or 0):
             yield Finding(evidence, f"sums differ: {count} are {outcome}, the audit log says {totals.get(outcome)}")
 
 
-def _announced(run: Run, asked: Mapping[tuple[int, str, int], Result], checked: _Checked) -> Iterator[Finding]:
-    """Yield what differs between the batches that the audit log announces and the evidence they rest on."""
-    there = set()
-    seq = {facts_name(n): int(one.get("seq", 0)) for n, one in enumerate(run.evidence, start=1)}
+def _crashed(run: Run, facts: Any) -> Iterator[Finding]:
+    """Yield what a run without results announced, and no recheck before it allows."""
+    most: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for number, topic, partition, allowed in zip(*(facts[one].to_pylist() for one in (*_KEYS, "allowed")), strict=True):
+        most.setdefault((topic, partition), []).append((number, -1 if allowed is None else allowed))
+    written = _written(run)
     for number, batch in run.batches.items():
-        outcomes = {
-            (row["topic"], row["partition"]): row["outcome"] for row in (run.results.get(number) or _NONE)["partitions"]
-        }
         for row in batch["partitions"]:
-            key = (number, row["topic"], row["partition"])
-            there.add(key)
-            one = asked.get(key)
-            where = f"{run.run} batch {number}, {row['topic']}-{row['partition']}"
-            if one is None and run.end is None:  # any recheck before it may be the one that it rests on
-                rests = [n for n in range(1, len(seq) + 1) if seq[facts_name(n)] < int(batch.get("seq", 0))]
-                facts = [found for n in rests if (found := checked.facts.get((n, *key[1:]))) is not None]
-                if all(found.allowed is None or row["target"] > found.allowed for found in facts):
-                    yield Finding(where, f"a trim to {row['target']:,} was announced; no recheck and plan allow it")
-                continue
-            if one is None:
-                yield Finding(where, "announced in the audit log, and no evidence of it")
-                continue
-            fact = checked.facts.get((one.recheck or 0, one.topic, one.partition))
-            if seq.get(facts_name(one.recheck or 0), 0) > int(batch.get("seq", 0)):
+            place = (row["topic"], row["partition"])
+            rests = [n for recheck, n in most.get(place, ()) if written.get(recheck, 0) < int(batch.get("seq", 0))]
+            if row["target"] > max(rests, default=-1):
+                where = f"{run.run} batch {number}, {place[0]}-{place[1]}"
+                yield Finding(where, f"a trim to {row['target']:,} was announced; no recheck and plan allow it")
+
+
+def _written(run: Run) -> dict[int, int]:
+    """Return the line of the log that names each recheck's file."""
+    return {n: int(one.get("seq", 0)) for n, one in enumerate(run.evidence, start=1)}
+
+
+def _announced(run: Run, asked: Any) -> Iterator[Finding]:
+    """Yield what differs between the batches that the audit log announces and the requests in the evidence."""
+    pa, compute, written = arrow(), arrow("pyarrow.compute"), _written(run)
+    rows: list[tuple[Any, ...]] = []
+    for number, batch in run.batches.items():
+        told = (run.results.get(number) or _NONE)["partitions"]
+        outcomes = {(row["topic"], row["partition"]): row["outcome"] for row in told}
+        seq = int(batch.get("seq", 0))
+        for row in batch["partitions"]:
+            place = row["topic"], row["partition"]
+            more = row["target"], outcomes.get(place), row.get("log_start"), row.get("rule"), row.get("min_commit")
+            rows.append((number, *place, seq, *more))
+    columns = zip(*rows, strict=True) if rows else [()] * len(_ANNOUNCED)
+    try:
+        said = [pa.array(one, getattr(pa, kind)()) for one, kind in zip(columns, _ANNOUNCED.values(), strict=True)]
+    except (ValueError, TypeError, OverflowError) as error:
+        yield Finding(run.run, f"what the audit log announces can't be compared: {error}")
+        return
+    after = pa.array([written.get(one, 0) for one in asked.column("recheck").to_pylist()], pa.int64())
+    both = pa.table(said, names=[*_ANNOUNCED]).join(
+        asked.select(("batch", "topic", "partition", *_SAME.values(), "is_there")).append_column("after", after),
+        ["batch", "topic", "partition"],
+        join_type="full outer",
+        use_threads=False,
+    )
+    good = compute.less_equal(both["after"], both["seq"])
+    for name, other in _SAME.items():
+        same = compute.equal(both[name], both[other]).fill_null(False)
+        good = compute.and_(good, compute.or_(same, compute.and_(both[name].is_null(), both[other].is_null())))
+    for row in both.filter(compute.invert(good.fill_null(False))).to_pylist():
+        tp = f"{row['topic']}-{row['partition']}"
+        where = f"{run.run} batch {row['batch']}, {tp}"
+        if row["seq"] is None:
+            yield Finding(f"{run.run}/{RESULTS_NAME} {tp}", f"a request of batch {row['batch']}, not announced")
+        elif row["request_offset"] is None:
+            yield Finding(where, "announced in the audit log, and no evidence of it")
+        else:
+            if row["after"] > row["seq"]:
                 yield Finding(where, "announced before its evidence was written")
-            was = {"target": one.request_offset, "outcome": one.outcome}
-            said = {"target": row["target"], "outcome": outcomes.get(key[1:], one.outcome)}
-            if fact is not None:
-                was |= {"log_start": fact.log_start, "rule": fact.rule, "min_commit": fact.floor}
-                said |= {name: row.get(name) for name in ("log_start", "rule", "min_commit")}
-            for name, value in was.items():
-                if said[name] != value:
-                    yield Finding(where, f"{name} is {said[name]} in the audit log, {value} in the evidence")
-    for number, topic, partition in asked.keys() - there:
-        yield Finding(f"{run.run}/{RESULTS_NAME} {topic}-{partition}", f"a request of batch {number}, not announced")
+            for name, other in _SAME.items():
+                facts_only = other in Fact._fields and row["is_there"] is None
+                untold = name == "said_outcome" and row[name] is None
+                if row[name] != row[other] and not facts_only and not untold:
+                    told = other.replace("floor", "min_commit").replace("request_offset", "target")
+                    yield Finding(where, f"{told} is {row[name]} in the audit log, {row[other]} in the evidence")
 
 
+_SAME: Final = {
+    "target": "request_offset",
+    "said_outcome": "outcome",
+    "said_log_start": "log_start",
+    "said_rule": "rule",
+    "said_min_commit": "floor",
+}
+_ANNOUNCED: Final = {
+    "batch": "int32",
+    "topic": "string",
+    "partition": "int32",
+    "seq": "int64",
+    "target": "int64",
+    "said_outcome": "string",
+    "said_log_start": "int64",
+    "said_rule": "string",
+    "said_min_commit": "int64",
+}
 _NONE: Final[Event] = {"partitions": ()}

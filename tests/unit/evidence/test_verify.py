@@ -186,11 +186,9 @@ def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataO
     some = [*ROWS[:n], made, *ROWS[n + 1 :]]
     read = part(some)
     found = plain.check(read, inventory=False)
-    if found.right[n]:
-        told = [
-            *wrong_decision(made, again, inventory=False),
-            *wrong_times(made.reads, made.now_ms),
-            *wrong_floor(made, read.commits.of_row(n)),
-        ]
+    if found.decided[n]:
         target = allowed_by(made, again)
-        assert (told, found.allowed[n]) == ([], -1 if target is None else target.offset)
+        assert [*wrong_decision(made, again, inventory=False)] == []
+        assert found.allowed[n] == (-1 if target is None else target.offset)
+    assert not found.times[n] or not [*wrong_times(made.reads, made.now_ms)]
+    assert not found.floors[n] or not [*wrong_floor(made, read.commits.of_row(n))]
