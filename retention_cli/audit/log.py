@@ -112,7 +112,7 @@ class AuditLog:
         """
         runs: dict[str, Run] = {}
         for event in self.events():
-            _add(runs, event)
+            add(runs, event)
         return runs
 
     def trimmed_since(self, at: str) -> tuple[Amount, str | None, Amount]:

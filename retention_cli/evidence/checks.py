@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from retention_cli.core.model import Decision, TopicPartition, Unknown
 from retention_cli.decide.decision import after_disks, decide, disk_limit, off_disks
 from retention_cli.evidence.value import Commit, Planned, ReadTimes, Result, Row, Said
-from retention_cli.plan.reconcile import Target, reconcile
+from retention_cli.plan.reconcile import reconcile
+from retention_cli.plan.target import Target
 
 GOOD_FOR_MS: Final = 30_000
 """How old a recheck may be when a request that rests on it is sent."""
@@ -47,6 +48,8 @@ def wrong_decision(row: Row, again: Decision, *, inventory: bool) -> Iterator[st
     was, now = row.said, Said.of(again)
     if inventory:
         now = now._replace(size_bytes=was.size_bytes, size_exact=was.size_exact)
+    if was == now:
+        return
     for name, old, new in zip(Said._fields, was, now, strict=True):
         if old != new:
             why = "".join(f" ({reason.text})" for reason in again.reasons[:1])
@@ -118,7 +121,7 @@ def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
         yield f"a trim to {asked:,} was asked for; plan and facts allow {_shown(fact.allowed)}"
     if one.sent_ms is None:
         if one.answer is not None or one.outcome == "trimmed":
-            yield f"{one.outcome}, and when it was sent is not there"
+            yield f"{one.outcome}, and lacks the time when it was sent"
     elif not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
         yield f"sent at {one.sent_ms}; its recheck, from {fact.began_ms} to {fact.done_ms}, was good for 30 s"
     moved = one.log_start_after is not None and one.log_start_after >= asked

@@ -18,7 +18,7 @@ from retention_cli.core.model import ANCIENT_MS, PartitionFacts, Reason, TopicFa
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.decide.triggers import TRIGGERS
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
-from retention_cli.evidence.format import EvidenceError, from_json
+from retention_cli.evidence.format import EvidenceError, coded
 from retention_cli.evidence.value import Numbers
 from retention_cli.policy.settings import Settings
 
@@ -101,12 +101,6 @@ def numbers(table: Any, name: str) -> Numbers:
     return found
 
 
-def coded(table: Any, name: str) -> tuple[list[str], Numbers]:
-    """Return the texts of a coded column, and which of them each row has: −1 for none."""
-    column = table.column(name).unify_dictionaries().combine_chunks()
-    return column.dictionary.to_pylist(), column.indices.fill_null(NONE).to_numpy().astype(np.int64)
-
-
 class Looked(NamedTuple):
     """The look-ups of a table, one after the other: of which row, for which time, and what they gave."""
 
@@ -157,8 +151,14 @@ class Facts(NamedTuple):
 
     def asked(self) -> list[Numbers]:
         """Return the times whose look-ups matter: R1's, R3's, R4's, and 2000-01-01. Those of R3 are of data."""
-        times = [self.now - self.kind.consumed_ms, self.kind.minimum_ms, self.now - self.kind.forced_ms]
-        return [*times, np.full_like(self.now, ANCIENT_MS)]
+        kind, now = self.kind, self.now
+        times = (
+            (kind.consumed_ms, now - kind.consumed_ms),
+            (kind.minimum_ms, kind.minimum_ms),
+            (kind.forced_ms, now - kind.forced_ms),
+            (-kind.allow_ancient, np.full_like(now, ANCIENT_MS)),
+        )
+        return [np.where(on < 0, NONE, at) for on, at in times]  # before 1970 there is nothing
 
     def looked_up(self) -> list[Numbers]:
         """Return what they gave."""
@@ -194,7 +194,8 @@ def _odd(more: str) -> tuple[bool, bool, bool]:
     found = json.loads(more)
     if not isinstance(found, dict):
         raise EvidenceError("what is odd about a row is no JSON object")
-    lost = "floor" in found and isinstance(from_json("floor", json.dumps(found["floor"])), Unknown)
+    floor = found.get("floor")
+    lost = isinstance(floor, dict) and [*floor] == ["reasons"]
     of_columns = ("log_start", "high_watermark", *(() if lost else ("floor",)))
     return found.keys().isdisjoint(of_columns), lost, lost and len(found) == 1
 
@@ -202,7 +203,7 @@ def _odd(more: str) -> tuple[bool, bool, bool]:
 def _looked(table: Any) -> Looked:
     column = table.column("lookups").combine_chunks()
     values = column.flatten()
-    at, offset = (values.field(name).to_numpy() for name in ("at_ms", "offset"))
+    at, offset = (values.field(name).fill_null(NONE).to_numpy(zero_copy_only=False) for name in ("at_ms", "offset"))
     row = np.repeat(np.arange(len(table)), np.diff(column.offsets.to_numpy()))
     return Looked(row, at, offset, values.field("data").to_numpy(zero_copy_only=False))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, get_type_hints
 
 import numpy as np
@@ -17,7 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import Floor, LookUp, PartitionFacts, TopicFacts
-from retention_cli.evidence.value import KINDS, Commits, DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.value import KINDS, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
 from retention_cli.policy.settings import Settings
 
 KEY: Final = "kretain.evidence"
@@ -271,7 +272,8 @@ def rows_of(table: Any) -> Iterable[Row]:
     Raises:
         EvidenceError: a value can't be one of evidence.
     """
-    column = {name: table.column(name).to_pylist() for name in (*FACTS, "lookups")}
+    column = {name: _values(table, name, kind) for name, kind in FACTS.items()}
+    column["lookups"] = _looked_up(table)
     topics = _each(column["topic_facts"], lambda text: from_json("topic", text))
     settings = _each(column["settings"], lambda text: from_json("settings", text))
     times = [column[f"{name}_ms"] for name in ReadTimes._fields]
@@ -282,6 +284,30 @@ def rows_of(table: Any) -> Iterable[Row]:
         except (ValidationError, ValueError, TypeError, KeyError) as error:
             where = f"{column['topic'][n]}-{column['partition'][n]}"
             raise EvidenceError(f"the evidence of {where} can't be read: {' '.join(str(error).split())}") from None
+
+
+def coded(table: Any, name: str) -> tuple[list[str], Numbers]:
+    """Return the texts of a coded column, and which of them each row has: −1 for none."""
+    column = table.column(name).unify_dictionaries().combine_chunks()
+    return column.dictionary.to_pylist(), column.indices.fill_null(-1).to_numpy().astype(np.int64)
+
+
+def _values(table: Any, name: str, kind: Kind) -> list[Any]:
+    """Return a column's values; equal texts are one object."""
+    column = table.column(name)
+    if kind.type == "string":
+        texts, which = coded(table, name)
+        return [*map([*texts, None].__getitem__, which.tolist())]
+    found: list[Any] = column.to_pylist() if column.null_count or kind.type == "bool_" else column.to_numpy().tolist()
+    return found
+
+
+def _looked_up(table: Any) -> list[list[tuple[bool, int, LookUp]]]:
+    """Return the look-ups of each row: whether of data, and for which time."""
+    column = table.column("lookups").combine_chunks()
+    values = (column.flatten().field(name).to_pylist() for name in LOOKUP)
+    made = [(data, at, LookUp(offset, None, *more)) for at, offset, *more, data in zip(*values, strict=True)]
+    return [made[start:end] for start, end in pairwise(column.offsets.to_pylist())]
 
 
 def _each(values: Sequence[Any], made: Callable[[Any], Any]) -> dict[Hashable, Any]:
@@ -300,9 +326,8 @@ def _row(
         more = {name: adapters[name].validate_python(value) for name, value in json.loads(text).items()}
     lookups: dict[int, Any] = {}
     data: dict[int, Any] = {}
-    for one in column["lookups"][n]:
-        answer = LookUp(one["offset"], None, one["stamped_ms"], one["record"])
-        (data if one["data"] else lookups)[one["at_ms"]] = answer
+    for of_data, at, answer in column["lookups"][n]:
+        (data if of_data else lookups)[at] = answer
     floor = Floor(column["floor"][n], column["floor_by"][n]) if "floor" not in more else more.pop("floor")
     epoch_end, disks = more.pop("epoch_end", None), more.pop("disks", None)
     values = {name: column[name][n] for name in (*_OFFSETS, "watched_since_ms", "leader_epoch", "partition")}

@@ -12,15 +12,23 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from retention_cli.core.model import TopicFacts
-from retention_cli.evidence.columns import ACTIONS, NONE, RULES, coded, decide, kind_of, numbers
-from tests.simulation.protect.kafka import LIMITS
-from tests.unit.watch.test_loop import TRIM
-from retention_cli.plan.make import Decided
-from retention_cli.observe.times import Facts
-from retention_cli.memory.positions import Mask
+from retention_cli.evidence.columns import (
+    ACTIONS,
+    LIMITS,
+    NONE,
+    RULES,
+    TRIM,
+    Decided,
+    Facts,
+    Mask,
+    decide,
+    kind_of,
+    numbers,
+)
 from retention_cli.evidence.files import Part
-from retention_cli.evidence.format import from_json
+from retention_cli.evidence.format import coded, from_json
 from retention_cli.evidence.value import KINDS, Numbers, ReadTimes
+from retention_cli.policy.settings import Settings
 
 _BIG: Final = 2**31
 
@@ -42,11 +50,16 @@ def check(part: Part, *, inventory: bool) -> Plain:
     table = part.table
     about: dict[str, TopicFacts] = {}
 
+    @cache
+    def chosen(text: str) -> Settings:
+        found: Settings = from_json("settings", text)
+        return found
+
+    @cache
     def kind(topic: str, settings: str) -> tuple[int, ...]:
         about[topic] = from_json("topic", topic)
-        return kind_of(about[topic], cache_of_settings(settings))
+        return kind_of(about[topic], chosen(settings))
 
-    cache_of_settings = cache(lambda text: from_json("settings", text))
     facts = Facts.of(table, kind)
     found = decide(facts, facts.looked_up())
     column = {name: numbers(table, name) for name in _NUMBERS}
@@ -96,7 +109,7 @@ def _said(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, 
     some, part = np.where(trims, target - start, 0), np.minimum(whole, _BIG - 1)
     share = sizes // whole * some + sizes % part * np.minimum(some, part) // part  # without an overflow
     good &= ~trims | ((sizes >= 0) & (whole < _BIG))
-    good &= (column["trim_bytes"] == np.where(trims, share, 0)) & ~table.column("trim_bytes_exact").to_numpy()
+    good &= (column["trim_bytes"] == np.where(trims, share, 0)) & ~table.column("trim_bytes_exact").fill_null(True).to_numpy()
     return good
 
 

@@ -150,7 +150,9 @@ class Deciding:
         facts = columns.Facts.of(table, self._kind)
         good = facts.plain
         exact = facts.looked_up()
-        found, low, high = (columns.decide(facts, one) for one in (exact, *facts.between(exact)))
+        found = low = high = columns.decide(facts, exact)
+        if any((one < 0).any() for one in exact):
+            low, high = (columns.decide(facts, one) for one in facts.between(exact))
         sure = (low.action == high.action) & (low.target == high.target) & (low.action != columns.HOLD)
         action = np.where(sure, low.action, found.action)
         target = np.where(good & (action == columns.TRIM), np.where(sure, low.target, found.target), NONE)

@@ -12,9 +12,10 @@ import numpy as np
 
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
-from retention_cli.audit.chain import is_signed
 from retention_cli.audit.files import folders_with_log
-from retention_cli.audit.log import AuditLog, Event, Run, add
+from retention_cli.audit.log import AuditLog
+from retention_cli.audit.runs import Event, Run, add
+from retention_cli.audit.signature import is_signed
 from retention_cli.core.extras import arrow
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence import plain
@@ -237,7 +238,7 @@ class _Checked:
             more = {"allowed": pa.array(allowed, mask=allowed < 0), "is_there": np.ones(len(table), np.int64)}
             facts = [more[name] if name in more else table.column(name) for name in self.schema.names]
             self.facts = pa.concat_tables([self.facts, pa.table(facts, names=self.schema.names).cast(self.schema)])
-        except (EvidenceError, ValueError, OverflowError) as error:
+        except (EvidenceError, ValueError, TypeError, OverflowError) as error:
             self.verdict.tell(f"{self.verdict.run}/{part.name}", " ".join(str(error).split()))
             return
         self.verdict.rows += len(table)
@@ -344,26 +345,25 @@ def _written(run: Run) -> dict[int, int]:
 def _announced(run: Run, asked: Any) -> Iterator[Finding]:
     """Yield what differs between the batches that the audit log announces and the requests in the evidence."""
     pa, compute, written = arrow(), arrow("pyarrow.compute"), _written(run)
-    rows: list[tuple[Any, ...]] = []
-    for number, batch in run.batches.items():
-        told = (run.results.get(number) or _NONE)["partitions"]
-        outcomes = {(row["topic"], row["partition"]): row["outcome"] for row in told}
-        seq = int(batch.get("seq", 0))
-        for row in batch["partitions"]:
-            place = row["topic"], row["partition"]
-            more = row["target"], outcomes.get(place), row.get("log_start"), row.get("rule"), row.get("min_commit")
-            rows.append((number, *place, seq, *more))
-    columns = zip(*rows, strict=True) if rows else [()] * len(_ANNOUNCED)
+    schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in _ANNOUNCED.items()])
+    said, lines = schema.empty_table(), pa.struct([*schema][: -len(_OF_BATCH)])
     try:
-        said = [pa.array(one, getattr(pa, kind)()) for one, kind in zip(columns, _ANNOUNCED.values(), strict=True)]
+        for number, batch in run.batches.items():
+            rows, told = batch["partitions"], (run.results.get(number) or _NONE)["partitions"]
+            outcomes = {(row["topic"], row["partition"]): row["outcome"] for row in told}
+            more = ([outcomes.get((row["topic"], row["partition"])) for row in rows], number, int(batch.get("seq", 0)))
+            whole = [one if isinstance(one, list) else np.full(len(rows), one) for one in more]
+            table = pa.table([*pa.array(rows, lines).flatten(), *whole], names=schema.names)
+            said = pa.concat_tables([said, table.cast(schema)])
     except (ValueError, TypeError, OverflowError) as error:
         yield Finding(run.run, f"what the audit log announces can't be compared: {error}")
         return
     after = pa.array([written.get(one, 0) for one in asked.column("recheck").to_pylist()], pa.int64())
-    both = pa.table(said, names=[*_ANNOUNCED]).join(
+    both = said.join(
         asked.select(("batch", "topic", "partition", *_SAME.values(), "is_there")).append_column("after", after),
         ["batch", "topic", "partition"],
         join_type="full outer",
+        left_suffix=_SAID,
         use_threads=False,
     )
     good = compute.less_equal(both["after"], both["seq"])
@@ -382,28 +382,18 @@ def _announced(run: Run, asked: Any) -> Iterator[Finding]:
                 yield Finding(where, "announced before its evidence was written")
             for name, other in _SAME.items():
                 facts_only = other in Fact._fields and row["is_there"] is None
-                untold = name == "said_outcome" and row[name] is None
+                untold = other == "outcome" and row[name] is None
                 if row[name] != row[other] and not facts_only and not untold:
-                    told = other.replace("floor", "min_commit").replace("request_offset", "target")
-                    yield Finding(where, f"{told} is {row[name]} in the audit log, {row[other]} in the evidence")
+                    what = name.removesuffix(_SAID)
+                    yield Finding(where, f"{what} is {row[name]} in the audit log, {row[other]} in the evidence")
 
 
-_SAME: Final = {
-    "target": "request_offset",
-    "said_outcome": "outcome",
-    "said_log_start": "log_start",
-    "said_rule": "rule",
-    "said_min_commit": "floor",
+_SAID: Final = " said"
+_SAME: Final = {"target": "request_offset", "min_commit": "floor"} | {
+    f"{name}{_SAID}": name for name in ("outcome", "log_start", "rule")
 }
-_ANNOUNCED: Final = {
-    "batch": "int32",
-    "topic": "string",
-    "partition": "int32",
-    "seq": "int64",
-    "target": "int64",
-    "said_outcome": "string",
-    "said_log_start": "int64",
-    "said_rule": "string",
-    "said_min_commit": "int64",
-}
+"""Which columns of what is announced and of the evidence must be the same; of two with one name, the log's has more."""
+_OF_BATCH: Final = {"outcome": "string", "batch": "int32", "seq": "int64"}
+_OF_ROW: Final = {"topic": "string", "partition": "int32", "target": "int64", "log_start": "int64", "rule": "string"}
+_ANNOUNCED: Final = {**_OF_ROW, "min_commit": "int64", **_OF_BATCH}
 _NONE: Final[Event] = {"partitions": ()}
