@@ -23,6 +23,7 @@ _ANSWERS: Final = "brokers/log_offsets.py"
 _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "plan/reconcile.py"
 _CHECKS: Final = "evidence/checks.py"
+_COLUMNS: Final = "evidence/columns.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _APPROVAL: Final = "plan/approval.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
@@ -110,6 +111,9 @@ MUTANTS: Final = (
     ),
     Mutant("evidence: any floor follows from commits", _CHECKS, "if floor.offset > counts:", "if False:"),
     Mutant("evidence: any order of reads is safe", _CHECKS, "if later < at:", "if False:"),
+    Mutant("evidence: by columns an unknown floor lets go", _COLUMNS, "(guarded == 1) & (floor < 0)", "(floor > 0)"),
+    Mutant("evidence: by columns F10 never holds", _COLUMNS, "(kind.refused == 1) | waits", "kind.refused == 1"),
+    Mutant("evidence: by columns any first record will do", _COLUMNS, "wins = beyond & ~old", "wins = beyond"),
     Mutant("G6: the last day does not count", _LIMITS, "both.records > limits.max_records", "run.records > 2**62"),
     Mutant(
         "G6: unknown bytes are within",

@@ -138,6 +138,26 @@ def read_catalog(
     return [found[source] for source in sorted(found)], loose
 
 
+def unlisted(found: list[ArchivedPartition], told: Iterable[str], topics: Sequence[str] = ()) -> None:
+    """Add to the partitions' ``problems`` the segments that an audit log tells of, and that no manifest has any more.
+
+    Args:
+        found: the partitions of an archive; those of which nothing is left are added.
+        told: the paths of the manifests that were written there.
+        topics: as in :func:`read_catalog`.
+    """
+    by_source = {one.source: one for one in found}
+    for place in sorted({place for path in told if (place := place_of(path)) is not None}):
+        if topics and not matches(topics, place.source.topic):
+            continue
+        one = by_source.setdefault(place.source, ArchivedPartition(place.source))
+        gaps = [*one.gaps, (0, one.start or 0), (one.end or 0, place.end)]  # segments may have been joined
+        lacks = any(max(first, place.start) < min(last, place.end) for first, last in gaps)
+        if lacks and not any(place.path in text for text in one.problems):
+            one.problems.append(f"{place.path} is missing: by the audit log it was written")
+    found[:] = [by_source[source] for source in sorted(by_source)]
+
+
 def verify_catalog(store: Store, partitions: Iterable[ArchivedPartition], progress: Progress = silent) -> None:
     """Read every file again, and add each difference from its manifest to the partition's ``problems``.
 

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from retention_cli.core.model import Decision, TopicPartition, Unknown
 from retention_cli.decide.decision import after_disks, decide, disk_limit, off_disks
 from retention_cli.evidence.value import Commit, Planned, ReadTimes, Result, Row, Said
-from retention_cli.plan.reconcile import reconcile
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target, reconcile
 
 GOOD_FOR_MS: Final = 30_000
 """How old a recheck may be when a request that rests on it is sent."""

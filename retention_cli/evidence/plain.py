@@ -109,7 +109,9 @@ def _said(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, 
     some, part = np.where(trims, target - start, 0), np.minimum(whole, _BIG - 1)
     share = sizes // whole * some + sizes % part * np.minimum(some, part) // part  # without an overflow
     good &= ~trims | ((sizes >= 0) & (whole < _BIG))
-    good &= (column["trim_bytes"] == np.where(trims, share, 0)) & ~table.column("trim_bytes_exact").fill_null(True).to_numpy()
+    good &= (column["trim_bytes"] == np.where(trims, share, 0)) & ~table.column("trim_bytes_exact").fill_null(
+        True
+    ).to_numpy()
     return good
 
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
+from retention_cli.audit.chain import is_signed
 from retention_cli.audit.files import folders_with_log
-from retention_cli.audit.log import AuditLog
-from retention_cli.audit.runs import Event, Run, add
-from retention_cli.audit.signature import is_signed
+from retention_cli.audit.log import AuditLog, Event, Run, add
 from retention_cli.core.extras import arrow
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence import plain

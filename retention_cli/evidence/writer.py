@@ -16,7 +16,7 @@ from retention_cli.evidence.files import FORMAT, RESULTS_NAME, content_of, diges
 from retention_cli.evidence.format import facts_table, results_table
 from retention_cli.evidence.value import Commits, Result, Row
 from retention_cli.observe.request import Observation
-from retention_cli.policy.archive_url import NONE
+from retention_cli.policy.urls import NONE
 
 FOLDER: Final = "evidence"
 Told = Callable[[str, int, str], None]

@@ -15,6 +15,7 @@ from tests.support.archiving import archived, policy, whole
 from tests.support.spark.commands import ON_YARN, Command, filled
 from tests.support.spark.hdfs import Hdfs, hadoop_files, has_libhdfs, hdfs
 from tests.support.spark.yarn import Yarn, spark_yarn
+from tests.support.trims import trimmed_with_evidence_at
 from tests.support.world import World, written
 
 __all__ = ["hadoop_files", "spark_yarn"]
@@ -77,6 +78,11 @@ def test_hdfs_archive_is_trimmed(
         assert archived(place, topic, partition) + whole(world, topic, partition) == records
     store = Store(place)
     assert not [path for path in store.files() if path.endswith((".tmp", ".old"))]
+
+
+def test_run_is_proven_from_evidence_on_hdfs(world: World, tmp_path: Path, place: str) -> None:
+    trim, at = trimmed_with_evidence_at(world, place, tmp_path / "policy.yaml")
+    assert "proven" in world.cli("verify", trim.json()["run"], "--evidence", at, check=0).out
 
 
 def test_lost_name_node_holds(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

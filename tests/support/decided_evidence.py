@@ -6,6 +6,7 @@ import random
 import sys
 from pathlib import Path
 
+from retention_cli.evidence.value import DiskPart
 from retention_cli.evidence.verify import verify_runs
 from tests.support.evidence import RUN, drawn, left_behind, trimmed, usual
 
@@ -15,6 +16,7 @@ def write(folder: Path) -> None:
     draw = random.Random(1)
     plain, seen = usual(600, topics=600)
     rows = [drawn(one, draw, every=n % 2 == 0) for n, one in enumerate(plain)]
+    rows = [one._replace(disks=one.disks or DiskPart()) for one in rows]  # so that decide is asked, and not columns
     left_behind(folder / "c", rows, seen, trimmed(rows))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.trim.report import TrimReport, TrimRow
-from tests.support.world import HOUR, World
+from tests.support.world import HOUR, Cli, World
 
 OLD = [30 * HOUR] * 10
 
@@ -24,6 +25,18 @@ def read_topic(world: World, partitions: int = 1, upto: int | Mapping[int, int] 
     read = dict.fromkeys(range(partitions), upto) if isinstance(upto, int) else upto
     world.commit(f"{topic}-group", topic, read)
     return topic
+
+
+def trimmed_with_evidence_at(world: World, url: str, file: Path) -> tuple[Cli, str]:
+    """Trim 17 records of two partitions, with evidence at a URL alone; return what was said, and the cluster's URL."""
+    topic = read_topic(world, 2, {0: 7, 1: 10})
+    rule = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1"
+    file.write_text(f"version: 1\nevidence: '{url}'\ntopics:\n- {{match: {topic}, {rule}}}\n")
+    trim = world.cli("trim", "-p", str(file), "--yes", "-o", "json", check=0)
+    (log,) = world.state_dir.glob("*/audit.jsonl")
+    assert not (log.parent / "evidence" / trim.json()["run"]).exists()
+    place, mark, query = url.partition("?")
+    return trim, f"{place}/{log.parent.name}{mark}{query}"
 
 
 def leave_unanswered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

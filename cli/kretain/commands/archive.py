@@ -51,7 +51,8 @@ def verify(
 ) -> Exit:
     """Read all files of archives, and compare counts and checksums with the manifests.
 
-    Exits with 5 if a file is damaged or missing, and names it.
+    Exits with 5 if a file is damaged or missing, and names it. So is a segment that an audit log of this machine
+    tells of, and that no manifest has any more.
 
     Examples:
       kretain archive verify s3://backup/kafka
@@ -123,9 +124,9 @@ def compact(
 def _show(common: Common, where: list[str] | None, output: Output, keys: list[str] | None, *, verify: bool) -> bool:
     """Print the archives; return whether any of it is damaged."""
     from kretain.config import resolve
-    from kretain.flows.archives import opened, split
+    from kretain.flows.archives import opened, split, written_to
     from kretain.render.archive import print_archives
-    from retention_cli.archive.catalog import read_catalog, verify_catalog
+    from retention_cli.archive.catalog import read_catalog, unlisted, verify_catalog
     from retention_cli.archive.layout import ArchiveError
 
     settings = resolve(common)
@@ -138,6 +139,7 @@ def _show(common: Common, where: list[str] | None, output: Output, keys: list[st
             partitions, loose = read_catalog(store, topics, progress)
             if verify:
                 verify_catalog(store, partitions, progress)
+                unlisted(partitions, written_to(url, settings.state_dir, common.warn), topics)
             found += [(url, one) for one in partitions]
             if loose:
                 notes.append(

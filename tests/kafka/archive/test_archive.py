@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -393,6 +394,10 @@ def test_archive_verify_names_the_damaged_file_and_list_shows_segments(world: Wo
     path.unlink()
     said = world.cli("archive", "verify", f"{place}/", check=5)
     assert f"{path} is missing" in said.out
+    for folder in place.glob(f"*/topic={topic}"):
+        shutil.rmtree(folder)
+    said = world.cli("archive", "verify", f"{place}/", check=5)
+    assert "by the audit log it was written" in said.out
     assert world.cli("archive", "list", f"{place}/", "nothing", check=1).err.startswith(
         "kretain: nothing of nothing is in"
     )

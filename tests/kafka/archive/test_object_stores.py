@@ -24,6 +24,7 @@ from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support import ivy
 from tests.support.archiving import archived, odd_flights, policy, produce, small, whole
+from tests.support.trims import trimmed_with_evidence_at
 from tests.support.world import Cli, World, run_cli, wait_until, written
 
 ACCOUNT = "devstoreaccount1"
@@ -279,3 +280,19 @@ def test_wrong_credentials_are_one_clear_line_without_the_token(azure: Azure, mo
     with pytest.raises(ArchiveError, match=r"the store can't be reached") as gone:
         Store(elsewhere).exists()
     assert "HUSH" not in str(refused.value) + str(gone.value)
+
+
+def test_run_is_proven_from_evidence_on_s3_and_a_missing_file_is_named(
+    world: World, s3: S3, commands: list[Cli], tmp_path: Path
+) -> None:
+    file, url = tmp_path / "policy.yaml", s3.url.replace("/kafka?", "/evidence?")
+    trim, at = trimmed_with_evidence_at(world, url, file)
+    run = trim.json()["run"]
+    commands += [trim, world.cli("verify", run, "--evidence", at, check=0)]
+    assert "proven" in commands[-1].out
+    commands.append(world.cli("replay", "-p", str(file), "--evidence", at, "-o", "json", check=0))
+    assert commands[-1].json()["totals"]["same"] == 17
+    (place,) = s3.folder.parent.glob(f"evidence/*/{run}")
+    (place / "001-facts.parquet").unlink()
+    commands.append(world.cli("verify", run, "--evidence", at, check=1))
+    assert "001-facts.parquet" in commands[-1].out

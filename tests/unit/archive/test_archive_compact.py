@@ -16,6 +16,7 @@ from retention_cli.archive.catalog import (
     plan_compaction,
     read_catalog,
     stitched,
+    unlisted,
     verify_catalog,
 )
 from retention_cli.archive.layout import ArchiveError, Manifest, Source, checksum_of, manifest_text
@@ -326,3 +327,22 @@ def test_compaction_of_any_segments_keeps_every_record(
     assert {one.offset for part in after.segments for one in records_of(store, part)} == offsets
     assert len(after.segments) <= count
     assert all(one.records <= max(records, 5) for one in after.segments)
+
+
+def test_segment_that_the_audit_log_tells_of_is_named_if_no_manifest_has_it(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    told = [one.path for one in segments(store, (0, 10, 0), (10, 20, 0), (20, 30, 1))]
+    run(store)  # one manifest has what three had
+
+    def problems(topics: Sequence[str] = ()) -> list[str]:
+        found, _loose = read_catalog(store)
+        unlisted(found, told, topics)
+        return [text for one in found for text in one.problems]
+
+    assert problems() == []
+    (manifest,) = tmp_path.rglob("*.json")
+    manifest.unlink()
+    assert problems() == [f"{path} is missing: by the audit log it was written" for path in told]
+    assert problems(["other"]) == []
+    segments(store, (0, 10, 0), (20, 30, 1))
+    assert problems() == [f"{told[1]} is missing: by the audit log it was written"]

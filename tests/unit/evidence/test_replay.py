@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -149,16 +150,32 @@ offsets = st.integers(0, 60)
         max_size=5,
     ),
     st.sampled_from([6, 12, 24, 36, 48]),
+    st.sampled_from(
+        [
+            R1_TEXT,
+            "  retention.ms: %dh\n",
+            "  retention.ms: 36h\n" + R1_TEXT,
+            "  log.retention.min.timestamp: 2027-01-14T08:00:00Z\n" + R1_TEXT,
+            "  log.retention.min.timestamp: 2027-01-14T08:00:00Z\n  retention.ms: %dh\n  unconsumed: trim\n",
+        ]
+    ),
+    st.booleans(),
 )
-def test_columns_and_rows_agree(some: list[Row], hours: int) -> None:
+def test_columns_and_rows_agree(some: list[Row], hours: int, text: str, data: bool) -> None:
     some = [one._replace(facts=one.facts._replace(partition=n)) for n, one in enumerate(some)]
-    under = policy(R1_TEXT % hours)
-    found = Deciding(under, lambda _why, _amount: None).decide(table(some))
+    if data:
+        some = [one._replace(facts=one.facts._replace(data_lookups=one.facts.lookups)) for one in some]
+    under = policy(text % hours)
+    told: Counter[str] = Counter()
+    found = Deciding(under, lambda why, amount: told.update({one.code: amount for one in why[:1]})).decide(table(some))
     new = under.settings_for("orders")
     assert new is not None
     single = [redecide(one, new, DiskRules()) for one in some]
     assert found.target.tolist() == [-1 if one.trim_to is None else one.trim_to for one in single]
     assert found.held.tolist() == [one.action == "hold" for one in single]
+    lacking = [one.action == "hold" and any(why.code == "evidence" for why in one.reasons) for one in single]
+    assert found.lacking.tolist() == lacking
+    assert told == Counter(one.reasons[0].code for one in single if one.action == "hold")
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------

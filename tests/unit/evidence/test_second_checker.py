@@ -72,7 +72,7 @@ def wrong(result: Result, draw: random.Random) -> Result:
     return draw.choice(
         [
             result._replace(request_offset=asked + draw.choice([-1, 1])),
-            result._replace(sent_ms=NOW + draw.choice([10, 31_000])),
+            result._replace(sent_ms=draw.choice([NOW + 10, NOW + 31_000, None])),
             result._replace(log_start_after=draw.choice([None, asked - 1])),
             result._replace(records=result.records + 1),
             result._replace(outcome="failed"),

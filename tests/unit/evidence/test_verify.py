@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, Unknown
-from retention_cli.evidence import plain
+from retention_cli.evidence import columns, plain
 from retention_cli.evidence.checks import allowed_by, decided, wrong_decision, wrong_floor, wrong_times
 from retention_cli.evidence.files import FORMAT, Part, content_of, part_of
-from retention_cli.evidence.format import facts_table
+from retention_cli.evidence.format import facts_table, from_json
 from retention_cli.evidence.value import Commits, Result, Row
 from retention_cli.evidence.verify import Verdict, verify_runs
-from tests.support.evidence import RUN, left_behind, trimmed, usual
+from tests.support.evidence import RUN, drawn, left_behind, trimmed, usual
 from tests.support.facts import HOUR, NOW
 
 ROWS, SEEN = usual(12, topics=3)
@@ -100,6 +100,8 @@ def test_row_that_does_not_follow_from_its_facts_is_named(
         (lambda one: one._replace(request_offset=one.request_offset + 1), "plan and facts allow"),
         (lambda one: one._replace(sent_ms=NOW + 31_000), "was good for 30 s"),
         (lambda one: one._replace(sent_ms=NOW + 10), "was good for 30 s"),
+        (lambda one: one._replace(sent_ms=None), "lacks the time when it was sent"),
+        (lambda one: one._replace(sent_ms=None, outcome="failed", records=0), "lacks the time when it was sent"),
         (lambda one: one._replace(records=one.records + 1), "and counts"),
         (lambda one: one._replace(log_start_after=one.request_offset - 1), "was not read back"),
         (lambda one: one._replace(recheck=2), "no recheck has it"),
@@ -192,3 +194,35 @@ def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataO
         assert found.allowed[n] == (-1 if target is None else target.offset)
     assert not found.times[n] or not [*wrong_times(made.reads, made.now_ms)]
     assert not found.floors[n] or not [*wrong_floor(made, read.commits.of_row(n))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_decide_as_decide_does(seed: int) -> None:
+    draw = random.Random(seed)
+    plain_rows, seen = usual(300, topics=100, seed=seed)
+    rows = [drawn(one, draw, every=n % 4 == 0) for n, one in enumerate(plain_rows)]
+    for n in range(0, len(rows), 3):
+        first, since = draw.choice([None, HOUR, 3 * HOUR]), draw.choice([None, NOW - 2 * HOUR])
+        one = rows[n]
+        rows[n] = one._replace(
+            settings=replace(one.settings, watch_first_ms=first), facts=one.facts._replace(watched_since_ms=since)
+        )
+    read = part_of("001-facts.parquet", content_of(facts_table({"format": FORMAT}, rows, Commits.of(rows, seen))))
+    facts = columns.Facts.of(
+        read.table, lambda topic, kept: columns.kind_of(from_json("topic", topic), from_json("settings", kept))
+    )
+    found = columns.decide(facts, facts.looked_up())
+    told = zip(*(one.tolist() for one in found[:4]), strict=True)
+    for n, (action, target, rule, limited_by) in enumerate(told):
+        again = decided(rows[n])
+        wanted = (again.action, again.trim_to, again.rule, again.limited_by)
+        by_columns = (
+            columns.ACTIONS[action],
+            None if target < 0 else target,
+            None if rule < 0 else columns.RULES[rule],
+            None if limited_by < 0 else columns.LIMITS[limited_by],
+        )
+        assert not facts.plain[n] or by_columns == wanted, rows[n]
+    share = {action: int((found.action[facts.plain] == n).sum()) for n, action in enumerate(columns.ACTIONS)}
+    assert min(share.values()) > 5, share
+    assert facts.plain.sum() > 120
