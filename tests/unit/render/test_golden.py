@@ -56,7 +56,7 @@ from retention_cli.policy.live import LiveList
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.profile.reading import Profile
-from retention_cli.protect.run import Protection
+from retention_cli.protect.value import Protection
 from retention_cli.reports.doctor import Diagnosis
 from retention_cli.reports.explain import Explained
 from retention_cli.reports.groups import GroupList
@@ -115,7 +115,7 @@ def inventory(value: Any, output: Any) -> None:
 
 def protection(value: Protection, output: Any) -> None:
     protect.print_protection(value, output)
-    told = [one for one in value.changes if one.decision.action != "release" or one.decision.reasons]
+    told = [one for one in value.changes if one.action != "release" or one.reasons]
     Common().warn(*map(protect.change_line, told), protect.question(value))
 
 
