@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import UsageError
 from kretain.options.common import option
-from retention_cli.disks.inventory.read import inventory_paths, inventory_view
 
 if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
     from retention_cli.disks.inventory_view import InventoryView
@@ -45,6 +44,8 @@ class InventoryOption:
     """
 
     def __init__(self, paths: list[Path] | None, policy: Policy, *, whole: bool = False) -> None:
+        from retention_cli.disks.inventory.read import inventory_paths
+
         self._whole = whole
         self.paths = paths or inventory_paths(policy)
         self._view: InventoryView | None = None
@@ -56,6 +57,8 @@ class InventoryOption:
             InventoryError: the inventory can't be read.
             MissingPartError: pyarrow or numpy is not installed.
         """
+        from retention_cli.disks.inventory.read import inventory_view
+
         if self._view is None:
             self._view = inventory_view(self.paths, whole=self._whole)
         return self._view

@@ -484,11 +484,10 @@ def test_failure_of_protect_is_counted_each_time_and_posted_once_in_a_row(refuse
         leadership=Leadership("watch", say),
         interval_s=0.001,
         trims=True,
-        ending=Ending(),
+        asked=lambda: not left,
         say=say,
         publish=lambda: None,
         notify=posted.append,
-        passes=5,
     ).run()
     assert board.failures["protect"] == 4
     assert [one.text for one in posted if one.event == "unprotected"] == [
