@@ -53,10 +53,7 @@ class _Unread:
 
 
 def live_of(settings: TopicSettings, own: Mapping[str, str | None]) -> dict[Setting, Live] | Unknown:
-    """Return both settings, unknown if either is.
-
-    Both are read one after the other: of a topic's own value, what it comes to is its own number.
-    """
+    """Return both settings, unknown if either is."""
     found: dict[Setting, Live] = {}
     for key, limit in zip(SETTINGS, (settings.retention_ms, settings.retention_bytes), strict=True):
         if isinstance(limit, Unknown):
@@ -84,6 +81,7 @@ def read_protection(
     if not rules:
         raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
     progress("settings")
+    before = reader.topic_values(list(rules), SETTINGS, own=True)
     limits = read_settings(reader, metadata, list(rules))
     own = reader.topic_values(list(rules), SETTINGS, own=True)
     progress("groups")
@@ -102,6 +100,10 @@ def read_protection(
     topics = []
     for name, rule in rules.items():
         values, there = own[name], metadata.topics[name]
+        if not isinstance(values, RequestFailedError) and values != before[name]:  # whose limit was read is unknown
+            values = RequestFailedError(
+                "retention was set while it was read: the next pass looks again", retriable=True
+            )
         facts = TopicFacts(name, there.topic_id or "", rule, {}, 0, partitions=len(there.partitions))
         topics.append(_facts(facts, limits[name], values, disks, _parts(name, unread, ages, disks), doubts))
     left = {

@@ -179,7 +179,10 @@ class ProtectReader:
             self._kafka.hook("look")
         general = {} if own else {**DEFAULTS, **LIMITS}
         known = {name: {**general, **self._kafka.topics[name].own} for name in topics}
-        return {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
+        found = {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
+        if not own:
+            self._kafka.hook("limits")
+        return found
 
     def broker_values(self, brokers: Sequence[int], keys: Sequence[str]) -> dict[int, dict[str, str]]:
         return {broker: dict.fromkeys(keys, str(CHECK_MS)) for broker in brokers}

@@ -20,6 +20,7 @@ MUTANTS: Final = (
         "if at is None:\n",
         "if at is None:\n        return _Unread(group, span.end, span)\n",
     ),
+    Mutant("P3: a limit is of whatever value", "protect/reading.py", "and values != before[name]", "and False"),
     Mutant("P4: max does not bound", _DECISION, "yield most_ms, lambda", "yield math.inf, lambda"),
     Mutant(
         "P4: a full disk does not bound",

@@ -9,7 +9,7 @@ import pytest
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.protect.kafka import CHECK_MS, LIMITS, Killed
-from tests.simulation.protect.world import HOUR, ProtectWorld
+from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld
 
 
 def lagging(world: ProtectWorld) -> None:
@@ -209,3 +209,20 @@ def test_nothing_is_raised_that_would_be_forgotten() -> None:
         job = world.job(0)
         assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
         assert value(world) is None
+
+
+def test_limit_of_a_value_that_was_removed_while_it_was_read_is_not_the_default() -> None:
+    """P3: a person set a value above max; the run read its limit, and then that the topic has none of its own."""
+    with ProtectWorld() as world:
+        lagging(world)
+        world.do_refuse(0, 0)
+        world.protect(1, alone=False)  # leaves a record whose change may have been made
+        world.do_by_hand(1, 2)
+        assert int(value(world) or 0) > MAX_MS
+        world.kafka.pass_time(CHECK_MS)
+        once(world, ["limits"], lambda: world.do_by_hand(1, 4))
+        world.protect(2, alone=False)
+        for _ in range(2):
+            world.kafka.pass_time(CHECK_MS)
+            world.protect(0)
+            assert int(value(world) or 0) <= MAX_MS
