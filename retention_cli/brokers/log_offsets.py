@@ -78,8 +78,8 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
         if isinstance(reply, RequestFailedError):
             answers.update(((topic, row[0]), reply) for topic, rows in cut.items() for row in rows)
             return
-        for topic in reply.topics:
-            for row in topic.partitions:
+        for topic in reply.topics or ():
+            for row in topic.partitions or ():
                 if (place := (topic.name, row.partition_index)) in answers:  # else it was not asked for
                     answers[place] = _answer(row.error_code, row.timestamp, row.offset)
 
