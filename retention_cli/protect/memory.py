@@ -4,7 +4,7 @@ A message a setting: key ``TOPIC/SETTING``, value a :class:`Record` as JSON. The
 a topic that was lost.
 
 No append has a condition, so the readers apply one: a message counts only if it names the message that counted before
-it. All of them agree on which do, whoever wrote last.
+it. All of them agree on which do, whoever wrote last, and however much of the topic is compacted by then.
 """
 
 from __future__ import annotations
@@ -58,19 +58,27 @@ class _Message(NamedTuple):
     value: bytes
     said: Record | Unknown
 
-    def goes_on_from(self, other: _Message) -> bool:
-        """Return whether it counts after the one that counts so far (P5)."""
+    @property
+    def place(self) -> int:
+        """The offset by which others name it: its own, or that of the message that was put back."""
+        again = None if isinstance(self.said, Unknown) else self.said.again
+        return self.offset if again is None else again
+
+    def goes_on_from(self, other: _Message, last: _Message) -> bool:
+        """Return whether it counts after the one that counts so far, and the last one so far (P5)."""
         if isinstance(self.said, Unknown):
             return True
+        if self.said.again is not None:  # whoever put it back had read all before it
+            return self.said.after == last.offset
         late = self.time_ms >= other.time_ms + _TURN_MS
         free = isinstance(other.said, Unknown) or other.said.state != "changing" or other.said.run == self.said.run
-        return self.said.after == other.offset and (free or late)
+        return self.said.after == other.place and (free or late)
 
     def says(self, other: _Message) -> bool:
         """Return whether both say the same, perhaps after different messages."""
         if isinstance(self.said, Unknown) or isinstance(other.said, Unknown):
             return self.value == other.value
-        return replace(self.said, after=other.said.after) == other.said
+        return replace(self.said, after=other.said.after, again=other.said.again) == other.said
 
 
 class RaisedSettings:
@@ -98,7 +106,7 @@ class RaisedSettings:
         """
         copies = self._ledger.raised() if self._ledger.on_disk else {}
         self._read_on()
-        self._known = {key: one.offset for key, one in self._counts.items()}
+        self._known = {key: one.place for key, one in self._counts.items()}
         found = {text: parsed(text, value) for text, value in copies.items()}
         found |= {text: one.said for text, one in self._counts.items()}
         return {key: said for text, said in found.items() if (key := _setting_of(text)) is not None}
@@ -114,10 +122,12 @@ class RaisedSettings:
         Raises:
             BrokerError: it could not be written.
         """
+        if self.overtaken:
+            self._read_on()
         for key in self.overtaken:
-            one = self._counts[key]
+            one, last = self._counts[key], self._last[key].offset
             said = one.said
-            again = one.value if isinstance(said, Unknown) else _dumped(replace(said, after=self._last[key].offset))
+            again = one.value if isinstance(said, Unknown) else _dumped(replace(said, after=last, again=one.place))
             writer.append(PROTECTED_TOPIC, key.encode(), again)
 
     def write(self, writer: ClusterWriter, record: Record) -> None:
@@ -128,12 +138,12 @@ class RaisedSettings:
             BrokerError, StateError: it could not be written, to the cluster or to the ledger.
         """
         key = record.key
-        text = _dumped(replace(record, after=self._known.get(key)))
+        text = _dumped(replace(record, after=self._known.get(key), again=None))
         at = writer.append(PROTECTED_TOPIC, key.encode(), text).offset
         if at not in self._read_on():
             why = "an open transaction hides it, or the topic was made again"
             raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)
-        if self._counts[key].offset != at:
+        if self._counts[key].place != at:
             self.put_back(writer)
             what = f"{record.setting} of topic {record.topic}"
             raise MovedError(f"another kretain is changing {what} now, or was a minute ago: the next pass looks again")
@@ -153,9 +163,9 @@ class RaisedSettings:
             if one.key is not None and one.value is not None:
                 key = one.key.decode("utf-8", "replace")
                 new = _Message(one.offset, one.time_ms, one.value, parsed(key, one.value))
-                self._last[key] = new
-                if key not in self._counts or new.goes_on_from(self._counts[key]):
+                if key not in self._counts or new.goes_on_from(self._counts[key], self._last[key]):
                     self._counts[key] = new
+                self._last[key] = new
         return {one.offset for one in messages}
 
 

@@ -157,6 +157,8 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
             if how == "restore" and ours:
                 changes.change(one, own, one.original)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
+            elif ours:  # its original is not what is live
+                done.append(f"{setting} of topic {topic}: kretain itself has raised it, and goes on from there")
             elif one.state != "restored" or how == "resume":
                 changes.note(one, "restored", own, own)
                 done.append(f"{setting} of topic {topic}: kretain may raise it again, from {own or 'the default'}")

@@ -25,7 +25,8 @@ class Record:
     then (None: no limit). ``value`` is what kretain set last, ``before`` what it replaced. ``changing`` is written
     before the request, so either may be live; ``raised`` and ``restored`` after it was read back. ``released``: another
     client set ``value``, so kretain leaves the setting alone. ``after`` is the offset of the record that it goes on
-    from, None for the first one.
+    from, None for the first one. One that was put back is ``again`` the record of that offset, and ``after`` is the
+    offset of the setting's last message.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class Record:
     at_ms: int
     by: str
     after: int | None = None
+    again: int | None = None
 
     @property
     def key(self) -> str:

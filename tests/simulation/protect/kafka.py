@@ -94,10 +94,10 @@ class ProtectKafka:
             for one in self.topics.values():
                 one.sweep(self.now_ms)
 
-    def compact(self) -> None:
-        """Keep the last message of each key; offsets stay."""
-        last = {one[0]: at for at, one in enumerate(self.messages) if one is not None}
-        self.messages = [one if at in last.values() else None for at, one in enumerate(self.messages)]
+    def compact(self, end: int) -> None:
+        """Keep the last message of each key below an offset, where the active segment begins; offsets stay."""
+        last = {one[0]: at for at, one in enumerate(self.messages[:end]) if one is not None}
+        self.messages = [one if at in last.values() or at >= end else None for at, one in enumerate(self.messages)]
 
 
 @dataclass(slots=True)

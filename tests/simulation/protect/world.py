@@ -81,6 +81,7 @@ class ProtectWorld:
         self.tampered: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.runs = itertools.count(1)
+        self.active = 0
         for name in TOPICS:
             self.begin(name)
 
@@ -167,21 +168,30 @@ class ProtectWorld:
     def do_resume(self, which: int, how: int) -> None:
         name = TOPICS[which % 2]
         try:
-            resume(self.job(how % OPERATORS), name, "resume" if how % 2 else "restore")
+            done = resume(self.job(how % OPERATORS), name, "resume" if how % 2 else "restore")
         except BrokerError:
             return
         self.tampered.discard(name)
         if how % 2:  # what is live counts as the original from now on
-            self.hand |= {(name, key): self.kafka.topics[name].own.get(key) for key in SETTINGS}
+            own = self.kafka.topics[name].own
+            self.hand |= {
+                (name, key): own.get(key)
+                for key in SETTINGS
+                if any(f"{key} of topic {name}: kretain may" in one for one in done)
+            }
 
     def do_protect(self, operator: int, _more: int) -> None:
         self.protect(operator % OPERATORS)
 
     def do_compact(self, operator: int, at: int) -> None:
-        """Two runs meet, and days later, after a pass that nobody interrupted, the log is compacted."""
+        """Two runs meet, and days later, after a pass that nobody interrupted, the log is compacted: all, or a part."""
+        if at % 2:
+            self.kafka.compact(self.active)
         self.do_meet(operator, at)
         self.protect(operator % OPERATORS)
-        self.kafka.compact()
+        self.active = len(self.kafka.messages)
+        if not at % 2:
+            self.kafka.compact(self.active)
 
     def do_die(self, operator: int, at: int) -> None:
         """The process dies right before or after one of its next steps."""
