@@ -181,7 +181,8 @@ def _lost(floor: Maybe[Floor]) -> tuple[Reason, ...]:
 
 def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     weighed = weigh(facts, settings, now_ms)
-    unknown = _reasons(reason for one in weighed if isinstance(one.allowed, Unknown) for reason in one.allowed.reasons)
+    lost = [one.allowed for one in weighed if isinstance(one.allowed, Unknown)]
+    unknown = _reasons(reason for one in lost for reason in one.reasons)
     best: Weighed | None = None
     best_offset = -1
     for one in weighed:
@@ -191,7 +192,7 @@ def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision
         reasons = _reasons((*best.notes, *unknown))
         return _decision(facts, "trim", best_offset, rule=best.rule, limited_by=best.limited_by, reasons=reasons)
     notes = _reasons(note for one in weighed for note in one.notes)
-    return _decision(facts, "hold" if unknown else "keep", reasons=_reasons((*unknown, *notes)))
+    return _decision(facts, "hold" if lost else "keep", reasons=_reasons((*unknown, *notes)))
 
 
 def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int) -> Weighed | None:
@@ -215,13 +216,13 @@ def _guarded(
 ) -> Weighed:
     asked, notes = bound.offset, bound.notes
     allowed, limited_by, held_back = asked, None, ""
-    stopped: list[Reason] = []
+    stopped: list[Unknown] = []
     for guard in GUARDS:
         if not guard.applies(trigger.code, settings):
             continue
         limit = guard.limit(asked, facts, settings, now_ms)
         if isinstance(limit, Unknown):
-            stopped.extend(limit.reasons)
+            stopped.append(limit)
         elif limit < allowed:
             allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, settings)
     if allowed <= log_start and limited_by is not None:  # nothing left to trim, so an unknown guard does not matter
@@ -230,7 +231,8 @@ def _guarded(
             trigger.rule, trigger.code, asked, None, limited_by, (*notes, note, *_of_floor(limited_by, facts))
         )
     if stopped:
-        return Weighed(trigger.rule, trigger.code, asked, Unknown(tuple(stopped)), limited_by, notes)
+        lost = Unknown(tuple(reason for one in stopped for reason in one.reasons))
+        return Weighed(trigger.rule, trigger.code, asked, lost, limited_by, notes)
     return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, (*notes, *_of_floor(limited_by, facts)))
 
 

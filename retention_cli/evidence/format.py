@@ -320,6 +320,8 @@ def _each(values: Sequence[Any], made: Callable[[Any], Any]) -> dict[Hashable, A
 def _row(
     column: Mapping[str, Any], n: int, topic: TopicFacts, settings: Settings, reads: Mapping[Any, ReadTimes]
 ) -> Row:
+    if column["topic"][n] != topic.name:
+        raise ValueError(f"its facts are of topic {topic.name}")
     more: dict[str, Any] = {}
     if (text := column["more"][n]) is not None:
         adapters = _adapters()

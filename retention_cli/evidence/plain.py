@@ -70,6 +70,7 @@ def check(part: Part, *, inventory: bool) -> Plain:
         times &= before <= later
     texts, which = coded(table, "topic_facts")
     ids = [about[one].topic_id if one in about else None for one in texts]
+    good &= _texts(table, "topic") == np.array([about[one].name if one in about else None for one in texts])[which]
     planned, epoch = column["plan_trim_to"], column["plan_epoch"]
     least = np.minimum(planned, found.target)
     same = (epoch == column["leader_epoch"]) & (epoch >= 0) & (column["plan_min_commit"] <= facts.floor)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, 
 from retention_cli.evidence import columns, plain
 from retention_cli.evidence.checks import allowed_by, decided, wrong_decision, wrong_floor, wrong_times
 from retention_cli.evidence.files import FORMAT, Part, content_of, part_of
-from retention_cli.evidence.format import facts_table, from_json
+from retention_cli.evidence.format import EvidenceError, facts_table, from_json, rows_of
 from retention_cli.evidence.value import Commits, Result, Row
 from retention_cli.evidence.verify import Verdict, verify_runs
 from tests.support.evidence import RUN, drawn, left_behind, trimmed, usual
@@ -72,6 +73,8 @@ def old(row: Row, offset: int) -> Row:
         (lambda row: facts(row, floor=Unknown.because("F2", "x")), "action was trim"),
         (lambda row: facts(row, high_watermark=row.facts.log_start + 1), "beyond the log's end"),
         (lambda row: facts(row, last_stable_offset=row.facts.log_start), "action was trim"),
+        (lambda row: facts(row, last_stable_offset=Unknown(())), "action was trim"),
+        (lambda row: facts(row, clock=Unknown(())), "action was trim"),
         (lambda row: facts(row, leader_epoch=99), "beyond the end of its leader epoch"),
         (
             lambda row: row._replace(planned=row.planned._replace(trim_to=row.facts.log_start + 1)),
@@ -112,6 +115,16 @@ def test_result_that_the_facts_do_not_allow_is_named(
 ) -> None:
     left_behind(folder, ROWS, SEEN, [change(RESULTS[0]), *RESULTS[1:]])
     assert any(text in one for one in findings(folder)), findings(folder)
+
+
+def test_facts_of_another_topic_are_not_a_rows() -> None:
+    read = part(ROWS)
+    topics = [one.facts.topic.name for one in (*ROWS[4:], *ROWS[:4])]
+    at = read.table.column_names.index("topic")
+    table = read.table.set_column(at, "topic", pa.array(topics).dictionary_encode())
+    assert not plain.check(replace(read, table=table), inventory=False).decided.any()
+    with pytest.raises(EvidenceError, match="its facts are of topic"):
+        list(rows_of(table))
 
 
 def test_each_changed_byte_of_a_file_is_found(folder: Path) -> None:
