@@ -139,7 +139,10 @@ class RaisedSettings:
         """
         key = record.key
         text = _dumped(replace(record, after=self._known.get(key), again=None))
-        at = writer.append(PROTECTED_TOPIC, key.encode(), text).offset
+        _, at, broker_ms = writer.append(PROTECTED_TOPIC, key.encode(), text)
+        if broker_ms is None:  # its settings can't be read, or were changed since
+            why = f"brokers don't stamp {PROTECTED_TOPIC} (message.timestamp.type), so whose turn it is, is unknown"
+            raise RequestFailedError(why, retriable=False)
         if at not in self._read_on():
             why = "an open transaction hides it, or the topic was made again"
             raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)

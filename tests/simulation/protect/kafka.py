@@ -78,6 +78,7 @@ class ProtectKafka:
         self.cleanup = "compact"
         self.stamped: Literal["CreateTime", "LogAppendTime"] = "LogAppendTime"
         self.hidden = 0
+        self.no_configs: RequestFailedError | None = None
         self.hook: Callable[[str], None] = lambda _where: None
         self.altered: list[tuple[str, str, str | None]] = []
 
@@ -118,7 +119,7 @@ class Hands:
         self.kafka.messages.append((key, value, self.kafka.now_ms))
         at = len(self.kafka.messages) - 1
         self.kafka.hook("appended")
-        return Appended(0, at, self.kafka.now_ms)
+        return Appended(0, at, self.kafka.now_ms if self.kafka.stamped == "LogAppendTime" else None)
 
     def alter(self, topic: str, key: str, value: str | None, good_until: float) -> RequestFailedError | None:
         if self.kafka.now_ms / 1000 > good_until:
@@ -156,8 +157,9 @@ class ProtectReader:
     def check_offers(self, *_: object) -> None:
         pass
 
-    def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig]:
-        return {name: TopicConfig(frozenset({self._kafka.cleanup}), -1, self._kafka.stamped) for name in topics}
+    def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
+        found = TopicConfig(frozenset({self._kafka.cleanup}), -1, self._kafka.stamped)
+        return dict.fromkeys(topics, self._kafka.no_configs or found)
 
     def brokers(self) -> list[int]:
         return [1]

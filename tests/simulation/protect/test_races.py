@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.protect.kafka import CHECK_MS, LIMITS, Killed
 from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld
@@ -233,6 +233,10 @@ def test_nothing_is_raised_that_would_be_forgotten() -> None:
         world.kafka.cleanup, world.kafka.stamped = "compact", "CreateTime"
         with pytest.raises(BrokerError, match=r"--add-config message\.timestamp\.type=LogAppendTime"):
             world.protect(0)
+        world.kafka.no_configs = RequestFailedError("not authorized", retriable=False)
+        job = world.job(0)
+        assert "don't stamp" in str(carry_out(job, plan_protection(job)).failed[0].problem)
+        world.kafka.messages.clear()
         world.kafka.stamped, world.kafka.hidden = "LogAppendTime", 1
         job = world.job(0)
         assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
