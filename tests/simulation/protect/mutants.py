@@ -68,6 +68,8 @@ MUTANTS: Final = (
 """What stands in the tree, and by what it is replaced."""
 ELSEWHERE: Final = {
     "P4: what will be freed is room": "tests/unit/protect",
+    "P5: what is put back is another record": "test_races compacts the segment that it is in",
+    "P5: resume forgets an original": "test_races resumes a topic that is raised",
     "P5: a request is sent at any time": "test_races pauses a run right before its request",
     "P5: a change left open stays open": "test_races sets a value by hand after a refused change",
     "P5: another topic's id counts": "test_races makes a topic again that is raised",
