@@ -142,15 +142,15 @@ class ClusterWriter:
                 pass
         except (KafkaException, SystemError) as error:
             said = _cause(error)
-            if said is None:
-                raise
-            if said.name() == "_FATAL":  # the client ended earlier, and has not yet reported why
+            if said is None or said.name() == "_FATAL":  # the client ended, and has not yet reported why
                 try:
                     self._producer.poll(_FLUSH_S)
                 except (KafkaException, SystemError) as earlier:
                     said = _cause(earlier) or said
             self._producer = None
-            failed = self._error(said, f"topic {topic} could not be written to", "WRITE", topic)
+            what = f"topic {topic} could not be written to"
+            ended = RequestFailedError(f"{what}: the client ended and did not say why: run again", retriable=True)
+            failed = ended if said is None else self._error(said, what, "WRITE", topic)
             return [failed if one is late else one for one in results]
         except RequestFailedError as error:  # the client lacks what the connection needs
             failed = RequestFailedError(f"topic {topic} could not be written to: {error}", retriable=False)
@@ -207,7 +207,8 @@ class ClusterWriter:
 def _cause(error: BaseException) -> Any:
     """Return the client's own error, None if it is another's.
 
-    A fatal one is raised by the client; if delivery reports are pending, as the cause of a SystemError.
+    A fatal one is raised by the client; if delivery reports are pending, as the cause of a SystemError. On a busy
+    machine that may have no cause (confluent-kafka 2.16).
     """
     from confluent_kafka import KafkaException
 

@@ -21,7 +21,7 @@ PARTITIONS_A_DOCUMENT: Final = 32
 GROUP: Final = "group:"
 DISK: Final = "disk:"
 WATCHED: Final = "watched:"
-"""How keys begin; the name of a group, a disk or a look (:attr:`.watched.Watched.key`) follows."""
+"""How keys begin; the name of a group, a disk or a look (:attr:`.ages.Watched.key`) follows."""
 _TOPIC_KEY: Final = re.compile(r"([A-Za-z0-9_-]{22})(?:/(\d{1,6}))?", re.ASCII)
 
 

@@ -138,7 +138,7 @@ class Ledger(LedgerRows):
         self._seen |= names.keys()
 
     def take(self, changes: bytes) -> None:
-        """Take in the partitions of a part of this ledger that have changed there (:mod:`.state.handover`).
+        """Take in the partitions of a part of this ledger that have changed there (:mod:`.state.memories`).
 
         Raises:
             ValueError: it is not what was written there.

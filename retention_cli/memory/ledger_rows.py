@@ -381,7 +381,7 @@ class LedgerRows(LedgerFile):
 
 
 def partitions_in(changes: bytes) -> dict[Key, bytes]:
-    """Return the partitions' documents in a file of SQLite's (:func:`retention_cli.state.handover.changes`).
+    """Return the partitions' documents in a file of SQLite's (:func:`retention_cli.state.memories.changes`).
 
     Raises:
         ValueError: a row is not what was written.

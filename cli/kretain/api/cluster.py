@@ -40,7 +40,7 @@ from retention_cli.reports.explain import explain
 from retention_cli.reports.groups import list_all
 from retention_cli.reports.offsets import read_positions
 from retention_cli.state.memories import Memories
-from retention_cli.trim.history import Choice, find_run, read_history, select
+from retention_cli.trim.history import Choice, find_run, read_changes, read_history, select, select_changes
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
@@ -315,6 +315,8 @@ class Cluster:
     ) -> Result:
         """Return this cluster's past trims from the audit log, or one run's partitions, as ``kretain history`` does.
 
+        ``head["settings"]`` has the settings that ``protect`` changed.
+
         Args:
             run: a run's name; the result has a row per partition and batch.
             since: only runs of this last period.
@@ -332,7 +334,9 @@ class Cluster:
             if run is not None:
                 found = find_run(past, run)
                 return Result({"format": HISTORY_FORMAT, **run_row(found)}, "partitions", partitions_of(found))
-            return Result({"format": HISTORY_FORMAT}, "runs", map(run_row, select(past, choice)))
+            changes = [one for one in read_changes(self._settings.state_dir) if one["cluster"] == cluster_id]
+            head = {"format": HISTORY_FORMAT, "settings": select_changes(changes, choice)}
+            return Result(head, "runs", map(run_row, select(past, choice)))
 
     def forecast(
         self, *topics: str, every: Duration = "5m", least: Duration = "1h", **one_off: Unpack[Rules]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import Topics
-
-if TYPE_CHECKING:
-    pass
 
 
 @single_command

@@ -245,7 +245,7 @@ group    the commits of group ``name``, null if the ledger has them
 share    :class:`ShareReport` as JSON
 rows     a slice's plan as Parquet
 slice    :class:`SliceReport` as JSON
-ledger   a slice's partitions that have changed (:func:`retention_cli.state.handover.changes`)
+ledger   a slice's partitions that have changed (:func:`retention_cli.state.memories.changes`)
 failure  why there is no plan (:func:`failure_text`)
 =======  ==========================================================================================
 """
