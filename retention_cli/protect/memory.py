@@ -173,15 +173,17 @@ class RaisedSettings:
 
 
 def check_writable(reader: ClusterReader) -> None:
-    """Check that records can be written, and stay: settings that may not be read don't matter.
+    """Check that records can be written, and stay.
 
     Raises:
         MissingApiError: the cluster does not offer what that needs.
-        BrokerError: the topic deletes its records.
+        BrokerError: the topic deletes its records, or whether it does can't be read.
     """
     reader.check_offers(WRITE, "no setting can be changed, as that could not be remembered")
     config = reader.topic_configs([PROTECTED_TOPIC])[PROTECTED_TOPIC]
-    if not isinstance(config, RequestFailedError) and (problem := wrong_settings(PROTECTED_TOPIC, config)) is not None:
+    if isinstance(config, RequestFailedError):
+        raise BrokerError(f"no setting can be changed: the settings of topic {PROTECTED_TOPIC} can't be read: {config}")
+    if (problem := wrong_settings(PROTECTED_TOPIC, config)) is not None:
         raise BrokerError(f"no setting can be changed, as that would be forgotten: {problem}")
 
 

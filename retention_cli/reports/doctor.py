@@ -215,7 +215,7 @@ def _protection(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]
     }
     lacking = Check("protection", "missing", "its retention can't be raised (P1)", _PROTECT)
     yield _may_on_all(protects, "ALTER_CONFIGS", lacking, "to protect")
-    for operation in ("READ", "WRITE"):
+    for operation in ("READ", "WRITE", "DESCRIBE_CONFIGS"):
         without = "what protect changes can't be remembered (P5)"
         yield _may(allowed, PROTECTED_TOPIC, operation, "protection", without, _PROTECT)
     yield _can_make(reader, allowed, PROTECTED_TOPIC)

@@ -78,7 +78,7 @@ class ProtectKafka:
         self.cleanup = "compact"
         self.stamped: Literal["CreateTime", "LogAppendTime"] = "LogAppendTime"
         self.hidden = 0
-        self.no_configs: RequestFailedError | None = None
+        self.no_configs: RequestFailedError | TopicConfig | None = None
         self.hook: Callable[[str], None] = lambda _where: None
         self.altered: list[tuple[str, str, str | None]] = []
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.protect.kafka import CHECK_MS, LIMITS, Killed
 from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld
@@ -234,6 +235,9 @@ def test_nothing_is_raised_that_would_be_forgotten() -> None:
         with pytest.raises(BrokerError, match=r"--add-config message\.timestamp\.type=LogAppendTime"):
             world.protect(0)
         world.kafka.no_configs = RequestFailedError("not authorized", retriable=False)
+        with pytest.raises(BrokerError, match="_kretain_protected can't be read: not authorized"):
+            world.protect(0)
+        world.kafka.no_configs = TopicConfig(frozenset({"compact"}), -1, "LogAppendTime")  # brokers do otherwise
         job = world.job(0)
         assert "don't stamp" in str(carry_out(job, plan_protection(job)).failed[0].problem)
         world.kafka.messages.clear()
