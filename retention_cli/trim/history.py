@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.audit.chain import Chain
 from retention_cli.audit.files import folders_with_log
-from retention_cli.audit.log import AuditLog, Run
+from retention_cli.audit.log import AuditLog, Run, add
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import timestamp
@@ -29,34 +29,60 @@ def read_history(state_dir: Path) -> list[Run]:
     Raises:
         StateError: an audit log can't be read.
     """
-    runs: list[Run] = []
-    for folder in folders_with_log(state_dir):
-        runs.extend(AuditLog(folder).runs().values())
-    return sorted(runs, key=lambda run: (run.begun["at"], run.run))
+    return read_past(state_dir)[0]
 
 
-def read_changes(state_dir: Path) -> list[dict[str, Any]]:
-    """Return the settings that ``protect`` changed, or tried to, according to the audit logs, oldest first.
+def read_past(state_dir: Path) -> tuple[list[Run], list[dict[str, Any]]]:
+    """Return all runs in the audit logs, and the settings that ``protect`` changed or tried to change, oldest first.
 
     A change whose outcome is not in the log may have been made: it is unverified.
 
     Raises:
         StateError: an audit log can't be read.
     """
-    found: list[dict[str, Any]] = []
+    runs: list[Run] = []
+    changes: list[dict[str, Any]] = []
     for folder in folders_with_log(state_dir):
+        of_log: dict[str, Run] = {}
         begun: dict[tuple[str, str, str], dict[str, Any]] = {}
         for event in AuditLog(folder).events():
+            add(of_log, event)
             match event:
                 case {"event": "protect", "run": run, "at": str(at), "topic": str(topic), "setting": str(setting)}:
                     values = {key: event.get(key) for key in ("from", "to", "original")}
                     row = {"run": run, "at": at, "cluster": folder.name, "topic": topic, "setting": setting, **values}
                     begun[run, topic, setting] = {**row, "outcome": "unverified", "reason": None}
-                    found.append(begun[run, topic, setting])
+                    changes.append(begun[run, topic, setting])
                 case {"event": "protected", "run": run, "topic": str(topic), "setting": str(setting)}:
                     row = begun.get((run, topic, setting), {})
                     row |= {key: event.get(key) for key in ("outcome", "reason")}
-    return sorted(found, key=lambda row: row["at"])
+        runs.extend(of_log.values())
+    return sorted(runs, key=lambda run: (run.begun["at"], run.run)), sorted(changes, key=lambda row: row["at"])
+
+
+def read_archived(state_dir: Path, warn: Callable[[str], None]) -> dict[str, list[str]]:
+    """Return the paths of the manifests that were written, according to the audit logs, by :func:`archive_at`.
+
+    ``warn`` is told which logs can't be read.
+    """
+    found: dict[str, list[str]] = {}
+    for folder in folders_with_log(state_dir):
+        try:
+            for event in AuditLog(folder).events():
+                match event:
+                    case {"event": "archive", "partitions": list(rows)}:
+                        for one in rows:
+                            if isinstance(one, dict):
+                                paths = found.setdefault(archive_at(str(one.get("url"))), [])
+                                paths += map(str, one.get("manifests", ()))
+        except StateError as error:
+            warn(f"what was archived is not compared: {error}")
+    return found
+
+
+def archive_at(url: str) -> str:
+    """Return an archive's URL without options for its connection: the same archive may be reached in several ways."""
+    return url.partition("?")[0].rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

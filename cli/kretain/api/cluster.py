@@ -40,7 +40,7 @@ from retention_cli.reports.explain import explain
 from retention_cli.reports.groups import list_all
 from retention_cli.reports.offsets import read_positions
 from retention_cli.state.memories import Memories
-from retention_cli.trim.history import Choice, find_run, read_changes, read_history, select, select_changes
+from retention_cli.trim.history import Choice, find_run, read_past, select, select_changes
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
@@ -330,11 +330,12 @@ class Cluster:
         choice = Choice(after, None, outcome, limit=positive("limit", limit))
         with self._opened():
             cluster_id = self._reader.metadata([]).cluster_id
-            past = [one for one in read_history(self._settings.state_dir) if one.begun["cluster"]["id"] == cluster_id]
+            runs, changed = read_past(self._settings.state_dir)
+            past = [one for one in runs if one.begun["cluster"]["id"] == cluster_id]
             if run is not None:
                 found = find_run(past, run)
                 return Result({"format": HISTORY_FORMAT, **run_row(found)}, "partitions", partitions_of(found))
-            changes = [one for one in read_changes(self._settings.state_dir) if one["cluster"] == cluster_id]
+            changes = [one for one in changed if one["cluster"] == cluster_id]
             head = {"format": HISTORY_FORMAT, "settings": select_changes(changes, choice)}
             return Result(head, "runs", map(run_row, select(past, choice)))
 

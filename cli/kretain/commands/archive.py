@@ -124,22 +124,24 @@ def compact(
 def _show(common: Common, where: list[str] | None, output: Output, keys: list[str] | None, *, verify: bool) -> bool:
     """Print the archives; return whether any of it is damaged."""
     from kretain.config import resolve
-    from kretain.flows.archives import opened, split, written_to
+    from kretain.flows.archives import opened, split
     from kretain.render.archive import print_archives
     from retention_cli.archive.catalog import read_catalog, unlisted, verify_catalog
     from retention_cli.archive.layout import ArchiveError
+    from retention_cli.trim.history import archive_at, read_archived
 
     settings = resolve(common)
     urls, topics = split(where or (), settings.policy)
     found: list[tuple[str, ArchivedPartition]] = []
     notes = []
+    archived = read_archived(settings.state_dir, common.warn) if verify else {}
     with common.progress() as progress:
         for url in urls:
             store = opened(url, keys, settings.policy)
             partitions, loose = read_catalog(store, topics, progress)
             if verify:
                 verify_catalog(store, partitions, progress)
-                unlisted(partitions, written_to(url, settings.state_dir, common.warn), topics)
+                unlisted(partitions, archived.get(archive_at(url), ()), topics)
             found += [(url, one) for one in partitions]
             if loose:
                 notes.append(

@@ -61,7 +61,7 @@ def history(
     """
     from kretain.config import resolve
     from kretain.render.history import nothing_chosen, print_changes, print_run, print_runs
-    from retention_cli.trim.history import Choice, find_run, read_changes, read_history, select, select_changes
+    from retention_cli.trim.history import Choice, find_run, read_past, select, select_changes
 
     chosen = bool(topics) or times.given or which.limit is not None or which.outcome is not None
     if verify and (which.run is not None or chosen):
@@ -71,7 +71,7 @@ def history(
     settings = resolve(common, policy_counts=False)
     if verify:
         return _verified(settings.state_dir, output)
-    past, changes = read_history(settings.state_dir), read_changes(settings.state_dir)
+    past, changes = read_past(settings.state_dir)
     if which.run is None:
         named = topic_arguments(topics)
         choice = Choice(*times.bounds(now_ms()), which.outcome, named.whole, which.limit, named.partitions)

@@ -99,5 +99,5 @@ def show(
     print_inventory(inventory, output, now_ms())
     common.warn(*inventory_notes(inventory))
     for problem in inventory.unread:
-        warn(f"{problem}")
+        warn(problem)
     return Exit.PARTIAL if inventory.incomplete or inventory.unread else Exit.DONE

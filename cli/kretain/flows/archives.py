@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,28 +50,6 @@ def opened(url: str, keys: Sequence[str] | None, policy: Path | None) -> Store:
     if not keys and policy is not None:
         keys = load_policy(policy).archive_keys
     return Store(url, keys=keys or ())
-
-
-def written_to(url: str, state_dir: Path, warn: Callable[[str], None]) -> list[str]:
-    """Return the paths of the manifests that, by this machine's audit logs, were written to an archive."""
-    from retention_cli.audit.files import folders_with_log
-    from retention_cli.audit.log import AuditLog
-    from retention_cli.core.state_dir import StateError
-
-    def place(text: object) -> str:
-        return str(text).partition("?")[0].rstrip("/")
-
-    found: list[str] = []
-    for folder in folders_with_log(state_dir):
-        try:
-            for event in AuditLog(folder).events():
-                match event:
-                    case {"event": "archive", "partitions": list(rows)}:
-                        of_url = (one for one in rows if isinstance(one, dict) and place(one.get("url")) == place(url))
-                        found += [str(path) for one in of_url for path in one.get("manifests", ())]
-        except StateError as error:
-            warn(f"what was archived is not compared: {error}")
-    return found
 
 
 def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[str]]:
