@@ -47,6 +47,13 @@ def arrow(module: str = "pyarrow") -> Any:
     return part("parquet", module)
 
 
+def texts_of(column: Any) -> tuple[list[str], Any]:
+    """Return the texts of an Arrow dictionary column, and which of them each row has (a NumPy array); −1 for null."""
+    found = column.unify_dictionaries().combine_chunks()
+    found = found.chunk(0) if hasattr(found, "num_chunks") else found
+    return found.dictionary.to_pylist(), found.indices.fill_null(-1).to_numpy()
+
+
 def require_spark() -> None:
     """Check that all that ``--spark`` needs is there, without importing it.
 

@@ -10,9 +10,10 @@ from typing import Any, Final, Self
 import numpy as np
 
 from retention_cli.core.codes import Code
+from retention_cli.core.extras import texts_of
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.disks.disk import Disk
-from retention_cli.disks.inventory.format import Inventory, ScannedReplica, codes, first_rows, replicas_at
+from retention_cli.disks.inventory.format import Inventory, ScannedReplica, first_rows, replicas_at
 from retention_cli.disks.water_level import (
     NO_END,
     UNDATED,
@@ -70,7 +71,7 @@ class InventoryView:
         )
         self._log_bytes = _numbers(table["log_bytes"])
         self._epochs = _numbers(table["leader_epoch"], _NO_EPOCH)
-        ids, self._ids = codes(table["topic_id"])
+        ids, self._ids = texts_of(table["topic_id"])
         self._id_numbers = {topic_id: number for number, topic_id in enumerate(ids)}
 
     def without(self, doubts: Mapping[tuple[int, str, int], str]) -> Self:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from retention_cli.core.extras import arrow
+from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.model import Floor, LookUp, PartitionFacts, TopicFacts
 from retention_cli.evidence.value import KINDS, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
 from retention_cli.policy.settings import Settings
@@ -288,8 +288,8 @@ def rows_of(table: Any) -> Iterable[Row]:
 
 def coded(table: Any, name: str) -> tuple[list[str], Numbers]:
     """Return the texts of a coded column, and which of them each row has: −1 for none."""
-    column = table.column(name).unify_dictionaries().combine_chunks()
-    return column.dictionary.to_pylist(), column.indices.fill_null(-1).to_numpy().astype(np.int64)
+    texts, which = texts_of(table.column(name))
+    return texts, which.astype(np.int64)
 
 
 def _values(table: Any, name: str, kind: Kind) -> list[Any]:

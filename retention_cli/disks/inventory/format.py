@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from retention_cli.core.extras import arrow
+from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.log_dirs import LogDir
 
@@ -125,13 +125,6 @@ Replica = tuple[int, str, str, int]
 """A broker, a log dir, a topic and a partition."""
 
 
-def codes(column: Any) -> tuple[list[str], Any]:
-    """Return a dictionary column's texts, and the number of each row's text among them; -1 for null."""
-    found = column.unify_dictionaries().combine_chunks()
-    found = found.chunk(0) if hasattr(found, "num_chunks") else found
-    return found.dictionary.to_pylist(), found.indices.fill_null(-1).to_numpy()
-
-
 def first_rows(table: Any) -> Any:
     """Return the rows that begin another broker, dir, topic or partition. Texts must be dictionaries."""
     import numpy as np
@@ -139,8 +132,8 @@ def first_rows(table: Any) -> Any:
     begins = np.zeros(len(table), dtype=bool)
     begins[:1] = True
     columns = (
-        codes(table["dir"])[1],
-        codes(table["topic"])[1],
+        texts_of(table["dir"])[1],
+        texts_of(table["topic"])[1],
         *(table[key].to_numpy() for key in ("broker", "partition")),
     )
     for column in columns:
