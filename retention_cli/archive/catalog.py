@@ -238,7 +238,7 @@ def compact(
     clock: Callable[[], str],
     on_records: Callable[[int], None] = lambda _: None,
 ) -> Compacted:
-    """Join one partition's segments. A run of segments one of which is damaged is left as it is, and named.
+    """Join one partition's segments. Runs that contain a damaged segment stay as they are, and are named.
 
     Args:
         store: the archive.
@@ -310,8 +310,8 @@ def _inner(parts: Sequence[Manifest], joined: Manifest) -> tuple[tuple[int, int]
 def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
     """Delete segments whose records are all in ``joined``: their files, then their manifests.
 
-    In this order, what a killed run leaves over is still named by a manifest, and the next run finds it. A part that a
-    trim has archived anew meanwhile, under the same name, stays: the log may have other records by now.
+    In this order, what a killed run leaves over is still named by a manifest, and the next run finds it. A part stays
+    if a trim has replaced it meanwhile under the same name: the log may have other records by now.
 
     Raises:
         DamagedError: the joined segment's manifest is not in the archive.
@@ -328,7 +328,7 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
 
 
 def _is_still(store: Store, part: Manifest) -> bool:
-    """Return whether a part is as it was read: not archived anew meanwhile, nor deleted by another compaction."""
+    """Return whether a part is as it was read: not replaced by another trim, and not deleted by another compaction."""
     try:
         if store.size(part.path) is None:
             return False

@@ -167,7 +167,9 @@ class AuditLog:
         return self.follow(None)[0]
 
     def follow(self, hear: Callable[[Event], None] | None) -> tuple[Chain, str | None]:
-        """Do what :meth:`verify` does, and have each event heard, up to the first broken line: the text says which.
+        """Check the chain as :meth:`verify` does, and pass each event to ``hear`` until a line is broken.
+
+        Returns the chain, and where the first broken line is (None: there is none).
 
         Raises:
             StateError: the log can't be read.

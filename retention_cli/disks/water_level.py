@@ -1,6 +1,6 @@
 """R6: trim the globally oldest segments until every disk is back at its ceiling (KIP-61, R6). Pure.
 
-:func:`oldest_first` decides over all disks, whatever the segments were read from; :func:`water_level` is its walk.
+:func:`oldest_first` decides for all disks, for scanned and for estimated segments; :func:`water_level` is its walk.
 
 The walk. A *candidate* is a partition and an offset at which a closed segment of at least one replica ends. The disks
 that hold it are those of these segments: trimming to it, rather than to the candidate before it, frees exactly them.

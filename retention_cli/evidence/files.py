@@ -146,7 +146,7 @@ def _opened(name: str, content: bytes, columns: Mapping[str, Kind], lists: Seque
     """Open a file of evidence, with the schema of these columns: texts that repeat stay coded.
 
     Raises:
-        EvidenceError: it is no evidence, or damaged, as far as it is read inside.
+        EvidenceError: it is no evidence, or what is read inside is damaged.
     """
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     coded = [one for one, kind in columns.items() if kind.type == "string"]

@@ -381,8 +381,8 @@ class Ledger(LedgerRows):
             self._put_group(name, self._heads[name], document)
         for name, seen in touched.items():
             self._touch_group(name, seen)
-        for look, is_anew in self._looks.values():
-            self._put_look(look, anew=is_anew)
+        for look, replaces in self._looks.values():
+            self._put_look(look, replaces=replaces)
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms

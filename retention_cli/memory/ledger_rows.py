@@ -177,8 +177,8 @@ class LedgerRows(LedgerFile):
         rows = self.db.execute("SELECT key, value FROM about WHERE substr(key, 1, 8) = 'watched:'")
         return {docs.name_in(key, docs.WATCHED) or "": STORED.validate_json(value, strict=True) for key, value in rows}
 
-    def _put_look(self, one: Watched, *, anew: bool = False) -> None:
-        before = None if anew else self._stored_looks().get(one.key)
+    def _put_look(self, one: Watched, *, replaces: bool = False) -> None:
+        before = None if replaces else self._stored_looks().get(one.key)
         text = STORED.dump_json(one if before is None else one.merged(before)).decode()
         self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (docs.WATCHED + one.key, text))
 

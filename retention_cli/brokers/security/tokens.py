@@ -212,7 +212,7 @@ RENEW_AT: Final = 0.8
 _PATIENCE_S: Final = 2.0
 """How long a caller waits for a new token while the old one is valid: its event loop stands still meanwhile."""
 _AGAIN_S: Final = 1.0
-"""How long a failure counts, so that a cluster's every connection does not ask anew."""
+"""How long a failure counts: a cluster's connections must not each ask again."""
 
 Callback = Callable[[str | None], tuple[str, float, str, dict[str, str]]]
 
@@ -304,8 +304,8 @@ def librdkafka_callback(provider: TokenProvider) -> Callback:
     """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
 
     def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:
-        # An exception here would surface in whatever Python code the client calls next. What is returned instead no
-        # broker accepts, so that the connection fails as with a wrong password; the client asks again soon.
+        # An exception here would surface in whatever Python code the client calls next. So return what no broker
+        # accepts: the connection fails as with a wrong password, and the client soon asks again.
         try:
             token = provider.token()
             value, left_s = token.value, token.expires_s - time.monotonic()
@@ -326,7 +326,7 @@ def kafka_python_provider(provider: TokenProvider) -> Any:
     class Bearer(SaslMechanismOAuth):  # type: ignore[misc]
         def receive(self, auth_bytes: bytes) -> None:
             # What a broker says after a token is why it refuses it (RFC 7628, 3.2.2). It would say so once more and
-            # hang up; where the second message gets lost, the client connects anew until its time is up.
+            # hang up; if the second message gets lost, the client reconnects until its time is up.
             if auth_bytes:
                 raise SaslAuthenticationFailedError("the token was refused")
             super().receive(auth_bytes)

@@ -336,7 +336,7 @@ _FAILS: Final = (ImportError, OSError, RuntimeError, AttributeError, TypeError, 
 def probe(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield one row with the parts that are missing on the executor where this runs.
 
-    All input is read: Spark ends a Python worker whose task leaves some, and the next one would import everything anew.
+    Reads all input: Spark ends a Python worker whose task leaves some, and the next one must import everything again.
     """
     import pyarrow as pa
 
