@@ -41,8 +41,34 @@ class Azure:
 
 
 @contextlib.contextmanager
+def running(command: list[str], log: Path, port: int) -> Iterator[None]:
+    """Run a server on a port until the block ends; whatever happens to the tests, it ends."""
+    watcher = subprocess.Popen([sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True)
+    with log.open("wb") as out:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+    assert watcher.stdin is not None
+    watcher.stdin.write(f"{server.pid} {reaper.start_time(server.pid)}\n".encode())
+    watcher.stdin.flush()
+    try:
+
+        def up() -> bool:
+            assert server.poll() is None, log.read_text()
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(up, f"{log.stem} listens")
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        watcher.stdin.close()
+        watcher.wait()
+
+
+@contextlib.contextmanager
 def azure_server(folder: Path) -> Iterator[Azure]:
-    """Run a server with the container ``backup``; whatever happens to the tests, it ends."""
+    """Run a server with the container ``backup``."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         pytest.skip("there is no npm")
@@ -52,20 +78,7 @@ def azure_server(folder: Path) -> Iterator[Azure]:
     port = free_ports(1)[0]
     command = [node, str(folder / "node_modules/azurite/dist/src/blob/main.js"), "--silent", "--inMemoryPersistence"]
     command += ["--blobPort", str(port), "--skipApiVersionCheck", "--disableTelemetry"]
-    watcher = subprocess.Popen([sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True)
-    with (folder / "azurite.log").open("wb") as log:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    assert watcher.stdin is not None
-    watcher.stdin.write(f"{server.pid} {reaper.start_time(server.pid)}\n".encode())
-    watcher.stdin.flush()
-    try:
-
-        def up() -> bool:
-            assert server.poll() is None, (folder / "azurite.log").read_text()
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
-
-        wait_until(up, "Azurite listens")
+    with running(command, folder / "azurite.log", port):
         place = f"127.0.0.1:{port}"
         files = pyarrow.fs.AzureFileSystem(
             ACCOUNT, account_key=KEY, blob_storage_authority=place, dfs_storage_authority=place,
@@ -77,12 +90,6 @@ def azure_server(folder: Path) -> Iterator[Azure]:
             f"blob_storage_authority={place}&dfs_storage_authority={place}&scheme=http",
             {"AZURE_STORAGE_KEY": KEY},
         )
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-        watcher.stdin.close()
-        watcher.wait()
 
 
 VERSION = "3.0.0"
@@ -101,7 +108,7 @@ class S3:
 
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[S3]:
-    """Run a server with the bucket ``backup``; whatever happens to the tests, it ends."""
+    """Run a server with the bucket ``backup``."""
     java = find_java()
     lib = ivy.resolved("org.gaul", "s3proxy", VERSION)
     port = free_ports(1)[0]
@@ -123,20 +130,7 @@ def s3_server(folder: Path) -> Iterator[S3]:
         *(f"-Dlogback.configurationFile={folder / 'logback.xml'}", "-cp", f"{lib}/*"),
         *("org.gaul.s3proxy.Main", "--properties", str(folder / "s3.properties")),
     ]
-    watcher = subprocess.Popen([sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True)
-    with (folder / "s3.log").open("wb") as log:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    assert watcher.stdin is not None
-    watcher.stdin.write(f"{server.pid} {reaper.start_time(server.pid)}\n".encode())
-    watcher.stdin.flush()
-    try:
-
-        def up() -> bool:
-            assert server.poll() is None, (folder / "s3.log").read_text()
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
-
-        wait_until(up, "the S3 server listens")
+    with running(command, folder / "s3.log", port):
         yield S3(
             f"s3://backup/kafka?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{port}",
             folder / "objects" / "backup" / "kafka",
@@ -149,12 +143,6 @@ def s3_server(folder: Path) -> Iterator[S3]:
                 "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
             },
         )
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-        watcher.stdin.close()
-        watcher.wait()
 
 
 pytestmark = pytest.mark.long  # it downloads servers, and starts Spark
