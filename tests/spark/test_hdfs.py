@@ -1,4 +1,4 @@
-"""Archives on a real HDFS. They need libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME says where it is, else they are skipped."""
+"""Archives on a real HDFS."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from kretain.embedded.java import find_java
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support.archiving import archived, policy, whole
 from tests.support.spark.commands import ON_YARN, Command, filled
-from tests.support.spark.hdfs import Hdfs, hadoop_files, has_libhdfs, hdfs
+from tests.support.spark.hdfs import Hdfs, hadoop_files, hdfs, libhdfs
 from tests.support.spark.yarn import Yarn, spark_yarn
 from tests.support.trims import trimmed_with_evidence_at
 from tests.support.world import World, written
@@ -22,8 +23,14 @@ __all__ = ["hadoop_files", "spark_yarn"]
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not has_libhdfs(), reason="no libhdfs.so: ARROW_LIBHDFS_DIR names its folder"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process and those that it starts find libhdfs."""
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", str(libhdfs()))
+    monkeypatch.setenv("JAVA_HOME", str(find_java().resolve().parents[1]))
 
 
 @pytest.fixture

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from kretain.embedded import jars
+from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
 from tests.support.spark.clusters import HOST, Process, SparkProcesses, asked, own_folder
 from tests.support.spark.yarn import LOGGING, hadoop, hadoop_jars, write_xml
@@ -69,10 +74,54 @@ def hdfs(folder: Path) -> Iterator[Hdfs]:
         yield Hdfs(url, {"CLASSPATH": ":".join(path)}, name_node, data_node)
 
 
-def has_libhdfs() -> bool:
-    """Return whether the tests were told of a libhdfs.so. It is native: no jar and no wheel has it."""
-    places = [os.environ.get("ARROW_LIBHDFS_DIR", ""), os.environ.get("HADOOP_HOME", "") + "/lib/native"]
-    return any((Path(place) / "libhdfs.so").is_file() for place in places if place)
+def libhdfs() -> Path:
+    """Return the folder of a libhdfs.so: the one that the environment names, or one that is compiled here.
+
+    It is native: no jar and no wheel has it. The crate has Hadoop's source of it.
+    """
+    given = [os.environ.get("ARROW_LIBHDFS_DIR", ""), os.environ.get("HADOOP_HOME", "") + "/lib/native"]
+    for place in given:
+        if place and (Path(place) / "libhdfs.so").is_file():
+            return Path(place)
+    cargo, compiler = shutil.which("cargo") or Path.home() / ".cargo" / "bin" / "cargo", shutil.which("cc")
+    if not Path(cargo).is_file() or compiler is None:
+        pytest.skip("no libhdfs.so: ARROW_LIBHDFS_DIR names its folder, or install cargo and a C compiler")
+    folder = jars.cache_dir() / "libhdfs"
+    with jars.locked(jars.cache_dir() / ".libhdfs"):
+        if not (folder / "libhdfs.so").is_file():
+            folder.mkdir(exist_ok=True)
+            _compile(str(cargo), compiler, folder)
+    return folder
+
+
+def _compile(cargo: str, compiler: str, folder: Path) -> None:
+    (folder / "Cargo.toml").write_text(_CRATE)
+    (folder / "lib.rs").touch()
+    command = [cargo, "metadata", "--format-version", "1", "--manifest-path", str(folder / "Cargo.toml")]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=300).stdout)
+    (crate,) = (Path(one["manifest_path"]).parent for one in found["packages"] if one["name"] == "hdfs-sys")
+    java, source = find_java().resolve().parents[1], crate / "libhdfs" / "hdfs_3_3"
+    headers = (crate / "libhdfs", source, source / "include", source / "os/posix", java / "include")
+    jvm = java / "lib" / "server"
+    command = [
+        *(compiler, "-w", "-shared", "-fPIC", "-fcommon", "-o", str(folder / "part.so")),
+        *(f"-I{one}" for one in (*headers, source / "os", java / "include/linux")),
+        *(str(one) for one in (*source.glob("*.c"), *source.glob("os/posix/*.c"))),
+        *(f"-L{jvm}", "-ljvm", "-lpthread", "-ldl", f"-Wl,-rpath,{jvm}"),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    (folder / "part.so").rename(folder / "libhdfs.so")
+
+
+_CRATE: Final = """\
+[package]
+name = "libhdfs"
+version = "0.0.0"
+[lib]
+path = "lib.rs"
+[dependencies]
+hdfs-sys = "=0.3.1"
+"""
 
 
 @pytest.fixture(scope="session")
