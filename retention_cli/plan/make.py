@@ -42,8 +42,8 @@ PastDay = Callable[[str], Amount]
 """Returns the amount trimmed in the last 24 hours in the cluster with this id."""
 _NAMED: Final = 3
 _NO_READER: Final = (
-    "which groups would lose unread records is unknown: either no group has committed on these partitions, or groups "
-    "could not be read; kretain offsets --groups gives the reason"
+    "can't tell which groups would lose unread records: none has committed on these partitions, or some could not be "
+    "read; kretain offsets --groups gives the reason"
 )
 
 

@@ -286,7 +286,7 @@ def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
             [None if one.sets_floors else "dim" for one in found.groups],
         ),
         BLANK,
-        Line(f"{count(len(found.groups), 'group')}, {counting:,} of them count.", "bold"),
+        Line(f"Groups that count: {counting:,} of {len(found.groups):,}.", "bold"),
         most and f"Held back alone, most first: {most}.",
         still and f"Not moved for a day or longer, with records to read: {still}{more}.",
         first_look and Line(_FIRST_LOOK, "dim"),
