@@ -21,7 +21,7 @@ def tried(mutant: Mutant, module: str, options: Sequence[str]) -> str:
         done = subprocess.run(command, cwd=copy, env=environ, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return "NOT FOUND"
-    found = re.search(r"after ([\d,]+ (?:sequences, [\d,]+ )?steps): (.*)", done.stdout)
+    found = re.search(r"after ([\d,]+ steps): (.*)", done.stdout)
     if found is None:
         return f"CRASHED: {done.stderr.strip().splitlines()[-1][:100] if done.stderr else done.stdout[:100]}"
     return f"{found[1]}: {found[2][:90]}"

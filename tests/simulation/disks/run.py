@@ -11,7 +11,7 @@ if __name__ == "__main__":
     sys.exit(
         main(
             __doc__,
-            lambda seed: told(seed) if seed % 2 else sequence_of(seed),
-            lambda sequence: run(sequence).judge.counts,
+            lambda seed: ("", told(seed) if seed % 2 else sequence_of(seed)),
+            lambda _rules, sequence: run(sequence).judge.counts,
         )
     )

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from tests.simulation.protect.world import run, sequence_of
 from tests.simulation.seeds import main
 
+
+def counted(_rules: str, sequence: Any) -> Any:
+    return run(sequence).counts
+
+
 if __name__ == "__main__":
-    sys.exit(main(__doc__, sequence_of, lambda sequence: run(sequence).counts))
+    sys.exit(main(__doc__, lambda seed: ("", sequence_of(seed)), counted))
