@@ -97,11 +97,6 @@ def test_at_most_adds_the_segment_the_stamp_the_check_and_the_delete_delay(
     assert (found.settings_ms, found.readable_ms, found.on_disk_ms) == times
 
 
-@pytest.mark.parametrize("settings", [{"retention_ms": None}, {"cleanup_policy": frozenset({"compact"})}])
-def test_at_most_is_forever_without_a_time_limit(settings: dict) -> None:
-    assert at_most(topic(**settings), NOW) == "forever"
-
-
 @pytest.mark.parametrize("name", ["cleanup_policy", "retention_ms", "segment_ms"])
 def test_unreadable_setting_makes_at_most_unknown_and_is_named(name: str) -> None:
     settings: dict[str, Any] = {name: UNREAD}
@@ -385,11 +380,6 @@ BY_SETTINGS = {"broker-before-policy", "segment-above-retention", "size-before-t
 
 def said(one: Advice) -> set[str]:
     return {danger.code for danger in one.dangers}
-
-
-def test_healthy_topic_gets_no_advice() -> None:
-    one = advise(topic(), Demand(), NOW)
-    assert (one.dangers, one.changes, one.broker_properties, one.unknown) == ([], {}, {}, [])
 
 
 @pytest.mark.parametrize(

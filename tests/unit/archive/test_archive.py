@@ -128,14 +128,6 @@ def test_archive_opens_as_a_hive_partitioned_dataset(tmp_path: Path) -> None:
     assert set(table["partition"].to_pylist()) == {3}
 
 
-def test_segment_without_records_has_a_manifest_without_files(tmp_path: Path) -> None:
-    """Markers and aborted records alone: the range is archived, and there is nothing in it."""
-    store = Store(str(tmp_path))
-    manifest = written(store, [], start=5, end=9)
-    assert (manifest.records, manifest.files) == (0, ())
-    assert list(records_of(store, load(store, manifest.place))) == []
-
-
 def test_decreasing_offsets_are_refused(tmp_path: Path) -> None:
     building = SegmentBuilder(SOURCE, 5)
     building.add(FIELDS)

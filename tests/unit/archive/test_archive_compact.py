@@ -19,7 +19,7 @@ from retention_cli.archive.catalog import (
     unlisted,
     verify_catalog,
 )
-from retention_cli.archive.layout import ArchiveError, Manifest, Source, checksum_of, manifest_text
+from retention_cli.archive.layout import Manifest, Source, checksum_of, manifest_text
 from retention_cli.archive.segment import DEFAULT_SIZE, SegmentBuilder, SegmentSize, commit, records_of
 from retention_cli.archive.store import Store
 from retention_cli.brokers.records import Record
@@ -285,20 +285,6 @@ def test_manifest_cannot_have_another_segments_file_deleted(tmp_path: Path) -> N
     compact(store, one, plan_compaction(one.segments), lambda: AT)
     assert list(records_of(store, third)) == log(30, 40)
     assert list(records_of(store, first)) == log(0, 10)
-
-
-def test_compaction_of_an_unwritable_archive_loses_nothing(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    segments(store, (0, 10, 0), (10, 20, 0))
-    before = content(store)
-
-    class Full(Store):
-        def write(self, path: str, _content: object) -> None:
-            raise ArchiveError(f"{path} can't be written: No space left on device")
-
-    with pytest.raises(ArchiveError, match="No space"):
-        compacted(store, Full(str(tmp_path)))
-    assert content(store) == before
 
 
 @st.composite

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow.fs
@@ -18,10 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.archive import remote_check as elsewhere
-from retention_cli.archive.layout import ArchiveError, Manifest, Place, Source
+from retention_cli.archive.layout import ArchiveError, Manifest, Source
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, check_report
-from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import Archived
 from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, sliced
@@ -38,14 +35,6 @@ def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> RemoteReport:
     store = NotingStore(str(folder))
     done = Archived(SOURCE, str(folder), start, 30, tuple(segments(store, *spans)))
     return RemoteReport.from_json(store.report(done).as_json())
-
-
-def test_segment_reported_by_a_task_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes are not read again by their records."""
-    word = said(tmp_path, (0, 12), (12, 30))
-    monkeypatch.setattr(elsewhere, "verify_files", lambda *_, **__: pytest.fail("the bytes are the same"))
-    seen = check_report(Store(str(tmp_path)), SOURCE, 30, word)
-    assert (seen.start, seen.end, sum(one.records for one in seen.segments)) == (0, 30, 30)
 
 
 def file_of(folder: Path, what: str) -> Path:
@@ -146,29 +135,6 @@ def test_interrupted_client_accepts_nothing(tmp_path: Path) -> None:
 
 
 # -- several writers of one file -------------------------------------------------------------------
-
-
-def test_concurrent_attempts_leave_one_complete_segment(tmp_path: Path) -> None:
-    """A task that was taken for lost, and those in its place: other times in their manifests, one content."""
-    failed: list[BaseException] = []
-
-    def attempt(number: int) -> None:
-        try:
-            for _ in range(5):
-                written(Store(str(tmp_path)), sample(), at=f"2026-11-21T03:00:{number:02d}.000Z")
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [Thread(target=attempt, args=(number,)) for number in range(6)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert not failed
-    store = Store(str(tmp_path))
-    verify_files(store, load(store, Place(SOURCE, 0, 30)))
-    assert len(list(tmp_path.rglob("*.parquet"))) == 1
-    assert not list(tmp_path.rglob("*.tmp"))
 
 
 WRITING = """

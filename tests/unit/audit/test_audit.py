@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.guards.limits import Amount
@@ -35,12 +32,6 @@ def log(tmp_path: Path) -> AuditLog:
 def write(log: AuditLog, *events: dict[str, Any]) -> None:
     for event in events:
         log.append(event)
-
-
-def test_audit_events_read_back_in_order(log: AuditLog) -> None:
-    write(log, BEGUN, batch(1, 0, 1), result(1, {0: "trimmed", 1: "failed"}))
-    assert [event["event"] for event in log.events()] == ["run", "batch", "result"]
-    assert log.runs()["r1"].trimmed() == Amount(10, 100)
 
 
 def test_audit_line_is_synced_before_the_append_returns(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,17 +126,6 @@ def test_broken_line_is_named_and_stops_the_read(log: AuditLog, line: bytes) -> 
         read_history(log.path.parent.parent)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--run", "r1", "-o", "json"]])
-def test_history_names_a_broken_line_and_exits_1(log: AuditLog, arguments: list[str]) -> None:
-    write(log, BEGUN, batch(1, 0))
-    with log.path.open("ab") as handle:
-        handle.write(b'{"event":"run","run":"r2"}\n')
-    said = run_cli("history", "--state-dir", str(log.path.parent.parent), *arguments, check=1)
-    assert said.out == ""
-    assert said.err.startswith(f"kretain: {log.path}:3: a broken line")
-    assert said.err.count("\n") == 1
-
-
 def test_unknown_keys_in_a_line_are_ignored(log: AuditLog) -> None:
     """A newer kretain may write more."""
     write(log, {**BEGUN, "new": 1}, {"event": "note", "run": "r1", "at": AT}, {**changed_row(new=1), "new": 1})
@@ -163,26 +143,6 @@ def test_full_disk_ends_the_trim(tmp_path: Path) -> None:
     log.path.symlink_to("/dev/full")
     with pytest.raises(StateError, match="nothing more is trimmed"):
         log.append(BEGUN)
-
-
-def test_lock_names_its_holder_until_it_is_released(tmp_path: Path) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; from retention_cli.audit.lock import trim_lock\n"
-        "with trim_lock(Path(sys.argv[1]), 'then'):\n    print('held', flush=True); time.sleep(60)"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(LockedError, match=f"pid {holder.pid} on .* since then"), trim_lock(tmp_path, "now"):
-            pass
-    finally:
-        holder.kill()
-        holder.wait()
-        assert holder.stdout is not None
-        holder.stdout.close()
-    with trim_lock(tmp_path, "now"):
-        pass
 
 
 def test_cluster_id_cannot_escape_the_state_directory(tmp_path: Path) -> None:

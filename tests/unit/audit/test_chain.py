@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -212,22 +211,6 @@ def test_damage_at_the_end_stays_reported_after_an_append(
     log.append({**BEGUN, "run": "r2"})
     log.append({**batch(1, 0), "run": "r2"})
     assert [text for _line, text in told(log) if words in text]
-
-
-def test_append_reads_only_the_last_line(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(3):
-        put(log, *lines_of(log)[:1] * 5_000, *lines_of(log)[1:])
-    assert log.path.stat().st_size > 10**6
-    read: list[int] = []
-    honest = os.pread
-
-    def pread(handle: int, size: int, place: int) -> bytes:
-        read.append(size)
-        return honest(handle, size, place)
-
-    monkeypatch.setattr("os.pread", pread)
-    log.append({**BEGUN, "run": "r2"})
-    assert sum(read) < 300_000
 
 
 def test_surrogate_in_a_path_is_written_as_json(log: AuditLog) -> None:

@@ -6,9 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ import pytest
 
 from retention_cli.audit.chain import hash_of
 from retention_cli.audit.files import FILE_NAME, HEAD_NAME, closed_files, closed_name, folders_with_log
-from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
@@ -200,14 +196,6 @@ def test_damage_to_a_rotated_file_is_named_once_with_the_file(
     assert shown.startswith(f"{log.path if where is None else file(log, where)}{'' if line is None else f':{line}'}: ")
 
 
-def test_rotated_file_ending_in_a_partial_line_was_cut(log: AuditLog) -> None:
-    path = file(log, 2)
-    path.write_bytes(path.read_bytes()[:-9])
-    assert (path.name, 4) in [(name, line) for name, line, _text in told(log)]
-    with pytest.raises(StateError, match=f"{path.name}:4: a broken line"):
-        log.trimmed_since("")
-
-
 def test_missing_open_file_stays_reported(log: AuditLog) -> None:
     """The numbers go on behind the closed files, and the first line keeps that some are gone."""
     log.path.unlink()
@@ -264,27 +252,6 @@ def test_log_rotated_during_a_read_is_read_completely(log: AuditLog, monkeypatch
     assert next(events)["run"] == "r1"
     run(log, "r8")  # while the events are read
     assert [event["run"] for event in events if event["event"] == "run"] == [f"r{n}" for n in range(2, 8)]
-
-
-def test_readers_beside_a_writer_never_see_a_gap(log: AuditLog) -> None:
-    done = threading.Event()
-    seen: list[object] = []
-
-    def look() -> None:
-        while not done.is_set():
-            seen.extend(told(log))
-            seen.extend([] if (broken := log.trimmed_since("")[1]) is None else [broken])
-
-    readers = [threading.Thread(target=look) for _ in range(2)]
-    for one in readers:
-        one.start()
-    for number in range(5, 45):
-        run(log, f"r{number}")
-    done.set()
-    for one in readers:
-        one.join()
-    assert seen == []
-    assert len(log.runs()) == 44
 
 
 def test_history_reads_all_files_without_the_open_one(log: AuditLog) -> None:
@@ -362,43 +329,3 @@ def test_writer_killed_at_any_step_leaves_a_valid_log(log: AuditLog, tmp_path: P
     assert torn
     assert behind, "between the two writes"
     assert closed or lines < 16, "between the rename and the first line"
-
-
-MANY = """
-import sys
-from pathlib import Path
-from retention_cli.audit.lock import trim_lock
-from retention_cli.audit.log import AuditLog
-from tests.support.audit_logs import run
-
-log, name = AuditLog(Path(sys.argv[1])), sys.argv[2]
-for number in range(int(sys.argv[3])):
-    with trim_lock(log.path.parent, "now", wait_s=50):
-        run(log, f"{name}-{number}")
-        print(number, flush=True)
-"""
-"""Trims again and again, as far as the log is concerned."""
-
-
-def test_alternating_processes_and_a_kill_leave_one_chain(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "c1")
-
-    def start(name: str, runs: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", MANY, str(log.path.parent), name, str(runs)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-    killed, others = start("killed", 10_000), [start(name, 8) for name in ("a", "b")]
-    try:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == "0\n"
-        killed.kill()
-        assert [one.wait(60) for one in others] == [0, 0]
-    finally:
-        for one in (killed, *others):
-            one.kill()
-            one.communicate()
-    with trim_lock(log.path.parent, "now"):
-        run(log, "last")
-    assert log.verify().breaks == []
-    done = [name for name, one in log.runs().items() if one.end is not None]
-    assert {f"{name}-{number}" for name in ("a", "b") for number in range(8)} | {"last", "killed-0"} <= set(done)

@@ -60,7 +60,8 @@ def test_lock_waits_for_its_holder(tmp_path: Path) -> None:
     holder = threading.Thread(target=hold)
     holder.start()
     assert held.wait(20)
-    with pytest.raises(LockedError), trim_lock(tmp_path, "now", wait_s=0.3):
+    blamed = pytest.raises(LockedError, match=f"pid {os.getpid()} on .* since then")
+    with blamed, trim_lock(tmp_path, "now", wait_s=0.3):
         pytest.fail("two at a time")
     threading.Timer(0.3, freed.set).start()
     with trim_lock(tmp_path, "now", wait_s=20):

@@ -238,13 +238,6 @@ def test_certificates_and_host_names_are_checked_by_default(
     assert (rd["ssl.endpoint.identification.algorithm"] == "https") is (checks_name or not checks_certificate)
 
 
-def test_ca_bundle_with_comments_is_accepted(tmp_path: Path) -> None:
-    path = tmp_path / "ca.pem"
-    path.write_text(f"# Autoridad de Certificación\n{self_signed()}", encoding="utf-8")
-    settings = of({"security.protocol": "SSL", "ssl.ca.location": str(path)})
-    assert len(settings.for_kafka_python()["ssl_context"].get_ca_certs()) == 1
-
-
 def test_properties_file_is_read_as_in_java(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(

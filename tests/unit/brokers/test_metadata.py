@@ -104,23 +104,6 @@ def test_unknown_tagged_fields_of_a_metadata_answer_are_skipped() -> None:
     }
 
 
-def test_partitions_with_the_same_leader_epoch_and_replicas_share_one_value() -> None:
-    """A cluster of 200,000 partitions would else hold that many tuples while its metadata is read."""
-    rows = [
-        {"error_code": 0, "partition_index": n, "leader_id": n % 2, "leader_epoch": 4_000, "replica_nodes": [n % 2, 7]}
-        for n in range(1_000)
-    ]
-    more: dict[str, list[int]] = {"isr_nodes": [], "offline_replicas": []}
-    topics = [
-        {"name": name, "is_internal": False, "error_code": 0, "topic_id": uuid.UUID(int=5)}
-        | {"partitions": [row | more for row in rows]}
-        for name in ("t", "u")
-    ]
-    found = decode(encoded([], "c", topics, 12), 12)
-    assert len({id(one) for topic in found.topics.values() for one in topic.partitions.values()}) == 2
-    assert found.topics["t"].partitions[3] == PartitionMetadata(1, 4_000, (1, 7))
-
-
 def test_leader_below_zero_is_none() -> None:
     row = {"error_code": 5, "leader_epoch": 4, "replica_nodes": [1], "isr_nodes": [], "offline_replicas": []}
     rows = [row | {"partition_index": 0, "leader_id": -1}, row | {"partition_index": 1, "leader_id": 0}]

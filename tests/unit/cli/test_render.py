@@ -23,7 +23,6 @@ from retention_cli.disks.disk import Space
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.plan.rows import held_back_by
 from retention_cli.plan.value import Totals
-from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.trim.report import TrimReport, row_of
 from tests.support.plans import HOLD, KEEP, SKIP, plan, row
@@ -100,23 +99,6 @@ def test_held_back_by_column_names_the_consumer_at_the_floor_or_the_guard(decisi
     assert ", ".join(held_back_by(decision)) == held_by
 
 
-def test_markdown_plan_escapes_names_and_lists_holds_as_markdown(capsys: pytest.CaptureFixture[str]) -> None:
-    odd = row(min_commit_by="group:a|b", trim_to=60, min_commit=60, high_watermark=100)
-    print_plan(plan(odd, HOLD._replace(partition=1)), "markdown", every_row=False)
-    text = capsys.readouterr().out
-    assert "a\\|b" in text
-    assert "\n### On hold\n\n- orders 1\n  - G7  on hold: x" in text
-
-
-def test_all_lists_skipped_partitions_with_their_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    skipped = HOLD._replace(action="skip", reasons=(Reason("G5", "cleanup.policy=compact"),))
-    internal = skipped._replace(topic="__consumer_offsets")
-    print_plan(plan(internal, skipped), "table", every_row=True)
-    text = capsys.readouterr().out
-    assert "Skipped\n  orders 0\n    G5  cleanup.policy=compact" in text
-    assert "__consumer_offsets 0" not in text
-
-
 UP_TO_DATE = KEEP._replace(reasons=(Reason("G1", "an open transaction"),))
 
 
@@ -176,11 +158,6 @@ def test_log_picture_stays_within_its_width(
     assert sum(line.count("▲") for line in lines) == len(marks)
 
 
-def test_log_picture_of_a_complete_trim_shows_no_remaining_records() -> None:
-    assert "█" not in picture(0, 10, 10, [], 80)[0]
-    assert "█" in picture(0, 10, 9, [], 80)[0]
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -198,11 +175,6 @@ def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
     lines = terminal.getvalue().splitlines()
     assert max(len(line) for line in lines) <= 60
     assert " ".join(line.strip() for line in lines) == text.strip()
-
-
-def test_policy_error_prints_a_line_per_problem(capsys: pytest.CaptureFixture[str]) -> None:
-    exits.report(PolicyError([PolicyProblem("p.yaml", n, "key", "is wrong") for n in (1, 2)]), 0)
-    assert capsys.readouterr().err == "kretain: p.yaml:1: key: is wrong\nkretain: p.yaml:2: key: is wrong\n"
 
 
 @pytest.mark.parametrize(

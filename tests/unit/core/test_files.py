@@ -5,23 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import from_json
 
 from retention_cli.core.file_problems import (
     json_problem,
-    parquet_problem,
-    schema_problem,
-    sqlite_problem,
     store_problem,
     yaml_problem,
 )
@@ -33,7 +25,6 @@ from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
 
 CUT = "it ends in the middle: it was cut short"
-DAMAGED = "its bytes are damaged, or it is no Parquet file"
 
 
 @pytest.mark.parametrize(
@@ -60,76 +51,6 @@ def test_json_problem_has_its_line_without_quoting_content(
     assert said in (None, found[1])
     assert "column" not in found[1]
     assert "hunter2" not in found[1]
-
-
-class Model(BaseModel):
-    """One of each."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    a: int = Field(default=0, ge=0, le=9)
-    b: list[int] = Field(default=[1], min_length=1)
-    c: Literal["x", "y"] = "x"
-    d: str = ""
-    e: bool = False
-    f: float = 0.0
-    g: dict[str, int] = {}
-
-    @field_validator("d")
-    @classmethod
-    def _d(cls, value: str) -> str:
-        if value == "odd":
-            raise ValueError("is odd")
-        return value
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"a": "1"}, "is not a whole number"),
-        ({"a": -1}, "is less than 0"),
-        ({"a": 10}, "is more than 9"),
-        ({"b": []}, "is empty"),
-        ({"b": 1}, "is not a list"),
-        ({"c": "z"}, "is not 'x' or 'y'"),
-        ({"d": 1}, "is not text"),
-        ({"d": "odd"}, "is odd"),
-        ({"e": 1}, "is not true or false"),
-        ({"f": "x"}, "is not a number"),
-        ({"g": []}, "is not a mapping of keys to values"),
-        ({"h": 1}, "is not a key here"),
-        ([], "is not a mapping of keys to values"),
-    ],
-)
-def test_value_outside_the_schema_is_described_in_our_words(content: object, said: str) -> None:
-    with pytest.raises(ValidationError) as error:
-        Model.model_validate(content)
-    [item] = error.value.errors(include_url=False)
-    assert schema_problem(item) == said
-
-
-def test_file_that_is_no_parquet_or_damaged_is_described_in_our_words(tmp_path: Path) -> None:
-    good = tmp_path / "good.parquet"
-    pq.write_table(pa.table({"a": list(range(1000))}), good)
-    whole = good.read_bytes()
-    for content, said in [
-        (b"", "it is empty"),
-        (b"hunter2 " * 100, "it is no Parquet file, or was not written to its end"),
-        (whole[:-20], "it is no Parquet file, or was not written to its end"),
-        (b"PAR1" + b"\xff" * (len(whole) - 12) + whole[-8:], f"{DAMAGED} (Couldn't deserialize thrift)"),
-    ]:
-        good.write_bytes(content)
-        with pytest.raises((pa.ArrowException, OSError)) as error:
-            pq.read_table(good)
-        assert parquet_problem(error.value) == said, error.value
-    assert parquet_problem(FileNotFoundError(2, "No such file or directory")) == "No such file or directory"
-
-
-def test_file_that_is_no_sqlite_database_is_described_in_our_words(tmp_path: Path) -> None:
-    (tmp_path / "x.db").write_bytes(b"hunter2 " * 1000)
-    with sqlite3.connect(tmp_path / "x.db") as db, pytest.raises(sqlite3.Error) as error:
-        db.execute("SELECT 1 FROM x")
-    assert sqlite_problem(error.value) == "it is no SQLite database"
-    assert sqlite_problem(ValueError("it is of another cluster")) == "it is of another cluster"
 
 
 @pytest.mark.parametrize(

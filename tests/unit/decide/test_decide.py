@@ -26,7 +26,6 @@ from retention_cli.core.model import (
 from retention_cli.decide.decision import decide, unread_below, weigh
 from retention_cli.decide.guards.limits import Amount, over_limits, total
 from retention_cli.decide.guards.our_clock import compare_clocks
-from retention_cli.decide.lookups import Wanted
 from retention_cli.decide.triggers import TRIGGERS, NotAsked
 from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.policy.settings import EventSource, Limits, Settings
@@ -233,18 +232,6 @@ def test_trimmed_bytes_are_the_records_share_of_the_replica() -> None:
     facts = Log(0, [OLD] * 4, None, 3).facts(R1)
     assert decide(facts, R1, NOW).size_bytes == 750
     assert decide(facts._replace(size_bytes=Unknown.because("size", "?")), R1, NOW).size_bytes is None
-
-
-def test_inactive_trigger_wants_no_look_up() -> None:
-    for log, chosen in (
-        (Log(0, [OLD], None, 0), R1),
-        (Log(0, [OLD], None, UNKNOWN), R1),
-        (Log(0, [], None, 0), R4),
-        (Log(0, [OLD], None, 1), replace(R4, hold="x")),
-        (Log(0, [OLD], None, 1), Settings()),
-    ):
-        bare = log.facts(chosen)._replace(lookups={})
-        assert wanted_lookups(bare, chosen, NOW) == Wanted()
 
 
 def test_explain_shows_the_bound_and_limit_of_each_active_rule() -> None:

@@ -82,13 +82,6 @@ def test_replica_of_two_topic_ids_has_none(other: str | None, at: int) -> None:
     assert [one.topic_id for one in view(rows).replicas({})] == [None, "id-1", "id-1"]
 
 
-@pytest.mark.parametrize("leader", [None, 3])
-def test_segment_bases_are_unknown_if_the_leader_was_not_scanned(leader: int | None) -> None:
-    found = view().bases({T0: leader, T1: 1}, IDS)
-    assert isinstance(found[T0], Unknown)
-    assert found[T1] == [0, 10]
-
-
 def test_bases_of_an_unread_replica_or_another_topic_are_unknown() -> None:
     broken = view(incomplete={(1, "orders", 0): "an index is broken"}).bases({T0: 1, T1: 1}, IDS)
     why = broken[T0]
@@ -183,14 +176,3 @@ def test_unknown_time_or_end_of_a_segment_has_a_marker_value() -> None:
     assert segments.largest_timestamp.tolist() == [100, UNDATED, 300, 400]
     assert segments.next_offset.tolist() == [10, 10, NO_END, 20]
     assert segments.active.tolist() == [False, True, False, False]
-
-
-def test_partition_numbers_with_gaps_are_numbered_without_gaps() -> None:
-    found = encoded((1, "/a", "t", 2**31 - 1, 0, 1, 1, 1, False), (1, "/a", "s", 4, 0, 1, 1, 1, False))
-    assert [str(one) for one in found.partitions] == ["s-4", "t-2147483647"]
-    assert found.segments.partition.tolist() == [1, 0]
-
-
-def test_empty_inventory_has_no_segments_partitions_or_dirs() -> None:
-    found = encoded()
-    assert (len(found.segments), list(found.partitions), list(found.dirs)) == (0, [], [])

@@ -15,13 +15,11 @@ import pytest
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.log_dirs import (
     LayoutError,
-    base_offset,
     folder_of,
     meta_properties_in,
-    topic_id_in,
 )
 from retention_cli.disks.inventory.partition import GoneError
-from retention_cli.disks.inventory.segment import from_indexes, read_end
+from retention_cli.disks.inventory.segment import read_end
 from tests.support import logs
 from tests.support.logs import Made, read
 
@@ -52,32 +50,6 @@ def test_segment_facts_match_what_a_broker_wrote(folder: Path) -> None:
         (folder / f"{one.base:020d}.log").stat().st_mtime_ns // 1_000_000 for one in made
     ]
     assert found.ends_active
-
-
-def quick_of(folder: Path, made: Made) -> Any:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        return from_indexes(opened, f"{made.base:020d}", made.base, made.next_offset, 0)
-    finally:
-        os.close(opened)
-
-
-@pytest.mark.parametrize(
-    "batches",
-    [
-        paces(1),
-        paces(300),
-        [[T]] * 300,  # of one millisecond all: the index names the first of them
-        [[T + n, T + n - 500] for n in range(300)],  # out of order within batches, not between them
-    ],
-    ids=["one batch", "many", "one stamp", "within"],
-)
-def test_fast_segment_read_equals_the_slow_one(folder: Path, batches: list[list[int]]) -> None:
-    made = logs.segment(7, batches)
-    made.write(folder)
-    found = quick_of(folder, made)
-    assert (found.size, found.log_size) == (made.bytes, len(made.log))
-    assert (found.first_timestamp, found.largest_timestamp) == (made.first, made.largest)
 
 
 @pytest.mark.parametrize(("where", "size"), [(0, 200), (150, 200), (298, 200), (150, 6000), (1, 6000)], ids=str)
@@ -119,17 +91,6 @@ def test_unused_preallocated_space_takes_no_bytes(folder: Path) -> None:
     assert logs.column(found, "size")[0] <= len(made.log) + 4096 + 2 * 4096  # blocks of the file system
     assert logs.column(found, "next_offset") == [made.next_offset]
     assert logs.column(found, "largest_timestamp") == [made.largest]
-
-
-def test_preallocated_log_ends_at_its_zeros(folder: Path) -> None:
-    """``log.preallocate=true``."""
-    made = logs.segment(0, paces(60), closed=False)
-    made.log += bytes(100_000)
-    made.write(folder)
-    found = read(folder)
-    assert logs.column(found, "next_offset") == [made.next_offset]
-    assert logs.column(found, "largest_timestamp") == [made.largest]
-    assert found.problems == []
 
 
 def test_batch_without_timestamps_is_unknown(folder: Path) -> None:
@@ -496,13 +457,6 @@ def test_folder_name_parses_to_topic_and_partition(name: str, what: object) -> N
     assert folder_of(name) == what
 
 
-def test_file_name_parses_to_a_base_offset() -> None:
-    assert base_offset("00000000000000000042") == 42
-    assert base_offset(f"{2**63 - 1:020d}") == 2**63 - 1
-    for wrong in (f"{2**63:020d}", "42", "-0000000000000000001", "0000000000000000004²", "+0000000000000000042"):
-        assert base_offset(wrong) is None
-
-
 def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
     kraft = meta_properties_in(b"#\ncluster.id=abc\nnode.id=3\nversion=1\ndirectory.id=xyz\n")
     assert (kraft.broker, kraft.cluster_id, kraft.directory_id) == (3, "abc", "xyz")
@@ -512,11 +466,6 @@ def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
         with pytest.raises(LayoutError):
             meta_properties_in(wrong)
     assert meta_properties_in(b"\xff\xfe").broker is None
-
-
-def test_partition_metadata_parses_to_a_topic_id() -> None:
-    assert topic_id_in(b"version: 0\ntopic_id: qCKCnnUmRDu8xKoaqyCwHA") == "qCKCnnUmRDu8xKoaqyCwHA"
-    assert topic_id_in(b"version: 0\ntopic_id: " + b"A" * 22) is None
 
 
 # -- what mutants taught us ----------------------------------------------------------------

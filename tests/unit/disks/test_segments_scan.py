@@ -130,17 +130,6 @@ def test_partition_in_two_dirs_is_incomplete(dirs: list[Path], tmp_path: Path) -
     assert set(apart.incomplete) == {(1, "orders", 0)}
 
 
-def test_inventory_records_unknown_facts_of_a_partition(dirs: list[Path], tmp_path: Path) -> None:
-    (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
-    report = scan_all(dirs, tmp_path / "out.parquet")
-    inventory = read_inventory([tmp_path / "out.parquet"])
-    assert list(inventory.incomplete) == [(1, "orders", 0)]
-    assert "no batch" in inventory.incomplete[1, "orders", 0]
-    assert len(report.incomplete) == 1
-    bad = [row for row in inventory.table.to_pylist() if row["problem"] is not None]
-    assert [(row["base_offset"], row["next_offset"], row["largest_timestamp"]) for row in bad] == [(240, None, None)]
-
-
 # -- whose dirs they are ----------------------------------------------------------------
 
 
@@ -364,22 +353,6 @@ def test_unreadable_inventory_makes_only_its_broker_unknown(tmp_path: Path) -> N
     done = kretain("segments", "show", str(tmp_path / "1.parquet"), str(bad), code=5)
     assert f"{bad}: orders-2 at offset -1" in done.err
     assert kretain("segments", "show", str(bad), code=1).out == ""
-
-
-def test_damaged_inventory_reads_back_equal_or_is_refused(dirs: list[Path], tmp_path: Path) -> None:
-    """Pages carry checksums; what the file says of itself, at its end, is read with doubt."""
-    out = tmp_path / "out.parquet"
-    scan_all(dirs, out)
-    whole = out.read_bytes()
-    rows = read_inventory([out]).table.to_pylist()
-    for at in range(0, len(whole), 211):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0xFF
-        (tmp_path / "damaged.parquet").write_bytes(bytes(damaged))
-        try:
-            assert read_inventory([tmp_path / "damaged.parquet"]).table.to_pylist() == rows
-        except InventoryError as error:
-            assert "\n" not in str(error)
 
 
 def test_inventories_that_overlap_or_differ_in_cluster_are_refused(dirs: list[Path], tmp_path: Path) -> None:

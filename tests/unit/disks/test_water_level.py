@@ -7,7 +7,6 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,29 +96,6 @@ def test_bound_stays_within_its_limit_at_a_segment_end_and_the_rest_is_named(clu
         held = [row for row in cluster.rows if row.disk == disk]
         stays = sum(row.size for row in held) - found.freed[disk] - found.already_freed[disk]
         assert sum(one.size_bytes for one in named if one.disk == disk) == (stays if short else 0)
-
-
-def test_water_level_takes_the_running_maximum_of_a_partitions_times() -> None:
-    """A partition's segments go as a prefix: an old one behind a young one counts as young."""
-    rows = [Row(0, 0, 0, 10, 7, 90, False), Row(0, 0, 10, 20, 7, 1, False), Row(0, 1, 0, 10, 7, 50, False)]
-    found = Cluster(rows, [0, 0], [100, 100], [1]).level()
-    assert (found.bound.tolist(), found.level_ms.tolist()) == ([0, 10], [50])
-
-
-@pytest.mark.parametrize(
-    ("limit", "behind", "why"),
-    [
-        (100, Row(0, 0, 10, 20, 60, 2, True), "active"),
-        (100, Row(0, 0, 10, 20, 60, -1, False), "undated"),
-        (19, Row(0, 0, 10, 20, 60, 3, False), "limit"),
-    ],
-)
-def test_segment_that_stays_on_a_short_disk_is_named_with_its_reason(limit: int, behind: Row, why: str) -> None:
-    rows = [Row(0, 0, 0, 10, 40, 1, False), behind]
-    found = Cluster(rows, [0], [limit], [70]).level()
-    assert (found.bound.tolist(), found.freed.tolist(), found.short.tolist()) == ([10], [40], [30])
-    [left] = in_the_way(segments_of([tuple(row) for row in rows]), found, np.array([limit]))
-    assert (left.why, left.size_bytes) == (why, 60)
 
 
 def test_disk_without_segments_is_short_by_its_excess() -> None:

@@ -127,19 +127,6 @@ def test_facts_of_another_topic_are_not_a_rows() -> None:
         list(rows_of(table))
 
 
-def test_each_changed_byte_of_a_file_is_found(folder: Path) -> None:
-    left_behind(folder, ROWS, SEEN, RESULTS)
-    draw = random.Random(1)
-    for path in sorted((folder / "evidence" / RUN).iterdir()):
-        whole = path.read_bytes()
-        for _ in range(10):
-            n = draw.randrange(len(whole))
-            path.write_bytes(whole[:n] + bytes([whole[n] ^ 1 << draw.randrange(8)]) + whole[n + 1 :])
-            assert any(path.name in one for one in findings(folder))
-        path.write_bytes(whole)
-    assert findings(folder) == []
-
-
 def test_missing_foreign_and_swapped_files_are_named(folder: Path) -> None:
     left_behind(folder, ROWS, SEEN, RESULTS)
     run = folder / "evidence" / RUN
@@ -150,19 +137,6 @@ def test_missing_foreign_and_swapped_files_are_named(folder: Path) -> None:
     assert any("001-facts.parquet: the audit log names it, and it is missing" in one for one in findings(folder))
     (run / "kept").rename(run / "results.parquet")
     assert any("results.parquet: changed" in one for one in findings(folder))
-
-
-def test_each_line_of_the_log_that_is_changed_or_dropped_is_found(folder: Path) -> None:
-    left_behind(folder, ROWS, SEEN, RESULTS)
-    log = folder / "audit.jsonl"
-    lines = log.read_text().splitlines()
-    for n, line in enumerate(lines):
-        for changed in ([], [json.dumps(json.loads(line) | {"at": "2027-01-15T08:00:00.001Z"})]):
-            log.write_text("".join(f"{one}\n" for one in [*lines[:n], *changed, *lines[n + 1 :]]))
-            try:
-                assert findings(folder), n
-            except Exception as error:  # its first line is gone, and with it the run
-                assert "there is no run" in str(error), error
 
 
 @pytest.mark.parametrize("beyond", [0, 1])

@@ -27,78 +27,17 @@ from retention_cli.plan.notes import (
 )
 from retention_cli.plan.parquet import read_plan
 from retention_cli.plan.rows import (
-    COLUMNS,
-    NAMES,
     StoredDecisions,
     as_parquet,
-    decision_of,
     decisions_in,
     having,
     most_important,
-    row_as_json,
 )
-from retention_cli.plan.saved import RowModel, SavedPlanError
-from retention_cli.plan.value import Totals, as_json, delete_records_json, plan_text
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.value import Totals, as_json, delete_records_json
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, policy, topic
 from tests.support.plans import EVERY, HOLD, row
-
-
-def test_plan_row_columns_agree_in_code_json_and_docs() -> None:
-    assert {one.field for one in COLUMNS} == set(Decision._fields)
-    assert list(RowModel.model_fields) == list(NAMES)
-    for one in EVERY.decisions:
-        assert list(row_as_json(one)) == list(NAMES)
-        exact = one._replace(size_exact=True)
-        assert decision_of(row_as_json(exact)) == one._replace(size_exact=False), "a saved plan has no such column"
-    told = Path("docs/plan.md").read_text(encoding="utf-8")
-    assert [name for name in NAMES if f"`{name}`" not in told] == []
-
-
-def test_plan_json_has_exactly_the_documented_keys() -> None:
-    written = json.loads(plan_text(EVERY))
-    assert written == as_json(EVERY)
-    first = ["format", "kretain", "created_at", "cluster", "policy", "clock", "memory", "has_changes"]
-    assert list(written)[: len(first)] == first
-    assert written["memory"] == {"state": "local", "since": None}
-    assert written["format"] == "kretain.plan/v1"
-    assert written["created_at"] == "2026-11-21T03:00:00.000Z"
-    assert written["cluster"] == {"id": "c1", "bootstrap": "b:9092"}
-    assert written["policy"]["source"] == "kretain.yaml"
-    assert written["policy"]["digest"] == "sha256:00"
-    assert written["has_changes"] is True
-    assert written["clock"] == "unchecked"
-    assert written["totals"] == {
-        "partitions": 5,
-        "trim": 2,
-        "keep": 1,
-        "hold": 1,
-        "skip": 1,
-        "records": 100,
-        "bytes": None,
-        "bytes_exact": False,
-        "unconsumed": 0,
-    }
-    assert written["partitions"][0] == {
-        "topic": "orders",
-        "topic_id": "id-1",
-        "partition": 0,
-        "action": "trim",
-        "log_start": 0,
-        "high_watermark": 100,
-        "last_stable_offset": 100,
-        "min_commit": 60,
-        "min_commit_by": "group:a",
-        "trim_to": 50,
-        "leader_epoch": 3,
-        "records": 50,
-        "bytes": 500,
-        "unconsumed": 0,
-        "rule": "consumed",
-        "limited_by": None,
-        "reasons": [],
-    }
-    assert written["partitions"][3]["reasons"] == [{"code": "G7", "text": "on hold: x"}]
 
 
 def test_delete_records_json_is_kafkas_format() -> None:

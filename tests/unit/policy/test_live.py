@@ -17,12 +17,10 @@ from retention_cli.policy.live import (
     check_settings,
     check_value,
     last_message,
-    latest_messages,
     list_settings,
     live_settings,
     merged,
     parse_value,
-    read_message,
     valid_settings,
     without,
 )
@@ -363,14 +361,6 @@ def test_list_explains_each_setting_of_a_wrong_message() -> None:
     assert [reason.text.partition("; ")[0] for reason in alone.problems] == [
         "_kretain_policy-0 offset 0, for topic journal: hold can't live in the policy topic"
     ]
-
-
-def test_last_message_of_a_topic_in_log_order_counts() -> None:
-    log = [*messages({M: 1}, {M: 2}), *messages({M: 3}, topic="a", first=2), *messages({M: 4}, first=3)]
-    last, notes = latest_messages(log)
-    assert [(topic, message.offset) for topic, message in last.items()] == [("a", 2), ("journal", 3)]
-    assert notes == []
-    assert read_message("journal", last["journal"], LIVE_KEYS).values == {M: 4}
 
 
 def test_live_guard_that_was_never_set_holds() -> None:

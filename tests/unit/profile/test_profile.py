@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import random
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -27,10 +26,8 @@ from retention_cli.profile import hours as hours_of
 from retention_cli.profile.hours import (
     HOUR_MS,
     NO_TIME_MS,
-    STEPS_AT_MOST,
     BrokenPieceError,
     Frame,
-    Front,
     PartitionHours,
     from_bytes,
     to_bytes,
@@ -213,32 +210,6 @@ def test_front_above_its_limit_is_inexact_and_never_overcounts_late_records(
         assert {**row, "late": 0} == {**expected[key], "late": 0}
 
 
-@pytest.mark.parametrize("most", [STEPS_AT_MOST, 1])
-def test_pieces_cut_within_an_hour_merge_exactly_or_as_a_lower_bound(
-    monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    """Chance finds these oftener than hypothesis: what is late of an hour in which earlier records end."""
-    monkeypatch.setattr(hours_of, "STEPS_AT_MOST", most)
-    chance = random.Random(7)
-    unsure = 0
-    for _ in range(400):
-        now, records = NOW - 5 * HOUR_MS - chance.choice((5, HOUR_MS // 2)), []
-        for offset in range(chance.randint(3, 40)):
-            now += chance.randint(0, 2)
-            records.append(Record(offset, now - chance.choice((0, 0, 0, 1, 2, 5, 9)), 1, False, False))
-        pieces = pieces_of(records, [chance.randint(0, len(records)) for _ in range(3)])
-        found = joined(pieces)
-        late = sum(row.late for row in found.rows.values())
-        true = sum(row["late"] for row in brute(records).values())
-        if found.exact:
-            assert rows(found) == brute(records)
-        else:
-            unsure += 1
-            assert late <= true
-    assert (unsure == 0) == (most > 40)
-    assert unsure < 200, "most are exact all the same"
-
-
 @settings(deadline=None)
 @given(logs(), DENSE | TIMES, st.none() | DENSE | TIMES, st.lists(st.integers(0, 40), max_size=3))
 def test_window_counts_only_records_within_it_and_keeps_them_late(
@@ -250,25 +221,6 @@ def test_window_counts_only_records_within_it_and_keeps_them_late(
         add(hours, part)
     assert rows(hours) == brute(records, frame)
     assert rows(joined(pieces_of(records, places, frame))) == brute(records, frame)
-
-
-def test_implausible_times_make_no_additional_hours() -> None:
-    """A microsecond clock, seconds for milliseconds, noise: none of it makes hours by the million."""
-    chance = np.random.default_rng(7)
-    times = chance.integers(0, 2**63 - 1, 200_000)
-    times[::3] = chance.integers(0, NOW // 1000, len(times[::3]))
-    hours = PartitionHours.begin(FRAME, 0)
-    hours.add(np.arange(200_000), times, np.ones(200_000, np.int64))
-    assert {kind for kind, _, _ in hours.items()} <= {"future", "before-2000", "hour"}
-    assert len(hours.rows) <= 3
-    assert sum(row.records for _, _, row in hours.items()) == 200_000
-
-
-def test_distant_time_counts_as_future_despite_a_high_ceiling() -> None:
-    frame = Frame(NOW, max_ahead_ms=2**62)
-    hours = PartitionHours.begin(frame, 0)
-    add(hours, [Record(0, 2**62, 1, False, False)])
-    assert [kind for kind, _, _ in hours.items()] == ["future"]
 
 
 def test_future_timestamp_makes_no_later_record_late() -> None:
@@ -306,14 +258,6 @@ def test_records_added_twice_are_refused() -> None:
 def test_broken_bytes_of_a_piece_are_refused(raw: bytes) -> None:
     with pytest.raises(BrokenPieceError, match="not a part of a profile"):
         from_bytes(raw)
-
-
-def test_front_count_is_exact_only_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hours_of, "STEPS_AT_MOST", 2)
-    front = Front()
-    front.add(np.array([5, 5, 20, 30]))
-    assert front.count(0, 30) == (3, True)
-    assert front.count(0, 31) == (3, False)
 
 
 ROOT = Path(__file__).parents[3]

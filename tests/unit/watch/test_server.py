@@ -17,7 +17,7 @@ from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.watch import board as module
-from retention_cli.watch.board import NAMES, Board, Server, registry_of
+from retention_cli.watch.board import Board, Server
 from retention_cli.watch.leader import Leadership
 
 
@@ -83,14 +83,6 @@ def test_client_that_reads_nothing_is_disconnected(server: Server, monkeypatch: 
         while answering() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not answering()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_metric_lookup_finds_each_name(name: str) -> None:
-    board = Board(300, lambda: True, lambda: True)
-    restricted = registry_of(board).restricted_registry([name])
-    everything = [one.name for family in registry_of(board).collect() for one in family.samples]
-    assert {one.name for family in restricted.collect() for one in family.samples} == {name} & set(everything)
 
 
 def test_metrics_request_for_the_leader_returns_only_that_metric(server: Server) -> None:
