@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,22 +32,35 @@ def look(
     return ages
 
 
-def test_partition_added_after_a_group_is_not_covered_by_it(tmp_path: Path) -> None:
-    with closing(Ledger(tmp_path / "c")) as ledger:
-        assert look(ledger, {"a": 2}, ["old"], 1_000).covered("old", "a", 2) == 2
-        grown = look(ledger, {"a": 3}, ["old", "with it"], 2_000)
-        assert (grown.covered("old", "a", 3), grown.covered("with it", "a", 3)) == (2, 3)
-    with closing(Ledger(tmp_path / "c")) as ledger:  # another run, when another topic is there, too
-        later = look(ledger, {"a": 4, "b": 9}, ["old", "with it", "after"], 3_000)
-        assert [later.covered(one, "a", 4) for one in ("old", "with it", "after")] == [2, 3, 4]
-        assert later.covered("old", "b", 9) == 9, "the topic was first seen as it is"
+Look = tuple[Mapping[str, int], Collection[str]]
 
 
-def test_group_unread_while_its_topic_grew_keeps_its_age(tmp_path: Path) -> None:
-    with closing(Ledger(tmp_path / "c")) as ledger:
-        look(ledger, {"a": 2}, ["old"], 1_000)
-        look(ledger, {"a": 3}, [], 2_000)
-        assert look(ledger, {"a": 3}, ["old"], 3_000).covered("old", "a", 3) == 2
+@pytest.mark.parametrize(
+    ("looks", "covered"),
+    [
+        pytest.param([({"a": 2}, ["old"])], {"old": 2}, id="the topic was first seen as it is"),
+        pytest.param([({"a": 2}, ["old"]), ({"a": 3}, ["old", "new"])], {"old": 2, "new": 3}, id="a partition added"),
+        pytest.param(
+            [({"a": 2}, ["old"]), ({"a": 3}, ["old", "mid"]), ({"a": 4, "b": 9}, ["old", "mid", "new"])],
+            {"old": 2, "mid": 3, "new": 4},
+            id="and another one, seen by another run, when another topic is there too",
+        ),
+        pytest.param(
+            [({"a": 2}, ["old"]), ({"a": 3}, []), ({"a": 3}, ["old"])],
+            {"old": 2},
+            id="a group that could not be read while its topic grew keeps its age",
+        ),
+    ],
+)
+def test_partition_added_after_a_group_is_not_covered_by_it(
+    tmp_path: Path, looks: list[Look], covered: dict[str, int]
+) -> None:
+    """F2. Each look is another run's."""
+    for number, (partitions, groups) in enumerate(looks):
+        with closing(Ledger(tmp_path / "c")) as ledger:
+            ages = look(ledger, partitions, groups, 1_000 * (number + 1))
+    assert {name: ages.covered(name, "a", looks[-1][0]["a"]) for name in covered} == covered
+    assert ages.covered("old", "b", 9) == 9, "nothing is known of it"
 
 
 def test_clock_set_back_makes_no_partition_older(tmp_path: Path) -> None:
@@ -79,21 +93,6 @@ def test_earlier_sighting_by_another_process_makes_a_group_older(tmp_path: Path)
     with closing(Ledger(tmp_path / "c")) as again:
         ages = look(again, {"a": 2}, ["g", "h"], 5_000)
         assert (ages.covered("g", "a", 2), ages.covered("h", "a", 2)) == (1, 2)
-
-
-def test_group_found_by_two_processes_has_the_age_of_the_first_sighting(tmp_path: Path) -> None:
-    with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
-        look(mine, {"a": 1}, [], 1_000)
-        theirs.begin(IDS)
-        theirs.ages({"a": 1}, ["g"], 2_000)
-        theirs.saw_group("g", {}, 2_000, 0)
-        mine.begin(IDS)
-        assert mine.ages({"a": 2}, ["g"], 3_000).covered("g", "a", 2) == 2, "nobody has told it yet"
-        theirs.save(2_000)
-        mine.saw_group("g", {}, 3_000, 0)
-        mine.save(3_000)
-    with closing(Ledger(tmp_path / "c")) as again:
-        assert look(again, {"a": 2}, ["g"], 5_000).covered("g", "a", 2) == 1
 
 
 widths = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import zlib
 from typing import Any
 
@@ -11,13 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import documents as docs
-from retention_cli.memory.event_scan import BLOCKS_AT_MOST, Block, EventScan
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import Position, Positions
-from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 from retention_cli.state import messages
 from tests.support.ledgers import TOPIC_ID, WRITTEN, worst
 
@@ -28,21 +23,6 @@ def test_largest_possible_topic_document_fits_into_a_message() -> None:
     value = messages.encode(document, WRITTEN)
     assert len(value) < 900_000
     assert messages.decode(TOPIC_ID, value) == (document, WRITTEN)
-
-
-def test_large_typical_topic_document_stays_below_half_a_megabyte() -> None:
-    """Event times some weeks long, offsets of billions, every block taken."""
-    numbers = random.Random(1)
-    whole = {}
-    for partition in range(docs.PARTITIONS_A_DOCUMENT):
-        at, scan = 10**10 * partition, EventScan("header:at", 0, 0)
-        for _ in range(BLOCKS_AT_MOST):
-            end = at + numbers.randrange(900_000, 1_000_000)
-            scan.blocks.append(Block(at, end, numbers.randrange(900_000), 1_800_000_000_000 + numbers.randrange(10**9)))
-            scan.end = at = end
-        samples = [Sample(1_800_000_000_000 + n * numbers.randrange(10**7), at + n) for n in range(SAMPLES_AT_MOST)]
-        whole[partition] = PartitionMemory(pack(samples), EventMax(1_800_000_000_000, at), (1, 2), scan.as_bytes())
-    assert len(messages.encode(docs.TopicDocument(TOPIC_ID, "orders", 5, whole), WRITTEN)) < 500_000
 
 
 def test_document_key_names_its_partitions_or_group() -> None:

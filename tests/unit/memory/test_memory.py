@@ -137,6 +137,7 @@ def test_largest_event_time_counts_only_under_the_settings_it_was_read_with() ->
 
 
 IDS = {"orders": "id-1", "clicks": "id-2"}
+Commit = tuple[int, int, int | None]
 Looks = tuple[dict[str, dict[int, int]], dict[str, str]]
 
 
@@ -151,82 +152,87 @@ def seen(*passes: Looks, high_watermark: int = 1_000) -> GroupMemory:
     return memory
 
 
-def test_deleted_commit_is_remembered_until_it_returns_or_is_too_old() -> None:
-    """F6: a partition's commit that was there before and is gone. Its epoch is the one it was seen under."""
-    memory = seen(({"orders": {0: 5, 1: 7}}, IDS), ({"orders": {0: 6}}, IDS))
-    assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(1, 7, 4)]}
+NEWER = IDS | {"orders": "id-9"}
+BOTH: Looks = ({"orders": {0: 5, 1: 7}}, IDS)
+FIRST: Looks = ({"orders": {0: 6}}, IDS)
+BEYOND: Looks = ({"orders": {0: 5_000}}, IDS)
+OLD_TOPICS: Looks = ({"orders": {0: 500}}, IDS)
+OUTLIVES: Looks = ({"orders": {0: 500}}, NEWER)
+
+
+@pytest.mark.parametrize(
+    ("passes", "gone", "refused"),
+    [
+        pytest.param((BOTH, FIRST), {"orders": [(1, 7, 4)]}, {}, id="a deleted commit counts (F6)"),
+        pytest.param((BOTH, FIRST, ({"orders": {0: 6, 1: 8}}, IDS)), {}, {}, id="until it returns"),
+        pytest.param((({"orders": {0: 5}}, IDS), ({}, NEWER)), {}, {}, id="one deleted with its topic does not"),
+        pytest.param(
+            *((OLD_TOPICS, OUTLIVES, OUTLIVES), {}, {("orders", 0): (500, None)}),
+            id="a commit that outlives its topic is refused (F5)",
+        ),
+        pytest.param((OLD_TOPICS, OUTLIVES, ({"orders": {0: 3}}, NEWER)), {}, {}, id="until it changes"),
+        pytest.param(
+            *((OLD_TOPICS, ({"orders": {0: 500}}, {}), OUTLIVES), {}, {("orders", 0): (500, None)}),
+            id="also if a pass found no such topic",
+        ),
+        pytest.param(
+            (({"orders": {0: 40}}, IDS), BEYOND), {}, {("orders", 0): (5_000, None)}, id="one beyond the end is refused"
+        ),
+        pytest.param(
+            (({"orders": {0: 40}}, IDS), BEYOND, ({}, IDS)), {"orders": [(0, 40, 4)]}, {}, id="and yields once deleted"
+        ),
+        pytest.param((BEYOND, ({}, IDS)), {}, {}, id="to nothing, if none counted before"),
+    ],
+)
+def test_group_remembers_commits_that_counted_and_refuses_those_of_other_logs(
+    passes: tuple[Looks, ...], gone: dict[str, list[Commit]], refused: dict[tuple[str, int], tuple[int, None]]
+) -> None:
+    """F5, F6. The epoch of what is gone is the one it was seen under."""
+    found = seen(*passes).recalled(passes[-1][1], since_ms=0)
+    assert (found.gone, found.refused) == (gone, refused)
+
+
+def test_deleted_commits_are_forgotten_once_they_are_too_old() -> None:
+    memory = seen(({"orders": {0: 5, 1: 7}, "clicks": {0: 1}}, IDS), ({"orders": {0: 6}, "clicks": {0: 1}}, IDS))
     assert memory.recalled(IDS, since_ms=1000).gone == {"orders": [(1, 7, 4)]}
     assert memory.recalled(IDS, since_ms=1001).gone == {}
-    back = seen(({"orders": {0: 5, 1: 7}}, IDS), ({"orders": {0: 6}}, IDS), ({"orders": {0: 6, 1: 8}}, IDS))
-    assert back.recalled(IDS, since_ms=0).gone == {}
-
-
-def test_deleted_group_counts_with_all_its_last_commits() -> None:
-    memory = seen(({"orders": {0: 5, 1: 7}, "clicks": {0: 1}}, IDS), ({"orders": {0: 6}, "clicks": {0: 1}}, IDS))
     assert memory.last_commits(IDS, since_ms=0) == {"orders": [(1, 7, 4), (0, 6, 4)], "clicks": [(0, 1, 4)]}
 
 
-def test_commit_deleted_with_its_topic_does_not_count() -> None:
-    newer = IDS | {"orders": "id-9"}
-    memory = seen(({"orders": {0: 5}}, IDS), ({}, newer))
-    assert memory.recalled(newer, since_ms=0).gone == {}
-    assert memory.last_commits(newer, since_ms=0) == {}
-
-
-def test_commit_that_outlives_its_topic_is_refused_until_it_changes() -> None:
-    """F5: one that the ledger saw under another topic id, until it changes."""
-    newer = IDS | {"orders": "id-9"}
-    memory = seen(({"orders": {0: 500}}, IDS), ({"orders": {0: 500}}, newer), ({"orders": {0: 500}}, newer))
-    assert memory.recalled(newer, since_ms=0).refused == {("orders", 0): (500, None)}
-    moved = seen(({"orders": {0: 500}}, IDS), ({"orders": {0: 500}}, newer), ({"orders": {0: 3}}, newer))
-    assert moved.recalled(newer, since_ms=0).refused == {}
-
-
-def test_refused_commit_once_deleted_yields_to_the_last_one_that_counted() -> None:
-    """F6: offset 5,000 of a log that ends at 1,000 is refused, then deleted: 40 is what the group had."""
-    refused = seen(({"orders": {0: 40}}, IDS), ({"orders": {0: 5_000}}, IDS))
-    assert refused.recalled(IDS, since_ms=0).refused == {("orders", 0): (5_000, None)}
-    deleted = seen(({"orders": {0: 40}}, IDS), ({"orders": {0: 5_000}}, IDS), ({}, IDS))
-    assert deleted.recalled(IDS, since_ms=0).gone == {"orders": [(0, 40, 4)]}
-    never = seen(({"orders": {0: 5_000}}, IDS), ({}, IDS))
-    assert never.recalled(IDS, since_ms=0).gone == {}
-
-
-def test_commit_deleted_before_it_was_judged_is_remembered_without_an_epoch() -> None:
-    """F6: it was never seen to count, so what it is worth is unknown."""
+@pytest.mark.parametrize(
+    ("rows", "log", "refused", "stays_open"),
+    [
+        pytest.param([(0, 40, None)], None, [], [0], id="nobody knows the log"),
+        pytest.param(
+            [(0, 40, 9), (1, 41, 8), (2, 42, 7)],
+            *(LogNow(100, 9, frozenset({9}), frozenset({8})), [0], [1]),
+            id="the leader does not know its epoch: it comes of a leader that was elected away",
+        ),
+        pytest.param(
+            [(0, 40, 1), (1, 41, 1), (2, 42, None)],
+            *(LogNow(100, 2, ended=((0, 10), (1, 40))), [], [1]),
+            id="beyond the end of its epoch: another log's, which proves nothing (F6)",
+        ),
+        pytest.param(
+            [(0, 101, None), (1, 100, None), (2, 102, 9)],
+            *(LogNow(100, 9, in_doubt=True), [0, 2], [1]),
+            id="a log in doubt: whichever it is, it ends before (M4)",
+        ),
+    ],
+)
+def test_commit_that_does_not_fit_its_log_is_refused_or_stays_open(
+    rows: list[Commit], log: LogNow | None, refused: list[int], stays_open: list[int]
+) -> None:
+    """F5. What was never seen to count is worth nothing known once it is deleted."""
     memory = GroupMemory()
-    memory.update(Positions.of({"orders": [(0, 40, None)]}), IDS, b"1", 1)
-    judge(memory, lambda _place: None)
+    memory.update(Positions.of({"orders": rows}), IDS, b"1", 1)
+    judge(memory, lambda _place: log)
+    assert [sorted(n for _, n in one) for one in (memory.refused, memory.open)] == [refused, stays_open]
+    assert {n for _, n in memory.counted} == {n for n, *_ in rows} - {*refused, *stays_open}
     memory.update(Positions.of({}), IDS, b"2", 2)
-    assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(0, 40, None)]}
-
-
-def test_commit_with_a_leader_epoch_unknown_to_the_leader_is_refused() -> None:
-    """F5: it comes of a leader that was elected away with its tail."""
-    memory = GroupMemory()
-    memory.update(Positions.of({"orders": [(0, 40, 9), (1, 41, 8), (2, 42, 7)]}), IDS, b"1", 1)
-    judge(memory, lambda _place: LogNow(100, 9, frozenset({9}), frozenset({8})))
-    assert memory.refused.keys() == {("orders", 0)}
-    assert memory.open.keys() == {("orders", 1)}
-    assert memory.counted.keys() == {("orders", 2)}
-
-
-def test_commit_beyond_the_end_of_its_leader_epoch_stays_open() -> None:
-    """F5: it is another log's, so once it is deleted it proves nothing (F6)."""
-    memory = GroupMemory()
-    memory.update(Positions.of({"orders": [(0, 40, 1), (1, 41, 1), (2, 42, None)]}), IDS, b"1", 1)
-    judge(memory, lambda _place: LogNow(100, 2, ended=((0, 10), (1, 40))))
-    assert memory.open.keys() == {("orders", 1)}
-    assert memory.counted.keys() == {("orders", 0), ("orders", 2)}
-
-
-def test_commit_beyond_the_end_of_a_log_in_doubt_is_refused_and_others_stay_open() -> None:
-    """F5: whichever log it is, it ends before that commit. What lies below may be of another one (M4)."""
-    memory = GroupMemory()
-    memory.update(Positions.of({"orders": [(0, 101, None), (1, 100, None), (2, 102, 9)]}), IDS, b"1", 1)
-    judge(memory, lambda _place: LogNow(100, 9, in_doubt=True))
-    assert memory.refused.keys() == {("orders", 0), ("orders", 2)}
-    assert memory.open.keys() == {("orders", 1)}
+    assert set(memory.recalled(IDS, since_ms=0).gone.get("orders", ())) >= {
+        (n, offset, None) for n, offset, _ in rows if n in stays_open
+    }
 
 
 def test_commit_beyond_a_truncation_is_refused_and_one_below_still_counts() -> None:
@@ -289,15 +295,6 @@ def test_commit_digest_depends_on_commits_and_topic_ids_but_not_their_order() ->
     assert digest_of(rows, ids) == digest_of(shuffled, ids)
     assert digest_of(rows, ids) != digest_of(rows, ids | {"t3": "another"})
     assert digest_of(rows, ids) != digest_of({**rows, "t0": [*rows["t0"][:-1], (4, -1, None)]}, ids)
-
-
-def test_commit_that_outlives_its_topic_is_refused_after_a_pass_without_the_topic() -> None:
-    group = GroupMemory()
-    for number, ids in enumerate(({"t": "old"}, {}, {"t": "new"})):
-        group.update(Positions.of({"t": [(0, 90, 0)]}), ids, bytes([number]), number)
-        judge(group, lambda _place: LogNow(110, 0))
-    assert group.refused == {("t", 0): Position(90, 0)}
-    assert not group.counted
 
 
 @pytest.mark.parametrize(("start", "kept"), [(9, False), (10, True), (12, True)])

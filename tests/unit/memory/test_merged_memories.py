@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,46 +47,50 @@ def test_commit_on_a_topic_without_an_id_is_remembered_as_unjudged() -> None:
     assert not memory.refused
 
 
-def test_commit_seen_only_by_the_earlier_look_counts_as_deleted() -> None:
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        pytest.param(
+            group((10, {"orders": {0: 2, 1: 3}})),
+            group((20, {"orders": {0: 3}})),
+            {"seen_ms": 20, "gone": {("orders", 1): Position(3, None, 7, 10)}},
+            id="a commit that only the earlier look saw is gone",
+        ),
+        pytest.param(
+            group((10, {"orders": {0: 4}}), (11, {})),
+            *(group((20, {"orders": {0: 2}})), {"gone": {}}),
+            id="one that has returned is not",
+        ),
+        pytest.param(
+            group((10, {"orders": {0: 3}}), (30, {})),
+            group((20, {"orders": {0: 4}}), (25, {})),
+            {"gone": {("orders", 0): Position(4, None, 7, 20)}},
+            id="one that is gone keeps its latest sighting",
+        ),
+        pytest.param(
+            group((10, {"orders": {0: 9, 1: 9}})),
+            group((20, {"orders": {0: 9, 1: 3}}), judged=False),
+            {"refused": {("orders", 0): Position(9, None)}, "open": {("orders", 1): Position(3, None)}},
+            id="what either refused is refused until it changes (F5)",
+        ),
+        pytest.param(
+            group((10, {"orders": {0: 3}})),
+            group((20, {"orders": {0: 9}})),
+            {"counted": {("orders", 0): Position(3, None, 7)}, "refused": {("orders", 0): Position(9, None)}},
+            id="and keeps the position that counted before",
+        ),
+    ],
+)
+def test_two_looks_at_a_group_merge_to_what_both_know(
+    one: GroupMemory, other: GroupMemory, expected: dict[str, object]
+) -> None:
     """F6: one pod saw the commit, the other, later, no longer: together they know that it is gone."""
-    earlier, later = group((10, {"orders": {0: 2, 1: 3}})), group((20, {"orders": {0: 3}}))
-    both = later.merged(earlier)
-    assert both == earlier.merged(later)
-    assert (both.seen_ms, both.live.commits()) == (20, {("orders", 0): (3, None)})
-    assert both.gone == {("orders", 1): Position(3, None, 7, 10)}
-    assert both.recalled(IDS, since_ms=0).gone == {"orders": [(1, 3, 7)]}
-    assert not later.covers(earlier)
-    assert both.covers(earlier)
-    assert both.covers(later)
-
-
-def test_returned_commit_no_longer_counts_as_deleted() -> None:
-    earlier = group((10, {"orders": {0: 4}}), (11, {}))
-    assert earlier.gone == {("orders", 0): Position(4, None, 7, 10)}
-    assert not earlier.merged(group((20, {"orders": {0: 2}}))).gone
-
-
-def test_deleted_commit_keeps_its_latest_sighting() -> None:
-    one, other = group((10, {"orders": {0: 3}}), (30, {})), group((20, {"orders": {0: 4}}), (25, {}))
-    assert one.merged(other).gone == other.merged(one).gone == {("orders", 0): Position(4, None, 7, 20)}
-
-
-def test_commit_refused_by_either_memory_is_refused_until_it_changes() -> None:
-    """F5: a commit beyond the end counts for nothing until it changes, whoever saw it there."""
-    refusing, later = group((10, {"orders": {0: 9, 1: 9}})), group((20, {"orders": {0: 9, 1: 3}}), judged=False)
-    both = refusing.merged(later)
-    assert both == later.merged(refusing)
-    assert both.refused == {("orders", 0): Position(9, None)}
-    assert both.open == {("orders", 1): Position(3, None)}
-
-
-def test_refused_commit_keeps_the_position_that_counted_before() -> None:
-    """F6: the one pod saw 3 count, the other saw 9 refused; once 9 is deleted, 3 is what the group had."""
-    counted, refusing = group((10, {"orders": {0: 3}})), group((20, {"orders": {0: 9}}))
-    both = counted.merged(refusing)
-    assert both == refusing.merged(counted)
-    assert both.counted == {("orders", 0): Position(3, None, 7)}
-    assert both.refused.keys() == {("orders", 0)}
+    both = one.merged(other)
+    assert both == other.merged(one)
+    assert {name: getattr(both, name) for name in expected} == expected
+    assert both.covers(one)
+    assert both.covers(other)
+    assert not group((20, {"orders": {0: 3}})).covers(group((10, {"orders": {0: 2, 1: 3}})))
 
 
 def test_refused_commit_survives_a_merge_with_a_fast_clock() -> None:
