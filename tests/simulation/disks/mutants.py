@@ -47,7 +47,7 @@ MUTANTS: Final = (
 )  # fmt: skip
 ELSEWHERE: Final = {
     "looks since the scan say nothing": "tests/unit/disks/test_pending_deletes.py",
-    "an inventory is always believed": "tests/unit/disks/test_inventory_trust.py",
+    "an inventory is always believed": "tests/unit/disks/test_inventory_view.py",
     "files are gone once they are swept": "tests/unit/disks/test_disk_sizes.py",
     "the estimate's segments are all that is closed": "test_kept_disk_sequence_breaks_no_rule[704]",
     "one segment too many": "tests/unit/disks/test_water_level.py",

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
+import socket
+import struct
+import threading
+from collections.abc import Iterator
 
 import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError
 
-from retention_cli.brokers.wire.connections import error_named
-from retention_cli.brokers.wire.problems import client_problem, connection_problem, tls_problem
+from retention_cli.brokers.errors import UnauthorizedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.wire.connections import Wire, _Heard, error_named
+from retention_cli.brokers.wire.problems import LATE, client_problem, connection_problem, tls_problem
 
 VERIFY = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c:1006)"
 THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")
@@ -115,3 +124,121 @@ def test_broker_error_code_is_reported_in_our_words(code: int, needs: str, ours:
 )
 def test_librdkafka_error_is_reported_in_our_words(name: str, ours: str) -> None:
     assert client_problem(KafkaError(getattr(KafkaError, name))) == ours
+
+
+# -- what is said of a cluster that can't be reached: of several attempts, what tells most --
+
+
+GONE = kafka_errors.KafkaConnectionError("socket disconnected")
+TIME_IS_UP = kafka_errors.KafkaTimeoutError("timed out")
+PORT_CLOSED = kafka_errors.KafkaConnectionError("111 ECONNREFUSED")
+REFUSED = kafka_errors.SaslAuthenticationFailedError("no")
+
+
+@pytest.mark.parametrize(
+    ("errors", "last", "refused"),
+    [
+        ([TIME_IS_UP], LATE, False),
+        ([GONE, TIME_IS_UP], "socket disconnected", False),
+        ([TIME_IS_UP, GONE], "socket disconnected", False),
+        ([GONE, REFUSED, TIME_IS_UP], "did not accept the user", True),
+    ],
+    ids=["late", "the last is late", "the first is late", "refused"],
+)
+def test_late_attempt_does_not_hide_the_reason_of_another(errors: list[Exception], last: str, refused: bool) -> None:
+    heard = _Heard(ConnectionSettings("h:1"))
+    for error in errors:
+        heard.emit(logging.LogRecord("kafka", logging.ERROR, "", 0, "%s", (error,), None))
+    assert heard.last is not None
+    assert last in heard.last
+    assert (heard.refusal is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("attempts", "nowhere"),
+    [
+        ((("bootstrap-0", PORT_CLOSED),), False),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-0", PORT_CLOSED)), False),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-1", PORT_CLOSED)), True),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-1", TIME_IS_UP)), False),
+        ((("bootstrap-0", TIME_IS_UP), ("bootstrap-1", PORT_CLOSED), ("bootstrap-0", PORT_CLOSED)), True),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-1", PORT_CLOSED), ("bootstrap-1", GONE)), False),
+    ],
+    ids=["one of two", "the same twice", "both", "the other is late", "both, at last", "the other hangs up by now"],
+)
+def test_cluster_is_nowhere_only_if_every_address_refuses(
+    attempts: tuple[tuple[str, Exception], ...], nowhere: bool
+) -> None:
+    heard = _Heard(ConnectionSettings("h:1,h:2"))
+    for address, error in attempts:
+        heard.emit(logging.LogRecord("kafka", logging.WARNING, "", 0, "%s failed: %s", (address, error), None))
+    assert heard.nowhere is nowhere
+
+
+def test_connection_opens_while_the_logging_lock_is_taken() -> None:
+    """Before Python 3.13 a Ctrl-C can leave it taken; no connection came about any more in that notebook."""
+
+    def connect() -> None:
+        Wire(ConnectionSettings("h:1"), 1.0).close()
+
+    connect()  # the first one sets the client's log up
+    other = threading.Thread(target=connect, daemon=True)
+    with logging._lock:  # type: ignore[attr-defined]  # noqa: SLF001  (it has no other name)
+        other.start()
+        other.join(20)
+        assert not other.is_alive()
+
+
+# -- a broker that refuses a user answers and hangs up at once: the answer counts, also where both arrive together --
+
+
+API_VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
+UNSUPPORTED_VERSION, SASL_AUTHENTICATION_FAILED = 35, 58
+
+
+def exactly(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        if not (part := connection.recv(size - len(found))):
+            raise EOFError
+        found += part
+    return found
+
+
+def refuse(connection: socket.socket) -> None:
+    with connection, contextlib.suppress(EOFError, OSError):
+        while True:
+            (size,) = struct.unpack(">i", exactly(connection, 4))
+            key, version, number = struct.unpack(">hhi", exactly(connection, size)[:8])
+            if key == API_VERSIONS:
+                offered = ((API_VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (AUTHENTICATE, 0, 1), (3, 0, 9))
+                body = struct.pack(">hi", UNSUPPORTED_VERSION if version else 0, len(offered))
+                body += b"".join(struct.pack(">hhh", *one) for one in offered)
+            elif key == HANDSHAKE:
+                body = struct.pack(">hih", 0, 1, 5) + b"PLAIN"
+            else:
+                body = struct.pack(">hh", SASL_AUTHENTICATION_FAILED, 2) + b"no" + struct.pack(">iq", 0, 0)
+            connection.sendall(struct.pack(">ii", 4 + len(body), number) + body)
+            if key == AUTHENTICATE:
+                return
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=refuse, args=(server.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_refusal_right_before_the_end_of_the_connection_is_heard(refusing: str) -> None:
+    settings = ConnectionSettings(refusing, "SASL_PLAINTEXT", "PLAIN", "ada", "wrong")
+    for _ in range(10):  # the first connection can lose the race, too
+        with pytest.raises(UnauthorizedError, match="did not accept the user or the password"):
+            ClusterReader(settings, 1.0).__enter__()

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kretain.config import resolve
+from kretain.flows.recipes import RECIPES
 from kretain.options.common import Common
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json
 from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.value import as_json, plan_text
+from retention_cli.policy.load import parse_policy
 from tests.support.plans import EVERY
 from tests.support.world import Cli, run_cli
 
@@ -176,3 +179,170 @@ def test_variable_agreeing_with_a_named_context_is_accepted(config: Path) -> Non
         KRETAIN_TIMEOUT="1s",
     )
     assert "unset" not in shown.err
+
+
+# -- what needs no cluster: contexts added and removed, recipes, and init without a terminal --
+
+
+COMMENTED = """\
+# ours
+contexts:
+    # the shop
+    prod:
+        bootstrap-server: b1:9092  # all of them
+        settings:
+            sasl.password: hunter2
+    # for tests
+    lab: {bootstrap-server: "c:1"}
+# below
+default-context: prod  # careful
+"""
+
+
+@pytest.fixture
+def new_config(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "config.yaml"
+
+
+@pytest.fixture
+def kretain_here(new_config: Path) -> Said:
+    def run(*arguments: str, check: int = 0) -> Cli:
+        return run_cli(*arguments, check=check, KRETAIN_CONFIG=str(new_config))
+
+    return run
+
+
+def written(new_config: Path, text: str) -> Path:
+    new_config.parent.mkdir()
+    new_config.write_text(text)
+    new_config.chmod(0o640)
+    return new_config
+
+
+def test_first_context_makes_the_file_and_is_the_default(kretain_here: Said, new_config: Path) -> None:
+    kretain_here("context", "add", "lab", "-b", "localhost:9092", "-p", "lab.yaml")
+    assert new_config.stat().st_mode & 0o777 == 0o600
+    assert yaml.safe_load(new_config.read_text()) == {
+        "contexts": {"lab": {"bootstrap-server": "localhost:9092", "policy": str(Path("lab.yaml").absolute())}},
+        "default-context": "lab",
+    }
+    kretain_here("context", "add", "1.2", "-b", "other:9092")
+    rows = json.loads(kretain_here("context", "list", "-o", "json").out)["contexts"]
+    assert [(row["context"], row["default"]) for row in rows] == [("lab", True), ("1.2", False)]
+
+
+def test_added_context_leaves_every_other_line_as_it_was(kretain_here: Said, new_config: Path) -> None:
+    written(new_config, COMMENTED)
+    kretain_here("context", "add", "new", "-b", "n:9092", "--timeout", "5s")
+    lines = "    new:\n      bootstrap-server: n:9092\n      timeout: 5000\n"
+    assert new_config.read_text() == COMMENTED.replace("# below\n", f"{lines}# below\n")
+    assert new_config.stat().st_mode & 0o777 == 0o640
+    assert "bootstrap-server  n:9092" in kretain_here("context", "show", "new").out
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("lab", '    lab: {bootstrap-server: "c:1"}\n'),
+        ("prod", COMMENTED[COMMENTED.index("    prod:") : COMMENTED.index("    # for tests")]),
+    ],
+)
+def test_removed_context_takes_only_its_own_lines_along(
+    kretain_here: Said, new_config: Path, name: str, gone: str
+) -> None:
+    written(new_config, COMMENTED)
+    told = kretain_here("context", "remove", name).err
+    left = COMMENTED.replace(gone, "")
+    assert new_config.read_text() == (left if name == "lab" else left.replace("default-context: prod  # careful\n", ""))
+    assert ("there is no default context now" in told) == (name == "prod")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("add", "new", "-b", "n:9092"), "new would be added to"),
+        (("remove", "lab"), "lab would be removed from"),
+        (("remove", "prod"), "prod, the default context, would be removed from"),
+    ],
+)
+def test_dry_run_of_a_context_change_writes_nothing(
+    kretain_here: Said, new_config: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    written(new_config, COMMENTED)
+    assert told in kretain_here("context", *arguments, "--dry-run").err
+    assert new_config.read_text() == COMMENTED
+
+
+def test_dry_run_that_adds_the_first_context_creates_no_file(kretain_here: Said, new_config: Path) -> None:
+    kretain_here("context", "add", "lab", "-b", "localhost:9092", "--dry-run")
+    assert not new_config.exists()
+
+
+def test_last_context_can_be_removed_and_another_be_added(kretain_here: Said, new_config: Path) -> None:
+    written(new_config, "contexts:  # all\n  a:\n    bootstrap-server: a:1\n")
+    kretain_here("context", "remove", "a")
+    assert new_config.read_text() == "contexts: {}  # all\n"
+    kretain_here("context", "add", "b", "-b", "b:1")
+    assert new_config.read_text() == "contexts:  # all\n  b:\n    bootstrap-server: b:1\ndefault-context: b\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "arguments", "code", "said"),
+    [
+        (COMMENTED, ("context", "add", "lab", "-b", "x:1"), 1, "context lab exists"),
+        (COMMENTED, ("context", "add", "x"), 2, "give -b HOST:PORT, or -c FILE"),
+        (COMMENTED, ("context", "add", "*", "-b", "x:1"), 2, "is no name for a context"),
+        (COMMENTED, ("context", "add", "x", "-c", "missing.properties"), 1, "missing.properties"),
+        (COMMENTED, ("context", "remove", "lub"), 1, "did you mean lab?"),
+        (COMMENTED, ("context", "remove", "lub", "--dry-run"), 1, "did you mean lab?"),
+        ("contexts: {a: {bootstrap-server: b:1}}\n", ("context", "add", "x", "-b", "x:1"), 1, "edit it by hand"),
+        ("contexts: {a: {}, b: {}}\n", ("context", "remove", "a"), 1, "edit it by hand"),
+        ("contexts: [\n", ("context", "add", "x", "-b", "x:1"), 1, "config.yaml:2"),
+    ],
+)
+def test_file_that_cannot_be_changed_as_asked_stays_as_it_is(
+    kretain_here: Said, new_config: Path, before: str, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    written(new_config, before)
+    assert said in kretain_here(*arguments, check=code).err
+    assert new_config.read_text() == before
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_is_a_valid_policy_that_watches_first_where_it_uses_r1(
+    kretain_here: Said, tmp_path: Path, name: str
+) -> None:
+    text = kretain_here("policy", "new", name).out
+    policy = parse_policy(text, "policy.yaml", "sha256:x")
+    uses_r1 = any("retention.commitoffset.enable" in entry.values for entry in policy.entries)
+    assert policy.groups.watch_first_ms == (3 * 86_400_000 if uses_r1 else None)
+    assert f"{name} " in kretain_here("policy", "new").out
+    out = tmp_path / "policy.yaml"
+    kretain_here("policy", "new", name, "--out", str(out))
+    assert out.read_text() == text
+    out.write_text("mine")
+    assert "exists, and is not overwritten" in kretain_here("policy", "new", name, "--out", str(out), check=1).err
+    assert out.read_text() == "mine"
+
+
+def test_recipe_that_does_not_exist_is_a_usage_error(kretain_here: Said) -> None:
+    assert "did you mean consumed?" in kretain_here("policy", "new", "consume", check=2).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [((), "-b HOST:PORT and --yes"), (("-b", "x:1"), "--yes"), (("--yes",), "-b HOST:PORT")],
+)
+def test_init_in_a_pipe_says_what_is_missing(
+    kretain_here: Said, new_config: Path, arguments: tuple[str, ...], missing: str
+) -> None:
+    assert f"give {missing};" in kretain_here("init", *arguments, check=2).err
+    assert not new_config.parent.exists()
+
+
+@pytest.mark.parametrize("there", ["config.yaml", "policy.yaml"])
+def test_init_overwrites_no_file(kretain_here: Said, new_config: Path, there: str) -> None:
+    new_config.parent.mkdir()
+    new_config.with_name(there).write_text("mine")
+    assert f"{there} exists, and is not overwritten" in kretain_here("init", "-b", "x:1", "--yes", check=1).err
+    assert {one.name: one.read_text() for one in new_config.parent.iterdir()} == {there: "mine"}

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kretain.render.disks import bar
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, off_disks, raised
 from retention_cli.disks.devices import disks_of
 from retention_cli.disks.disk import Disk, DiskOutcome, Leaving, Room, excess_bytes, mostly_others
 from retention_cli.disks.inventory.log_dirs import LogDir
+from retention_cli.disks.run import DiskRun
 from retention_cli.disks.water_level import OldestFirst, oldest_first
+from retention_cli.memory.ledger import Ledger
+from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
 from tests.support.disks import ORDERS, log_dir, replica, view_of
@@ -124,63 +130,76 @@ def walked(
     )
 
 
-def test_oldest_segments_of_a_full_disk_are_trimmed_and_the_outcome_adds_up() -> None:
-    found = walked(650)
-    assert found.bounds == {CLICKS: 10, ORDERS: 10}
-    [one] = found.outcomes
-    assert (one.excess_bytes, one.freed_bytes, one.short_bytes, one.level_ms) == (150, 200, 0, 20)
-    assert one.notes() == []
+TRIMMED: dict[str, Any] = {"log_starts": {CLICKS: 10, ORDERS: 0}}
+SWEPT: dict[str, Any] = {**TRIMMED, "replicas": {CLICKS: 200, ORDERS: 200}}
+EMPTIED: dict[str, Any] = {"log_starts": {CLICKS: 30, ORDERS: 0}}
+AWAY = Unknown.because("disk", "broker 3 is down")
 
 
-def test_dead_bytes_and_bytes_freed_by_other_rules_are_not_freed_again() -> None:
-    assert walked(700, decided={CLICKS: 20}).bounds == {}
-    dead = walked(700, log_starts={CLICKS: 10, ORDERS: 0})
-    assert dead.bounds == {ORDERS: 10}
-    assert dead.outcomes[0].dead_bytes == 100
+@pytest.mark.parametrize(
+    ("used", "facts", "bounds", "outcome"),
+    [
+        pytest.param(600, {}, {CLICKS: 10}, {"excess_bytes": 100, "freed_bytes": 100}, id="the oldest segment goes"),
+        pytest.param(
+            *(650, {}, {CLICKS: 10, ORDERS: 10}),
+            {"excess_bytes": 150, "freed_bytes": 200, "short_bytes": 0, "level_ms": 20},
+            id="and the next one, until it adds up",
+        ),
+        pytest.param(
+            *(600, {"held": {CLICKS: AWAY}}, {ORDERS: 10}, {}),
+            id="the next oldest goes in the stead of one with a replica on a broker that is down",
+        ),
+        pytest.param(700, {"decided": {CLICKS: 20}}, {}, {}, id="what other rules free is not freed again"),
+        pytest.param(700, TRIMMED, {ORDERS: 10}, {"dead_bytes": 100}, id="nor are dead bytes"),
+        pytest.param(
+            *(600, SWEPT, {ORDERS: 10}, {"dead_bytes": 0}),
+            id="dead segments swept since the inventory don't count: the replica is no larger than its live ones",
+        ),
+        pytest.param(
+            *(600, {**SWEPT, "leaving": 100}, {}, {"dead_bytes": 100}),
+            id="swept bytes are in use until their files are deleted",
+        ),
+        pytest.param(
+            *(700, EMPTIED, {}, {"dead_bytes": 200}),
+            id="an active segment below the log start is not dead: the log keeps it",
+        ),
+        pytest.param(900, EMPTIED, {ORDERS: 10}, {"short_bytes": 900 - 500 - 200 - 100}, id="nor freed"),
+        pytest.param(650, {"possible": 60}, {CLICKS: 10}, {}, id="bytes that may be leaving are awaited"),
+        pytest.param(
+            *(600, {"possible": 100}, {}, {"freed_bytes": 0, "short_bytes": 0, "doubtful_bytes": 100}),
+            id="and nothing goes in their stead",
+        ),
+        pytest.param(
+            *(700, {"doubted": 150}, {CLICKS: 10}, {"doubtful_bytes": 150, "unexplained_bytes": 0}),
+            id="so are those of live replicas that may be dead",
+        ),
+        pytest.param(
+            *(700, {"path": "/b", "covered": frozenset({(1, "/a")})}, {}, {"unknown": None}),
+            id="an empty scanned dir is known",
+        ),
+    ],
+)
+def test_r6_takes_the_oldest_segments_that_nothing_else_frees(
+    used: int, facts: dict[str, Any], bounds: dict[TopicPartition, int], outcome: dict[str, object]
+) -> None:
+    found = walked(used, **facts)
+    assert found.bounds == bounds
+    assert {name: getattr(found.outcomes[0], name) for name in outcome} == outcome
 
 
-def test_dead_segments_swept_since_the_inventory_are_not_counted() -> None:
-    """The replica is no larger than its live segments: nothing is on its way any more."""
-    swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200})
-    assert swept.outcomes[0].dead_bytes == 0
-    assert swept.bounds == {ORDERS: 10}
-
-
-def test_swept_bytes_count_as_in_use_until_their_files_are_deleted() -> None:
-    """A run between a sweep and ``file.delete.delay.ms``: the replica is smaller, and the disk as full as before."""
-    swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200}, leaving=100)
-    assert swept.outcomes[0].dead_bytes == 100
-    assert swept.bounds == {}
-
-
-def test_doubtful_bytes_of_live_replicas_are_awaited_with_a_note() -> None:
-    """Trimmed behind the end of a scan, and not swept: else other topics would go in their stead."""
-    found = walked(700, doubted=150)
-    assert found.bounds == {CLICKS: 10}
-    [one] = found.outcomes
-    assert (one.doubtful_bytes, one.unexplained_bytes) == (150, 0)
-    assert "150 B of live replicas may be dead" in one.notes()[0].text
-    assert "A fresh scan tells" in found.unknown[ORDERS].reasons[0].text
-    assert walked(700).bounds == {CLICKS: 10, ORDERS: 10}
-
-
-def test_empty_scanned_log_dir_is_known() -> None:
-    """Its only segment was moved away since, or nothing was ever put there: R6 need not hold for ever."""
-    assert walked(700, path="/b").outcomes[0].unknown is not None
-    assert walked(700, path="/b", covered=frozenset({(1, "/a")})).outcomes[0].unknown is None
+def test_bytes_that_may_be_leaving_are_noted_and_make_partitions_unknown() -> None:
+    doubted, possible = walked(700, doubted=150), walked(600, possible=100)
+    assert "150 B of live replicas may be dead" in doubted.outcomes[0].notes()[0].text
+    assert "A fresh scan tells" in doubted.unknown[ORDERS].reasons[0].text
+    assert all("may be leaving" in possible.unknown[tp].reasons[0].text for tp in (ORDERS, CLICKS))
+    assert "100 B in use are explained by no live replica" in possible.outcomes[0].notes()[0].text
+    assert [walked(used, possible=more).outcomes[0].notes() for used, more in ((500, 100), (650, 0))] == [[], []]
 
 
 def test_partition_without_segments_in_the_inventory_is_unknown() -> None:
     """Partitions are numbered without holes: a number alone is no segment."""
     without = walked(900, rows=[one for one in ROWS if one[1] == 1])
     assert without.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan again"
-
-
-def test_active_segment_below_the_log_start_is_not_counted_as_dead() -> None:
-    """Trimmed to its end the log keeps it: counted as dead, its bytes would never come back."""
-    emptied = walked(700, log_starts={CLICKS: 30, ORDERS: 0})
-    assert emptied.outcomes[0].dead_bytes == 200
-    assert walked(900, log_starts={CLICKS: 30, ORDERS: 0}).outcomes[0].short_bytes == 900 - 500 - 200 - 100
 
 
 @pytest.mark.parametrize(
@@ -289,27 +308,6 @@ def test_r6_target_is_rounded_down_to_a_segment_base_with_whole_segments() -> No
     assert unknown.reasons[-1].code == "granularity"
 
 
-def test_bytes_that_may_be_leaving_are_awaited_and_not_trimmed_elsewhere() -> None:
-    """R6: of an excess of 150 may 60 be leaving: one segment goes, not two. Of 100 all may be: none does."""
-    assert walked(600).bounds == {CLICKS: 10}
-    some = walked(650, possible=60)
-    assert some.bounds == {CLICKS: 10}
-    all_of_it = walked(600, possible=100)
-    [one] = all_of_it.outcomes
-    assert (all_of_it.bounds, one.freed_bytes, one.short_bytes, one.doubtful_bytes) == ({}, 0, 0, 100)
-    assert all("may be leaving" in all_of_it.unknown[tp].reasons[0].text for tp in (ORDERS, CLICKS))
-    assert "100 B in use are explained by no live replica" in one.notes()[0].text
-    [free] = walked(500, possible=100).outcomes
-    assert free.notes() == []
-
-
-def test_partition_with_a_replica_on_a_down_broker_is_skipped_for_the_next_oldest() -> None:
-    """R6: the next oldest goes in its stead."""
-    why = Unknown.because("disk", "broker 3 is down")
-    found = walked(600, held={CLICKS: why})
-    assert found.bounds == {ORDERS: 10}
-
-
 @pytest.mark.parametrize(
     ("used", "kafka", "percent", "drawn"),
     [
@@ -407,3 +405,30 @@ def test_r6_leaves_a_topic_alone_that_is_not_on_disks_alone(
 ) -> None:
     found = off_disks(about, chosen)
     assert (found is None) if stopped is None else (found is not None and stopped in found.reasons[0].text)
+
+
+# -- a pass that looks at the disks again, for the partitions that had to be read again, forgets no disk --
+
+
+FIRST, AGAIN = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+class Answers:
+    """What two brokers answer, of which the second is silent."""
+
+    def brokers(self) -> list[int]:
+        return [1, 2]
+
+    def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[LogDirState] | RequestFailedError]:
+        silent = RequestFailedError("timed out", retriable=True)
+        return {one: [LogDirState("/a", 1_000, 500)] if one == 1 else silent for one in brokers}
+
+
+def test_partition_with_a_replica_on_a_silent_broker_stays_held_after_a_second_look() -> None:
+    """R6 holds every partition with a replica there, not those alone that were read again."""
+    state = DiskRun(DiskRules())
+    leaders = {tp: PartitionMetadata(1, 0, (1, 2)) for tp in (FIRST, AGAIN)}
+    for some in (leaders, {AGAIN: leaders[AGAIN]}):
+        remembered = Remembered(Ledger(None), {}, some, 0, 0)
+        state.look(cast(Any, Answers()), {}, {}, some, remembered, lambda: 0)
+    assert [set(one.replicas) for one in state.disks if not one.dirs] == [{FIRST, AGAIN}]

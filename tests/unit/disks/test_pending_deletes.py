@@ -127,52 +127,59 @@ def test_ledger_counts_nothing_as_staying_after_a_replica_left_the_disk() -> Non
     assert memory.disk(DISK.key).looks == (), "looks at how full it is are others"
 
 
-def test_dirs_with_one_device_in_the_inventory_are_one_disk() -> None:
-    two = [log_dir("/a", 1000, 400), log_dir("/b", 1000, 250, replicas=(replica(CLICKS, 30),))]
-    [one], _ = disks_of({1: two}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:1"})
-    assert one.dirs == ("/a", "/b")
-    found, notes = disks_of({1: two}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:2"})
-    assert [(one.dirs, isinstance(one.room, Unknown)) for one in found] == [(("/a",), False), (("/b",), False)]
-    assert notes == []
-
-
-def test_dirs_that_may_share_a_device_make_r6_unknown() -> None:
-    """Rooms that differ by less than a thousandth, of one size; or two devices of one size to the byte."""
-    near = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
-    found, notes = disks_of({1: near}, R6)
-    assert all(isinstance(one.room, Unknown) for one in found)
-    assert "disks.devices" in notes[0].text
-    alone = replace(R6, devices=(frozenset({"/a"}), frozenset({"1:/b"})))
-    assert not any(isinstance(one.room, Unknown) for one in disks_of({1: near}, alone)[0])
-    same = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_000)]
-    found, _ = disks_of({1: same}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:17"})
-    assert all(isinstance(one.room, Unknown) for one in found)
+NEAR = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
+ALIKE = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_000)]
+APART = [log_dir("/a", 1000, 400), log_dir("/b", 1000, 250)]
+BOTH_BROKERS = {n: [log_dir("/a", 10_000, 4_000, replicas=(replica(CLICKS, 3_000),))] for n in (1, 2)}
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"), [("0:40", "0:41", False), ("8:1", "8:17", True), ("8:1", "0:41", False)]
+    ("answers", "rules", "devices", "known", "said"),
+    [
+        pytest.param({1: APART}, R6, ("8:1", "8:2"), [("/a",), ("/b",)], None, id="two rooms of two devices"),
+        pytest.param({1: APART}, R6, ("8:1", "8:1"), [("/a", "/b")], None, id="one device by the inventory"),
+        pytest.param({1: NEAR}, R6, None, [], "disks.devices", id="rooms that differ by less than a thousandth"),
+        pytest.param(
+            {1: NEAR},
+            replace(R6, devices=(frozenset({"/a"}), frozenset({"1:/b"}))),
+            *(None, [("/a",), ("/b",)], None),
+            id="unless the policy says that they are two",
+        ),
+        pytest.param({1: ALIKE}, R6, ("8:1", "8:17"), [], "disks.devices", id="two devices of one size to the byte"),
+        pytest.param({1: NEAR}, R6, ("8:1", "8:17"), [("/a",), ("/b",)], None, id="two devices of about one size"),
+        pytest.param(
+            {1: NEAR}, R6, ("0:40", "0:41"), [], "disks.devices", id="subvolumes of btrfs: each has a number of its own"
+        ),
+        pytest.param({1: NEAR}, R6, ("8:1", "0:41"), [], "disks.devices", id="a device, and a mount of NFS"),
+        pytest.param(
+            BOTH_BROKERS,
+            replace(R6, devices=(frozenset({"1:/a", "2:/a"}),)),
+            *(None, [], "broker 2's device too"),
+            id="a device of two brokers: each would free what both have too much",
+        ),
+        pytest.param(
+            BOTH_BROKERS, replace(R6, shared=True), None, [], "as a disk of broker 2", id="disks that may be shared"
+        ),
+        pytest.param(
+            BOTH_BROKERS,
+            replace(R6, shared=True, devices=(frozenset({"1:/a"}), frozenset({"2:/a"}))),
+            *(None, [("/a",), ("/a",)], None),
+            id="unless the policy says that they are two as well",
+        ),
+        pytest.param(BOTH_BROKERS, R6, None, [("/a",), ("/a",)], None, id="others' use of a disk tells otherwise"),
+    ],
 )
-def test_device_number_of_a_virtual_file_system_proves_no_separate_disks(first: str, second: str, told: bool) -> None:
-    """Each subvolume of btrfs has one of its own, each mount of NFS: two rooms read at two moments may be one."""
-    near = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
-    found, _ = disks_of({1: near}, R6, {(1, "/a"): first, (1, "/b"): second})
-    assert [isinstance(one.room, Unknown) for one in found] == [not told] * 2
-
-
-def test_device_shared_by_two_brokers_is_unknown() -> None:
-    """Each would free what both have too much."""
-    same = {broker: [log_dir("/a", 10_000, 4_000, replicas=(replica(CLICKS, 3_000),))] for broker in (1, 2)}
-    named = replace(R6, devices=(frozenset({"1:/a", "2:/a"}),))
-    found, notes = disks_of(same, named)
-    assert all(isinstance(one.room, Unknown) for one in found)
-    assert "broker 2's device too" in notes[0].text
-    shared = replace(R6, shared=True)
-    found, notes = disks_of(same, shared)
-    assert all(isinstance(one.room, Unknown) for one in found)
-    assert "as a disk of broker 2" in notes[0].text
-    apart = replace(shared, devices=(frozenset({"1:/a"}), frozenset({"2:/a"})))
-    assert not any(isinstance(one.room, Unknown) for one in disks_of(same, apart)[0])
-    assert not any(isinstance(one.room, Unknown) for one in disks_of(same, R6)[0])  # mostly_others tells
+def test_dirs_that_may_share_a_device_make_r6_unknown(
+    answers: dict[int, list[LogDirState]],
+    rules: DiskRules,
+    devices: tuple[str, str] | None,
+    known: list[tuple[str, ...]],
+    said: str | None,
+) -> None:
+    told = {} if devices is None else {(1, "/a"): devices[0], (1, "/b"): devices[1]}
+    found, notes = disks_of(dict(answers), rules, told)
+    assert [one.dirs for one in found if not isinstance(one.room, Unknown)] == known
+    assert not notes if said is None else said in notes[0].text
 
 
 def test_broker_that_is_down_is_an_unknown_disk_with_its_replicas() -> None:

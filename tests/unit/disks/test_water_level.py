@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_cli.core.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
+from retention_cli.decide.decision import decide, weigh
+from retention_cli.decide.triggers.watermarks import scaled_ms
+from retention_cli.disks.disk import Room
 from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, in_the_way, water_level
+from retention_cli.disks.watermarks import reached, usage_for
+from retention_cli.policy.settings import Settings
 from tests.support.disk_oracle import Row, simulate
 from tests.support.disks import segments_of
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, wanted_lookups
 
 MAD = 2**62
 """A clock in nanoseconds of another era: sums of it with anything overflow 64 bits."""
@@ -101,3 +109,101 @@ def test_bound_stays_within_its_limit_at_a_segment_end_and_the_rest_is_named(clu
 def test_disk_without_segments_is_short_by_its_excess() -> None:
     found = water_level(segments_of([]), np.array([0]), np.array([9]), np.array([5]))
     assert (found.bound.tolist(), found.short.tolist(), found.level_ms.tolist()) == ([0], [5], [NO_LEVEL])
+
+
+# -- r7: a disk that fills shortens R1's and R4's times, never below the minimum, and never past G2 --
+
+
+MARKS = (Watermark(70, 0.5, HOUR), Watermark(90, 0.1, 2 * HOUR))
+FULL = Usage("broker 1, /data", 75.0, MARKS[0])
+UNREAD = Unknown.because("R7", "broker 1 did not answer")
+
+
+@pytest.mark.parametrize(
+    ("used", "mark"), [(0, None), (699, None), (700, MARKS[0]), (899, MARKS[0]), (900, MARKS[1]), (1200, MARKS[1])]
+)
+def test_highest_reached_watermark_counts(used: int, mark: Watermark | None) -> None:
+    assert reached(MARKS, Room(1000, used, 0)) == mark
+    assert reached(MARKS[::-1], Room(1000, used, 0)) == mark
+
+
+def test_fullest_disk_counts_and_an_unknown_disk_makes_usage_unknown() -> None:
+    assert usage_for(MARKS, [("a", Room(100, 10, 0)), ("b", Room(100, 75, 0))]) == Usage("b", 75.0, MARKS[0])
+    assert usage_for(MARKS, [("a", Room(100, 10, 0))]) is None
+    assert usage_for(MARKS, [("a", Room(100, 10, 0)), ("b", UNREAD)]) == UNREAD
+    assert usage_for(MARKS, [("a", UNREAD), ("b", Room(100, 95, 0))]) == Usage("b", 95.0, MARKS[1])
+    assert usage_for((), [("a", UNREAD)]) is None
+
+
+@given(st.integers(0, 10**12), st.floats(0.001, 1), st.integers(0, 10**12))
+def test_scaled_time_stays_between_the_minimum_and_the_original(time: int, factor: float, minimum: int) -> None:
+    scaled = scaled_ms(time, Watermark(80, factor, minimum))
+    assert min(time, minimum) <= scaled <= time
+
+
+def decided(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> Decision:
+    facts = with_usage(log, chosen, usage)
+    return decide(facts, chosen, NOW)
+
+
+def with_usage(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> PartitionFacts:
+    facts = log.facts(chosen)._replace(usage=usage)
+    wanted = wanted_lookups(facts, chosen, NOW)
+    lookups = dict(facts.lookups)
+    lookups |= {time: LookUp(log.offset_at(time)) for time in wanted.times}
+    return facts._replace(lookups=lookups)
+
+
+A = Settings(forced_age_ms=10 * HOUR)
+T = Settings(consumed_after_ms=10 * HOUR)
+LOG = Log(0, [NOW - age * HOUR for age in (12, 11, 8, 6, 4, 2)], floor=3)
+
+
+def test_trim_that_a_watermark_adds_stops_at_the_floor() -> None:
+    """R4 alone is forced and takes two records; the shorter age would take four, the floor allows three."""
+    found = decided(LOG, A, FULL)
+    assert (found.trim_to, found.rule, found.limited_by) == (3, "forced-age", "G2")
+    assert decided(LOG, replace(A, unconsumed="trim"), FULL).trim_to == 4
+    assert decided(LOG, A, None).trim_to == 2
+
+
+def test_unknown_floor_stops_the_watermark_and_not_the_forced_age() -> None:
+    log = replace(LOG, floor=UNKNOWN)
+    found = decided(log, A, FULL)
+    assert (found.action, found.trim_to) == ("trim", 2)
+    assert "F4" in [one.code for one in found.reasons]
+
+
+def test_watermark_shortens_the_consumed_time() -> None:
+    assert decided(LOG, T, None).trim_to == 2
+    found = decided(LOG, T, FULL)
+    assert (found.trim_to, found.rule) == (3, "consumed")
+    assert "75.0 % full" in found.reasons[0].text
+    assert decided(replace(LOG, floor=6), T, FULL).trim_to == 4
+
+
+def test_watermark_without_a_shorter_time_changes_nothing() -> None:
+    assert [one.code for one in weigh(with_usage(LOG, Settings(), FULL), Settings(), NOW)] == []
+    gentle = Usage("d", 80.0, Watermark(70, 0.5, 20 * HOUR))
+    assert [one.code for one in weigh(with_usage(LOG, A, gentle), A, NOW)] == ["R4"]
+
+
+@pytest.mark.parametrize("usage", [FULL, UNREAD])
+def test_watermark_does_not_shorten_a_diskless_topics_times(usage: Maybe[Usage | None]) -> None:
+    facts = with_usage(LOG, A, usage)
+    about = topic(diskless=True)
+    found = decide(facts._replace(topic=about), A, NOW)
+    assert (found.trim_to, found.rule) == (2, "forced-age")
+    assert [one.code for one in weigh(facts._replace(topic=about), A, NOW)] == ["R4"]
+
+
+def test_unread_disk_holds_only_the_watermarks_share() -> None:
+    found = decided(replace(LOG, stamps=[NOW]), A, UNREAD)
+    assert (found.action, found.reasons) == ("hold", UNREAD.reasons)
+    assert decided(LOG, A, UNREAD).trim_to == 2
+
+
+def test_time_above_the_forced_retention_makes_the_watermark_unknown_too() -> None:
+    """R1: T longer than the forced retention is unknown, however full the disk is."""
+    facts = with_usage(LOG, T, FULL)._replace(topic=topic(retention_ms=HOUR))
+    assert {one.code: isinstance(one.allowed, Unknown) for one in weigh(facts, T, NOW)} == {"R1": True, "R7": True}

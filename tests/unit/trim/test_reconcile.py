@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,17 +15,19 @@ from kretain.render.trim import question
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.reconcile import Held, Target, Unchanged, reconcile
 from retention_cli.plan.value import Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
+from retention_cli.trim.batches import Trimmer
 from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
 from retention_cli.trim.state import State
 from retention_cli.trim.verify import Answer, Unanswered, judge
-from tests.support.plans import EVERY, HOLD, KEEP, row
+from tests.support.plans import EVERY, HOLD, KEEP, plan, row
 from tests.support.plans import plan as made
 
 
@@ -407,3 +409,31 @@ def test_correction_reports_only_later_confirmed_deletes(
         state.rows[TopicPartition("orders", n)] = told(n, outcome, 8 if outcome == "trimmed" else None)
     found = state.corrected()
     assert {number: [row.outcome for row in rows] for number, rows in found.items()} == corrected
+
+
+# -- a trim whose evidence can't be completed still reports what it deleted --
+
+
+@pytest.mark.parametrize(
+    ("problem", "interrupted", "said", "stopped_by"),
+    [
+        (StateError("the evidence can't be written"), False, "the evidence can't be written", False),
+        (KeyboardInterrupt(), True, "interrupted before the results were written as evidence", False),
+        (ValueError("odd"), False, "odd", True),
+    ],
+)
+def test_trim_whose_results_cannot_be_written_as_evidence_is_reported(
+    problem: BaseException, interrupted: bool, said: str | None, stopped_by: bool
+) -> None:
+    """The deletes are done by then: an exception in place of the report would hide them."""
+
+    class Unreachable:
+        rechecks = 1
+
+        def results(self, _results: Any) -> None:
+            raise problem
+
+    report = Trimmer(plan(KEEP), None, "run", recorder=Unreachable()).trim()  # type: ignore[arg-type]
+    assert [row.outcome for row in report.rows] == ["unchanged"]
+    assert (report.interrupted, report.audit_problem) == (interrupted, said)
+    assert (report.stopped_by is problem) == stopped_by

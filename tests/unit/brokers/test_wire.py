@@ -1,16 +1,26 @@
-"""Our decoder of OffsetFetch answers beside the client's own, on answers of every kind."""
+"""Our encoders and decoders of requests and answers beside the client's own: equal, to the byte, on data of every kind."""
 
 from __future__ import annotations
 
+import asyncio
 import io
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.consumer import OffsetFetchResponse
+from kafka.future import Future
+from kafka.protocol.admin import DeleteRecordsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse, OffsetFetchResponse
 
+from retention_cli.brokers.log_offsets import OffsetRequest, list_offsets
+from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.wire.answers import Answer, GroupAnswer, decode, request
+from retention_cli.brokers.wire.connections import LEFT_OUT
+from retention_cli.brokers.wire.frames import TimedProtocol, bind
+from retention_cli.core.model import TopicPartition
 from tests.support.answers import batched, single
 
 NAMES = st.text(max_size=200)
@@ -160,3 +170,115 @@ def test_commit_request_is_sent_by_kafka_python_and_decoded_by_us(names: Any, ve
     assert response.parse_header(received).correlation_id == 5
     answer = response.decode(received)
     assert answer.groups[0].commits == {"t": [(0, 4, 1)]}
+
+
+# -- our ListOffsets request beside the client's own, to the byte; and answers without rows --
+
+
+VERSIONS = st.sampled_from([6, 7])
+WANTED = st.dictionaries(
+    st.text(max_size=200),
+    st.lists(
+        st.tuples(st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1), st.integers(-3, 2**63 - 1)), max_size=140
+    ),
+    max_size=5,
+)
+
+
+@given(WANTED | st.integers(126, 130).map(lambda n: {str(i): [] for i in range(n)}), VERSIONS, st.booleans())
+def test_offset_request_equals_kafka_pythons_bytes(wanted: Any, version: int, committed: bool) -> None:
+    topic_class = ListOffsetsRequest.ListOffsetsTopic
+    row_class = topic_class.ListOffsetsPartition
+    topics = [
+        topic_class(
+            name=name,
+            partitions=[row_class(partition_index=n, current_leader_epoch=e, timestamp=t) for n, e, t in rows],
+        )
+        for name, rows in wanted.items()
+    ]
+    theirs = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=topics)
+    ours = OffsetRequest(wanted, committed=committed, timed=version == 7)
+    for one in (ours, theirs):
+        one.API_VERSION = version
+        one.with_header(correlation_id=9, client_id="kretain")
+    for framed in (False, True):
+        assert ours.encode(header=True, framed=framed) == theirs.encode(header=True, framed=framed)
+    assert ours.encode() == theirs.encode()
+
+
+@pytest.mark.parametrize(
+    "topics", [b"\0", b"\1", b"\2\2t\0\0", b"\2\2t\1\0"], ids=["null", "none", "null-rows", "no-rows"]
+)
+def test_an_answer_without_a_row_leaves_the_partition_unknown(topics: bytes) -> None:
+    reply = ListOffsetsResponse.decode(bytes(4) + topics + b"\0", version=7)
+
+    class Wire:
+        async def fan_out(self, work: Any, on_reply: Any) -> None:
+            for jobs in work.values():
+                for job in jobs:
+                    on_reply(job.about, reply)
+
+    tp = TopicPartition("t", 0)
+    wire: Any = Wire()
+    leaders = {tp: PartitionMetadata(1, 1, (1,))}
+    assert asyncio.run(list_offsets(wire, [{tp: "latest"}], leaders)) == [{tp: LEFT_OUT}]
+
+
+# -- when a request's time is up --
+
+
+def _deletes() -> DeleteRecordsRequest:
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    partitions = [topic.DeleteRecordsPartition(partition_index=0, offset=1)]
+    return DeleteRecordsRequest(topics=[topic(name="t", partitions=partitions)], timeout_ms=1, version=2)
+
+
+class _Connection:
+    """What frames use of the client's connection, with one request in flight and another behind it."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.paused = set[str]()
+        self.first, self.second = Future(), Future()
+        self.in_flight_requests = [(1, self.first), (2, self.second)]
+        self.parser = TimedProtocol(client_id="t")
+        self.looks: list[float] = []
+        self.ended: list[Any] = []
+        self.net = SimpleNamespace(call_at=lambda when, _look: self.looks.append(when))
+
+    def connection_made(self, *_: Any) -> None:
+        raise AssertionError
+
+    def send_request(self, *_: Any) -> Any:
+        return self.second
+
+    def unpause(self, *_: Any) -> None:
+        raise AssertionError
+
+    def _request_timed_out(self, future: Any, *_: Any) -> None:
+        self.ended.append(future)
+
+    def time_passes(self, seconds: float) -> None:
+        """The timer of the second request fires, which was sent so long ago."""
+        now = time.monotonic()
+        self._request_timed_out(self.second, now - seconds, now)
+
+
+def test_request_near_its_deadline_does_not_poll_for_its_turn() -> None:
+    connection = _Connection()
+    bind(connection)
+    connection.time_passes(0.0001)
+    assert not connection.ended
+    assert connection.looks[0] > time.monotonic() + 0.05
+    connection.in_flight_requests.pop(0)
+    connection.parser.answered = time.monotonic() - 0.05
+    connection.time_passes(0.0001)
+    assert connection.ended == [connection.second]
+
+
+def test_delete_does_not_wait_for_its_turn() -> None:
+    connection = _Connection()
+    bind(connection)
+    connection.send_request(_deletes())
+    connection.time_passes(1.0)
+    assert connection.ended == [connection.second]
