@@ -78,16 +78,82 @@ def test_group_without_a_commit_here_is_named_with_the_remedy() -> None:
     assert isinstance(at(fold, 1, end=2000), Floor)
 
 
-def test_live_member_that_has_committed_nothing_makes_the_topic_unknown() -> None:
-    fold = three(("done", EVERYWHERE))
-    fold.add("new", {}, reads=["orders", "elsewhere"])
-    assert at(fold) == ["F2"]
+def joined_by(fold: FloorFold, commits: dict[str, list[Commit]], *more: Any, **named: Any) -> FloorFold:
+    """Return the fold with a group ``new`` that its source tells so much of."""
+    fold.add("new", commits, *more, **named)
+    return fold
 
 
-def test_groups_that_start_at_the_end_need_no_commit() -> None:
-    fold = three(("done", EVERYWHERE), ("tail", {1: 4}), latest=Latest(frozenset({"tail"})))
-    assert at(fold) == Floor(9, "group:done")
-    assert at(fold, 1) == Floor(4, "group:tail")
+def failing(fold: FloorFold, *topics: str, everything: bool = False) -> FloorFold:
+    """Return the fold with a group that could not be read: of these topics, or of any."""
+    fold.fail("x", "time-out", None if everything else list(topics))
+    return fold
+
+
+DONE, F2 = Floor(9, "group:done"), ["F2"]
+REST: dict[str, list[Commit]] = {"orders": [(1, 9, None), (2, 9, None)]}
+GONE = RecalledGroup({"orders": [(0, 9, 5)]})
+
+
+@pytest.mark.parametrize(
+    ("fold", "floors_of"),
+    [
+        pytest.param(
+            *(joined_by(three(("done", EVERYWHERE)), {}, ["orders", "elsewhere"]), [F2] * 3),
+            id="a live member that has committed nothing makes the topic unknown",
+        ),
+        pytest.param(
+            three(("done", EVERYWHERE), ("tail", {1: 4}), latest=Latest(frozenset({"tail"}))),
+            *([DONE, Floor(4, "group:tail"), DONE],),
+            id="a group that starts at the end needs no commit",
+        ),
+        pytest.param(
+            joined_by(three(("done", EVERYWHERE)), {"orders": []}, no_position={"orders": {1: -2}}),
+            *([F2] * 3,),
+            id="a group that stored only offsets below zero reads the complete topic",
+        ),
+        pytest.param(
+            *(joined_by(three(("done", EVERYWHERE)), {}, ["orders"], GONE), [F2] * 3),
+            id="a member without a commit starts anew, whatever is remembered",
+        ),
+        pytest.param(
+            *(joined_by(three(("done", EVERYWHERE)), REST, ["orders"], GONE), [F2, Floor(9, "group:done")]),
+            id="also on one partition",
+        ),
+        pytest.param(
+            joined_by(
+                three(("done", EVERYWHERE)),
+                *({}, ["elsewhere"], RecalledGroup({"orders": [(n, 4, 5) for n in range(3)]})),
+            ),
+            *([(4, "group:new")] * 3,),
+            id="without a member here it counts where it stood (F6)",
+        ),
+        pytest.param(
+            three(("other", EVERYWHERE), ("billing", {1: 9, 2: 9}), require=("billing",)),
+            *([["F2", "F4"], Floor(9, "group:billing")],),
+            id="a required group must have committed on each partition",
+        ),
+        pytest.param(
+            *(failing(three(("done", EVERYWHERE)), "payments"), [DONE] * 3), id="a group that failed elsewhere"
+        ),
+        pytest.param(
+            *(failing(three(("done", EVERYWHERE)), "orders"), [["F3"]] * 3), id="a group that failed here holds"
+        ),
+        pytest.param(
+            *(failing(three(("done", EVERYWHERE)), everything=True), [["F3"]] * 3), id="or that failed altogether"
+        ),
+    ],
+)
+def test_floors_of_a_topics_partitions_follow_from_what_groups_tell(fold: FloorFold, floors_of: list[Any]) -> None:
+    for partition, expected in enumerate(floors_of):
+        found = fold.floor(TopicPartition("orders", partition), 0, 10)
+        if isinstance(expected, tuple) and not isinstance(expected, Floor):
+            assert isinstance(found, Floor)
+            assert (found.offset, found.by) == expected
+        else:
+            assert at(fold, partition) == expected
+    fold.fail_all(Reason("F9", "no leader"))
+    assert "F9" in str(at(fold)), "nobody's commit is known for sure then"
 
 
 def test_partition_that_is_younger_than_the_group_needs_its_commit() -> None:
@@ -117,44 +183,6 @@ def test_stored_offset_below_zero_is_unknown_despite_a_remembered_commit(
     assert at(fold) == ["F2", "F4"]
     assert f"group reset stored offset {stored} here" in str(fold.floor(ORDERS0, 0, 10))
     assert isinstance(at(fold, 1), Floor)
-
-
-def test_group_that_stored_only_offsets_below_zero_reads_the_complete_topic() -> None:
-    fold = three(("done", EVERYWHERE))
-    fold.add("reset", {"orders": []}, no_position={"orders": {1: -2}})
-    assert [at(fold, n) for n in range(3)] == [["F2"]] * 3
-
-
-def test_live_member_without_a_commit_is_unknown_despite_a_remembered_commit() -> None:
-    """F2: a group was deleted so that it reads again. Its member has started from 0 and has not committed yet."""
-    for commits in ({}, {"orders": [(1, 9, None), (2, 9, None)]}):
-        fold = three(("done", EVERYWHERE))
-        fold.add("again", commits, ["orders"], RecalledGroup({"orders": [(0, 9, 5)]}))
-        assert at(fold) == ["F2"]
-    fold = three(("done", EVERYWHERE))
-    fold.add("again", {}, ["elsewhere"], RecalledGroup({"orders": [(n, 4, 5) for n in range(3)]}))
-    floor = fold.floor(ORDERS0, 0, 10)
-    assert isinstance(floor, Floor)
-    assert (floor.offset, floor.by) == (4, "group:again"), "without a member here it counts where it stood (F6)"
-
-
-def test_required_group_must_have_committed_on_each_partition() -> None:
-    fold = three(("other", EVERYWHERE), ("billing", {1: 9, 2: 9}), require=("billing",))
-    assert at(fold) == ["F2", "F4"]
-    assert at(fold, 1) == Floor(9, "group:billing")
-
-
-def test_group_that_could_not_be_read_holds_its_topics_or_all() -> None:
-    fold = three(("a", EVERYWHERE))
-    fold.fail("x", "time-out", ["payments"])
-    assert isinstance(at(fold), Floor)
-    fold.fail("x", "time-out", ["orders"])
-    assert at(fold) == ["F3"]
-    everywhere = three(("a", EVERYWHERE))
-    everywhere.fail("y", "time-out", None)
-    assert at(everywhere) == ["F3"]
-    everywhere.fail_all(Reason("F9", "no leader"))
-    assert at(everywhere) == ["F3", "F9"]
 
 
 def test_commit_below_the_log_start_counts_and_names_the_lost_records() -> None:
@@ -415,33 +443,30 @@ def starting(*, live: bool = False, gone: bool = False, told: Maybe[int] | None 
     return fold
 
 
-def test_group_that_starts_back_lowers_the_floor_to_where_it_would_start() -> None:
+@pytest.mark.parametrize(
+    ("fold", "floor"),
+    [
+        pytest.param(starting(), (4, "group:daily"), id="it lowers the floor to where it would start"),
+        pytest.param(starting(told=10), (9, "group:done"), id="not above others"),
+        pytest.param(starting(told=UNREAD_START), "lookup", id="unknown where it would start"),
+        pytest.param(starting(told=None), "F2", id="nobody asked"),
+        pytest.param(starting(live=True), "F2", id="a live member started at a moment that nobody can tell"),
+        pytest.param(starting(gone=True), (4, "group:daily"), id="beside what is remembered of it (F6)"),
+        pytest.param(starting(gone=True, told=8), (6, "group:daily"), id="which counts where it is lower"),
+    ],
+)
+def test_group_that_starts_back_counts_where_it_would_start(fold: FloorFold, floor: object) -> None:
+    found = fold.floor(ORDERS0, 0, 10)
+    told = (found.offset, found.by) if isinstance(found, Floor) else found.reasons[0].code
+    assert told == floor
+
+
+def test_start_of_a_group_is_asked_for_where_it_has_no_commit_and_named() -> None:
     fold = starting()
     assert fold.starts_to_ask() == {24 * HOUR: [ORDERS0, TopicPartition("orders", 2)]}
-    found = fold.floor(ORDERS0, 0, 10)
-    assert isinstance(found, Floor)
-    assert (found.offset, found.by, found.notes[0].code) == (4, "group:daily", "F2")
-    assert "if it comes, it starts 1 d back, at 4 (groups.start)" in found.notes[0].text
-    assert at(starting(told=10)) == Floor(9, "group:done")
-    assert at(starting(), 1) == Floor(4, "group:daily"), "where it has a commit, that counts"
-
-
-def test_start_that_is_unknown_or_of_a_live_member_holds() -> None:
-    """A live member started at a moment that nobody can tell: it may read what is older by now."""
-    assert at(starting(told=UNREAD_START)) == ["lookup"]
-    assert at(starting(told=None)) == ["F2"]
-    assert at(starting(live=True)) == ["F2"]
+    assert "if it comes, it starts 1 d back, at 4 (groups.start)" in str(fold.floor(ORDERS0, 0, 10))
+    assert at(fold, 1) == Floor(4, "group:daily"), "where it has a commit, that counts"
     assert at(starting(told=None), 0, 9, 9) == Floor(9, "group:done"), "an empty partition needs no look-up"
-
-
-def test_start_counts_beside_what_is_remembered_of_a_group_that_is_gone() -> None:
-    """F6: it stood at 6; when it comes back without a commit, it starts a day back."""
-    low = starting(gone=True).floor(ORDERS0, 0, 10)
-    assert isinstance(low, Floor)
-    assert (low.offset, low.by) == (4, "group:daily")
-    late = starting(gone=True, told=8).floor(ORDERS0, 0, 10)
-    assert isinstance(late, Floor)
-    assert (late.offset, [note.code for note in late.notes]) == (6, ["F6"])
 
 
 def test_start_alone_is_no_floor() -> None:
