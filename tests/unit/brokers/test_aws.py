@@ -196,13 +196,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config"
 
 
-def test_profiles_keys_and_region_are_used() -> None:
-    signer, life_s = sign_in(AwsIdentity(profile="prod"))
-    assert signer == Signer("AKIDPROD", AWS_SECRET, None, "eu-west-3")
-    assert life_s == 900
-    assert sign_in(AwsIdentity("us-east-1", "prod"))[0].region == "us-east-1"
-
-
 def test_without_a_profile_the_default_chain_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "prod")
     assert sign_in(AwsIdentity())[0].access_key == "AKIDPROD"

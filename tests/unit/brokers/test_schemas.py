@@ -20,7 +20,6 @@ from retention_cli.brokers.schemas import SchemaRegistry
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.core.extras import MissingPartError
-from retention_cli.core.json_values import tokens_of
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import event_source
 from tests.support.java_stores import key_pem, self_signed
@@ -457,7 +456,3 @@ def test_registry_settings_have_an_effect_and_are_masked() -> None:
     assert found.left_out == ()
     assert {"ada:s3cret", "s3cret"} <= set(found.secrets())
     assert "s3cret" not in repr(found)
-
-
-def test_tokens_of_a_path_are_those_of_json() -> None:
-    assert tokens_of("/a~1b/0") == ("a/b", "0")

@@ -471,27 +471,6 @@ def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
 # -- what mutants taught us ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 341, 342, 512, 513, 2000])
-@pytest.mark.parametrize("filled", ["full", "hole", "zeros"])
-@pytest.mark.parametrize("entry", [">ii", ">qi"])
-def test_preallocated_index_ends_at_its_last_entry(tmp_path: Path, count: int, filled: str, entry: str) -> None:
-    width = struct.calcsize(entry)
-    content = b"".join(struct.pack(entry, n + 1, n + 1) for n in range(count))
-    file = tmp_path / "x.index"
-    size = (1 << 20) // width * width
-    file.write_bytes(content + bytes(size - len(content) if filled == "zeros" else 0))
-    if filled == "hole":
-        os.truncate(file, size)
-    opened = os.open(tmp_path, os.O_RDONLY)
-    found = read_end(opened, "x.index", width)
-    os.truncate(file, file.stat().st_size + 1)
-    cut = read_end(opened, "x.index", width)
-    os.close(opened)
-    assert (found.entries, found.flaw) == (count, None)
-    assert found.last == (struct.pack(entry, count, count) if count else None)
-    assert (cut.last, cut.flaw) == (None, "is cut off")
-
-
 @pytest.mark.parametrize("call", [1, 2])
 @pytest.mark.parametrize("entry", [">ii", ">qi"])
 def test_index_truncated_during_the_read_is_read_again(

@@ -27,7 +27,7 @@ from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
-from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_as_json, fleet_heads, fleet_lines
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_as_json, fleet_heads
 from retention_cli.engines.fleet.planning import (
     CONCURRENT,
     Engine,
@@ -40,9 +40,9 @@ from retention_cli.engines.fleet.planning import (
 from retention_cli.engines.fleet.saved import read_fleet, read_one
 from retention_cli.plan.parquet import read_plan
 from retention_cli.plan.saved import SavedPlanError
-from retention_cli.plan.value import Plan, as_json, plan_text
+from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.errors import FileError
-from retention_cli.policy.fleet_file import FleetFile, FleetFileError, load_fleet, parse_fleet
+from retention_cli.policy.fleet_file import FleetFile, parse_fleet
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import OneOff
@@ -154,31 +154,6 @@ def test_local_engine_bounds_concurrency_and_isolates_a_failure(monkeypatch: pyt
 
 
 # -- JSON, Parquet -----------------------------------------------------------------------------------
-
-
-def test_fleet_json_contains_each_clusters_plan() -> None:
-    written = json.loads("".join(fleet_lines(FLEET)))
-    assert list(written) == ["format", "kretain", "created_at", "fleet", "has_changes", "totals", "clusters"]
-    assert written["format"] == "kretain.fleet-plan/v1"
-    assert written["fleet"] == {"source": "fleet.yaml", "digest": "sha256:f"}
-    assert written["totals"] == {
-        "clusters": 3,
-        "clusters_failed": 1,
-        "partitions": 7,
-        "trim": 3,
-        "keep": 1,
-        "hold": 2,
-        "skip": 1,
-        "records": 150,
-        "bytes": None,
-        "bytes_exact": False,
-        "unconsumed": 7,
-    }
-    assert written["clusters"] == [
-        {"name": "eu", **as_json(EU)},
-        {"name": "ap", "error": DOWN.error},
-        {"name": "us", **as_json(US)},
-    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -576,11 +551,3 @@ def test_unreadable_password_is_never_quoted(settings: str) -> None:
     said = problems(f"version: 1\nclusters:\n  - name: a\n    settings: {settings}\n")
     assert "hunter2" not in "".join(said)
     assert "hunter2" not in repr(parsed(GOOD.replace("ap:9092", "hunter2")).entries)
-
-
-def test_missing_or_binary_fleet_file_fails_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FleetFileError, match=r"nowhere\.yaml: cannot be read: No such file"):
-        load_fleet(tmp_path / "nowhere.yaml")
-    (tmp_path / "fleet.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FleetFileError, match="is not UTF-8 text"):
-        load_fleet(tmp_path / "fleet.yaml")

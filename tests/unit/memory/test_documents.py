@@ -130,28 +130,6 @@ def test_decompression_bomb_is_refused() -> None:
         messages.decode(TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
 
 
-_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(GOOD)), inner, max_size=7),
-    max_leaves=12,
-)
-
-
-@given(st.sampled_from([TOPIC_ID, "group:a", "clock", "?"]), _json | st.builds(lambda more: {**GOOD, **more}, st.dictionaries(st.sampled_from(list(GOOD)), _json)))  # fmt: skip
-def test_any_json_decodes_to_a_document_or_a_document_error(key: str, data: object) -> None:
-    try:
-        document, _ = messages.decode(key, message(HEAD, data))
-    except messages.DocumentError:
-        return
-    assert messages.decode(key, messages.encode(document, WRITTEN))[0] == document
-
-
-@given(st.binary(max_size=200))
-def test_arbitrary_bytes_raise_only_a_document_error(value: bytes) -> None:
-    with pytest.raises(messages.DocumentError):
-        messages.decode(TOPIC_ID, value)
-
-
 # -- a group's document says what was put into it, and a damaged one is refused: it is never taken for less (F6) --
 
 

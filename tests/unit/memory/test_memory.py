@@ -85,13 +85,6 @@ def test_thinned_year_of_samples_keeps_both_ends_and_enough_between() -> None:
         assert truth - known <= 0.2 * wait_days * 24 * 100, f"{wait_days} d: too far behind"
 
 
-def test_idle_partition_adds_no_samples() -> None:
-    memory = PartitionMemory()
-    for at in range(1000):
-        memory.add_sample(Sample(at, 7))
-    assert memory.samples == (Sample(0, 7),)
-
-
 def test_fall_is_sampled_after_the_clock_was_set_back() -> None:
     memory = PartitionMemory()
     memory.add_sample(Sample(100, 50))

@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Decision
-from retention_cli.plan import parquet as plan_parquet
 from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, read_plan, write_plan
 from retention_cli.plan.reconcile import Target, reconcile
 from retention_cli.plan.rows import row_as_json, schema
@@ -28,7 +27,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
-from tests.support.plans import EVERY, HOLD, KEEP, LOOSE, of_spark, plan, plans, row
+from tests.support.plans import EVERY, HOLD, KEEP, LOOSE, of_spark, plans, row
 
 REAL = json.loads(plan_text(EVERY))
 FRESH = {
@@ -124,32 +123,6 @@ def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPa
         check(plan)
 
 
-@given(st.data())
-def test_damaged_plan_file_is_refused_or_trims_no_more(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    content = bytearray(plan_text(EVERY).encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        match data.draw(st.sampled_from(["byte", "cut", "drop", "digit"])):
-            case "byte":
-                content[at] = data.draw(st.integers(0, 255))
-            case "cut":
-                del content[at:]
-            case "drop":
-                del content[at : at + data.draw(st.integers(1, 40))]
-            case "digit":
-                content[at:at] = b"9"
-        if not content:
-            break
-    path = tmp_path_factory.mktemp("plans") / "plan.json"
-    path.write_bytes(content)
-    try:
-        check(read_plan(path))
-    except SavedPlanError as error:
-        assert str(path) in str(error)
-
-
 @pytest.mark.parametrize(
     "created_at",
     ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"],
@@ -225,14 +198,6 @@ def test_parquet_columns_and_head_are_named_as_in_json(tmp_path: Path) -> None:
     ]
     assert set(table["cluster"].to_pylist()) == {EVERY.cluster_id}
     assert json.loads(pq.ParquetFile(path).metadata.metadata[KEY.encode()]) == head_as_json(EVERY)
-
-
-def test_parquet_plan_is_written_in_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_parquet, "ROWS_A_GROUP", 10)
-    many = plan(*(row(partition=number) for number in range(35)))
-    write_plan(path := tmp_path / "plan.parquet", many)
-    assert pq.ParquetFile(path).num_row_groups == 4
-    assert read_plan(path) == many
 
 
 def test_folder_of_parts_in_any_order_reads_as_the_same_plan(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kretain.errors import UsageError
 from kretain.flows.archives import archive_url, in_policy, split
@@ -276,35 +274,6 @@ topics:
     assert policy(text).settings_for("orders").forced_age_ms == 7 * DAY
 
 
-@given(st.text(max_size=60))
-def test_any_text_gives_a_policy_or_problems(text: str) -> None:
-    try:
-        policy(text)
-    except PolicyError as error:
-        assert error.problems
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["version", "topics", "match", "retention.ms", "groups", "limits", "x", "hold"]),
-                inner,
-                max_size=4,
-            )
-        ),
-        max_leaves=12,
-    )
-)
-def test_any_structure_gives_a_policy_or_problems(value: object) -> None:
-    try:
-        policy(yaml.safe_dump(value))
-    except PolicyError as error:
-        assert error.problems
-
-
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -333,24 +302,6 @@ class TestFlags:
         "match: _schemas, retention.ms: 1d",
     )
 
-    def test_flags_without_a_topic_apply_to_all_managed_ones(self) -> None:
-        loaded = policy(self.FILE).with_one_off(OneOff(consumed_after_ms=1, older_than_ms=2, unconsumed="trim"))
-        got = loaded.settings_for("orders")
-        assert (got.consumed_after_ms, got.forced_age_ms, got.forced_age_guarded, got.unconsumed) == (
-            1,
-            2,
-            True,
-            "trim",
-        )
-        assert loaded.settings_for("payments") is None
-
-    def test_flags_with_a_topic_apply_to_it_alone(self) -> None:
-        loaded = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), older_than_ms=2))
-        assert loaded.settings_for("orders-eu").forced_age_guarded
-        assert loaded.settings_for("orders-us") == Settings()
-        alone = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), unconsumed="trim"))
-        assert alone.settings_for("orders-us") == policy(self.FILE).settings_for("orders-us")
-
     def test_flags_manage_a_topic_that_the_file_does_not_match(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(patterns=("payments",), older_than_ms=2))
         assert loaded.settings_for("payments").forced_age_ms == 2
@@ -362,10 +313,6 @@ class TestFlags:
         loaded = policy(entries("match: x")).with_one_off(OneOff(patterns=("_private", "_p*"), older_than_ms=2))
         assert loaded.settings_for("_private").named_in_full
         assert not loaded.settings_for("_public").named_in_full
-
-    def test_value_from_a_flag_names_the_flag(self) -> None:
-        loaded = policy(self.FILE).with_one_off(OneOff(older_than_ms=2))
-        assert loaded.origins("orders")["retention.ms"].place == "--older-than"
 
 
 def test_json_schema_agrees_with_the_loader() -> None:
