@@ -385,7 +385,7 @@ PARTS: Final = (
 )
 """What tests look at beside the code."""
 
-HOUSE: Final = ("walls", "docs", "rules_doc", "generated", "development", "mutants")
+HOUSE: Final = ("walls", "docs", "rules_doc", "generated", "mutants")
 """Unit tests that look at the text of the code or the docs: no mutant is theirs."""
 
 

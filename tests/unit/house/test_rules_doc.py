@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
+import yaml
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "docs" / "rules.md"
@@ -84,3 +90,103 @@ def test_every_document_quoted_in_code_exists() -> None:
         if (lost := {one for one in SHOUTED.findall(text) if not (ROOT / one).exists()})
     }
     assert missing == {}
+
+
+# -- what developers are told is so: each path, target, marker, module and name that their pages name is there --
+
+
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "development.md"]
+PLACES = [ROOT, ROOT / "retention_cli", ROOT / "cli" / "kretain", ROOT / "docs"]
+"""What a path in these pages may be relative to."""
+OURS = ("tests", "bench", "kretain", "retention_cli")
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def shell(page: Path) -> list[str]:
+    """The lines of a page's shell blocks, without their comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [shlex.join(shlex.split(line, comments=True)) for block in blocks for line in block.splitlines()]
+
+
+def code(page: Path) -> list[str]:
+    """What a page's sentences have in backticks, and its shell lines."""
+    return [*re.findall(r"`([^`\n]+)`", prose(page)), *shell(page)]
+
+
+def words(page: Path) -> Iterator[str]:
+    for one in code(page):
+        yield from one.split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_named_in_developer_docs_exists(page: Path) -> None:
+    paths = {
+        word.rstrip("/")
+        for word in words(page)
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", word) and ("/" in word or Path(word).suffix in (".py", ".md", ".toml"))
+    }
+    paths = {path for path in paths if not path.startswith(".venv")}
+    assert paths
+    assert {path for path in paths if not any((place / path).exists() for place in PLACES)} == set()
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_every_make_target_named_in_docs_exists(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for one in code(page) for name in re.findall(r"(?:^|&& )make ([a-z-]+)", one)}
+    assert named <= set(targets)
+    assert named or page.name == "architecture.md"
+
+
+def test_every_developer_make_target_is_documented() -> None:
+    """Those of the README, and what takes things away, explain themselves (``make help``)."""
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for one in code(PAGES[2]) for name in re.findall(r"^make ([a-z-]+)", one)}
+    assert set(targets) - named == {"help", "install", "demo", "clean"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_pytest_marker_named_in_docs_is_registered(page: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    registered = {one.partition(":")[0] for one in project["tool"]["pytest"]["ini_options"]["markers"]}
+    named = set(re.findall(r"\bmarked\s+`(\w+)`", prose(page)))
+    for line in shell(page):
+        for expression in re.findall(r"pytest.* -m ('[^']+'|\w+)", line):
+            named |= set(re.findall(r"\w+", expression)) - {"not", "and", "or"}
+    assert named <= registered
+    assert named or page.name != "development.md"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_run_in_developer_docs_exists(page: Path) -> None:
+    named = {one for line in code(page) for one in re.findall(r"python -m ([\w.]+)", line)}
+    for module in (one for one in named if one.partition(".")[0] in OURS):
+        stems = [place.joinpath(*module.split(".")) for place in (ROOT, ROOT / "cli")]
+        assert any(stem.with_suffix(".py").exists() for stem in stems), module
+
+
+@cache
+def names_in_code() -> frozenset[str]:
+    files = [path for folder in ("cli", "retention_cli", "tests", "bench") for path in (ROOT / folder).rglob("*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files if path != Path(__file__))
+    return frozenset(re.findall(r"\w+", text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_code_name_in_developer_docs_exists(page: Path) -> None:
+    named = {one.partition("(")[0] for one in re.findall(r"`([A-Za-z]\w+(?:\([^`]*\))?)`", prose(page))}
+    assert named - names_in_code() == set()
+
+
+def test_pre_commit_hooks_run_exactly_the_steps_of_make_check() -> None:
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert recipe is not None
+    checks = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert {repo["repo"] for repo in config["repos"]} == {"local"}
+    assert [hook["entry"] for hook in hooks] == checks
+    assert all(hook["language"] == "system" and hook["always_run"] and not hook["pass_filenames"] for hook in hooks)

@@ -177,83 +177,88 @@ def test_only_brokers_speaks_to_kafka() -> None:
     } == set()
 
 
-def test_only_deleter_deletes_and_only_trim_reaches_it() -> None:
-    """Only trim holds an object that can delete (docs/architecture.md)."""
-    deleting = "retention_cli/brokers/deleter.py"
-    requests = {name_of(path) for path in PRODUCT if any("DeleteRecordsRequest" in one for one in imports(path))}
-    assert requests == {deleting}
-    holders = {"retention_cli/trim/batches.py", "retention_cli/trim/run.py"}
-    assert importers_of("retention_cli.brokers.deleter") == holders
-    assert deleting in brought_in(COMMANDS / "commands" / "trim.py")
-    assert deleting not in brought_in(ENGINE / "plan" / "make.py")
-    ways = ("retention_cli.trim.batches", "retention_cli.trim.run")
-    assert {name for name in importers_of("retention_cli.trim.run") if name.startswith("retention_cli/")} == {
-        "retention_cli/watch/one_pass.py",
-    }
-    assert importers_of("retention_cli.watch.one_pass") == {
-        "retention_cli/watch/loop.py",
-        "cli/kretain/commands/watch.py",
-    }
-    outside = {name for name in importers_of(*ways) if "kretain/" in name}
-    assert outside == {
-        "cli/kretain/api/cluster.py",
-        "cli/kretain/commands/trim.py",
-        "cli/kretain/flows/fleet_trim.py",
-        "cli/kretain/flows/trims.py",
-    }
-    assert importers_of("kretain.flows.fleet_trim") == {"cli/kretain/commands/trim.py"}
-    assert deleting not in brought_in(ENGINE / "engines" / "fleet" / "planning.py")
-    assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")
+DELETER, ALTERER, WRITER, REPUBLISHER = (
+    f"retention_cli/brokers/{name}.py" for name in ("deleter", "alterer", "writer", "republisher")
+)
 
 
-def test_only_alterer_changes_settings_and_only_protect_reaches_it() -> None:
-    """A plan of protection has no object that can change a setting (docs/rules.md, P1)."""
-    altering = "retention_cli/brokers/alterer.py"
-    requests = {name_of(path) for path in PRODUCT if any("AlterConfigsRequest" in one for one in imports(path))}
-    assert requests == {altering}
-    assert importers_of("retention_cli.brokers.alterer") == {"retention_cli/protect/run.py"}
-    assert importers_of("retention_cli.protect.run") == {
-        "retention_cli/watch/one_pass.py",
-        "cli/kretain/commands/protect.py",
-    }
-    for path in (ENGINE / "protect" / "reading.py", ENGINE / "plan" / "make.py", COMMANDS / "commands" / "plan.py"):
-        assert altering not in brought_in(path)
+@pytest.mark.parametrize(
+    ("request_of", "module"),
+    [("DeleteRecordsRequest", DELETER), ("AlterConfigsRequest", ALTERER), ("NewTopic", WRITER)],
+)
+def test_only_one_module_makes_a_request_that_changes_a_cluster(request_of: str, module: str) -> None:
+    """The embedded Kafka makes topics for the demo and the tests."""
+    makers = {name_of(path) for path in PRODUCT if any(request_of in one for one in imports(path))}
+    assert {name for name in makers if not name.startswith("cli/kretain/embedded/")} == {module}
 
 
-def test_only_one_module_writes_to_kretains_topics() -> None:
-    """What makes topics and appends to them is asked for by name, for named topics; the rest of the house can't."""
-    writing = "retention_cli/brokers/writer.py"
-    clients = {name_of(path) for path in PRODUCT if any("NewTopic" in one for one in imports(path))}
-    assert {name for name in clients if not name.startswith("cli/kretain/embedded/")} == {writing}
-    assert importers_of("retention_cli.brokers.writer") == {
-        "retention_cli/audit/shipping.py",
-        "retention_cli/protect/memory.py",
-        "retention_cli/protect/run.py",
-        "retention_cli/state/own_topics.py",
-        "retention_cli/state/policy_topic.py",
-        "cli/kretain/commands/cluster.py",
-        "cli/kretain/commands/policy.py",
-    }
-    assert writing not in brought_in(ENGINE / "observe" / "cluster.py")
+@pytest.mark.parametrize(
+    ("module", "importers"),
+    [
+        # Only trim holds an object that can delete (docs/architecture.md)
+        ("retention_cli.brokers.deleter", {"retention_cli/trim/batches.py", "retention_cli/trim/run.py"}),
+        (
+            "retention_cli.trim.run",
+            {
+                *("retention_cli/watch/one_pass.py", "cli/kretain/api/cluster.py"),
+                *("cli/kretain/commands/trim.py", "cli/kretain/flows/fleet_trim.py", "cli/kretain/flows/trims.py"),
+            },
+        ),
+        (
+            "retention_cli.trim.batches",
+            {
+                *("retention_cli/trim/run.py", "cli/kretain/flows/fleet_trim.py", "cli/kretain/flows/trims.py"),
+                *(f"retention_cli/watch/{name}.py" for name in ("leader", "one_pass", "policy_file")),
+            },
+        ),
+        ("retention_cli.watch.one_pass", {"retention_cli/watch/loop.py", "cli/kretain/commands/watch.py"}),
+        ("kretain.flows.fleet_trim", {"cli/kretain/commands/trim.py"}),
+        # a plan of protection has no object that can change a setting (docs/rules.md, P1)
+        ("retention_cli.brokers.alterer", {"retention_cli/protect/run.py"}),
+        ("retention_cli.protect.run", {"retention_cli/watch/one_pass.py", "cli/kretain/commands/protect.py"}),
+        # what makes topics and appends to them is asked for by name, for named topics
+        (
+            "retention_cli.brokers.writer",
+            {
+                *("retention_cli/audit/shipping.py", "retention_cli/protect/memory.py", "retention_cli/protect/run.py"),
+                *("retention_cli/state/own_topics.py", "retention_cli/state/policy_topic.py"),
+                *("cli/kretain/commands/cluster.py", "cli/kretain/commands/policy.py"),
+            },
+        ),
+        # an archive is written from what a reader reads: it can't change a cluster, and a restore is asked for by name
+        ("retention_cli.brokers.republisher", {"retention_cli/archive/restore.py"}),
+        (
+            "retention_cli.archive.restore",
+            {
+                *("cli/kretain/commands/restore.py", "cli/kretain/render/archive.py"),
+                "retention_cli/archive/restore_groups.py",
+            },
+        ),
+        (
+            "retention_cli.brokers.resetter",
+            {"cli/kretain/commands/restore.py", "retention_cli/archive/restore_groups.py"},
+        ),
+    ],
+)
+def test_what_changes_a_cluster_is_imported_only_where_it_is_asked_for(module: str, importers: set[str]) -> None:
+    assert importers_of(module) == importers
 
 
-def test_only_restore_writes_to_other_topics() -> None:
-    """An archive is written from what a reader reads: it can't change a cluster, and a restore is asked for by name."""
-    republishing = "retention_cli/brokers/republisher.py"
-    assert importers_of("retention_cli.brokers.republisher") == {"retention_cli/archive/restore.py"}
-    assert importers_of("retention_cli.archive.restore") == {
-        "cli/kretain/commands/restore.py",
-        "cli/kretain/render/archive.py",
-        "retention_cli/archive/restore_groups.py",
-    }
-    assert importers_of("retention_cli.brokers.resetter") == {
-        "cli/kretain/commands/restore.py",
-        "retention_cli/archive/restore_groups.py",
-    }
-    for path in (ENGINE / "trim" / "batches.py", ENGINE / "archive" / "writer.py", COMMANDS / "commands" / "trim.py"):
-        assert republishing not in brought_in(path)
-    for path in (*(ENGINE / "archive").glob("*.py"), *(ENGINE / "engines" / "spark").glob("*.py")):
-        assert "retention_cli/brokers/deleter.py" not in brought_in(path), name_of(path)
+@pytest.mark.parametrize(
+    ("place", "module"),
+    [
+        *((f"retention_cli/{name}.py", DELETER) for name in ("plan/make", "engines/fleet/planning")),
+        *((name_of(path), DELETER) for room in ("archive", "engines/spark") for path in (ENGINE / room).glob("*.py")),
+        *((f"retention_cli/{name}.py", ALTERER) for name in ("protect/reading", "plan/make")),
+        *(("cli/kretain/commands/plan.py", module) for module in (DELETER, ALTERER)),
+        ("retention_cli/observe/cluster.py", WRITER),
+        *((f"retention_cli/{name}.py", REPUBLISHER) for name in ("trim/batches", "archive/writer")),
+        ("cli/kretain/commands/trim.py", REPUBLISHER),
+    ],
+)
+def test_module_that_only_reads_does_not_bring_in_what_changes_a_cluster(place: str, module: str) -> None:
+    assert module not in brought_in(ROOT / place)
+    assert DELETER in brought_in(COMMANDS / "commands" / "trim.py"), "this would find it"
 
 
 def test_archive_is_usable_without_a_command() -> None:
