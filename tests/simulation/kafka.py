@@ -9,7 +9,7 @@ from typing import Literal
 
 from retention_cli.brokers.writer import Appended
 from retention_cli.state.own_topics import Stored
-from tests.simulation.logs import NO_STAMP, Partition, Record
+from tests.simulation.logs import Partition, Record
 
 BROKERS = (1, 2, 3)
 OFFSETS_PARTITIONS = 2
@@ -227,7 +227,3 @@ class SimKafka:
                 if one.kind != "data" or one.txn is not None or n % every or one.offset == last
             ]
             log.superseded |= {one.uid for one in before} - {one.uid for one in replica.records}
-
-    def without_stamp(self, tp: Tp) -> None:
-        """Append a record of an old format: it carries no timestamp at all."""
-        self.append(tp, stamp=NO_STAMP, event_ms=self.now_ms)

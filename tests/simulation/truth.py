@@ -18,7 +18,6 @@ from tests.simulation.rules import Rules
 
 YEAR_2000_MS = 946_684_800_000
 REMEMBER_MS = 30 * 24 * HOUR
-AHEAD_MS = HOUR
 
 
 class Seen(NamedTuple):

@@ -20,14 +20,12 @@ from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
 from kretain.render.output import Column, Table
 from kretain.render.plan import given_back, print_fleet_plan, print_plan, summary
-from kretain.render.trim import print_report
-from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.model import Decision, Reason
 from retention_cli.disks.disk import Space
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.plan.rows import held_back_by
 from retention_cli.plan.value import Totals
 from retention_cli.reports.groups import GroupList, GroupSummary
-from retention_cli.trim.report import TrimReport, row_of
 from tests.support.plans import HOLD, KEEP, SKIP, plan, row
 
 
@@ -102,9 +100,6 @@ def test_held_back_by_column_names_the_consumer_at_the_floor_or_the_guard(decisi
     assert ", ".join(held_back_by(decision)) == held_by
 
 
-UP_TO_DATE = KEEP._replace(reasons=(Reason("G1", "an open transaction"),))
-
-
 @pytest.mark.parametrize(
     ("decisions", "said"),
     [
@@ -122,19 +117,6 @@ UP_TO_DATE = KEEP._replace(reasons=(Reason("G1", "an open transaction"),))
 )
 def test_summary_of_a_plan_counts_each_action_in_one_sentence(decisions: tuple[Decision, ...], said: str) -> None:
     assert summary(Totals.of(decisions)) == said
-
-
-def test_plan_lists_only_partitions_that_trim_or_are_held(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [row(), UP_TO_DATE._replace(partition=1), HOLD._replace(partition=2), SKIP]
-    print_plan(plan(*rows), "table", every_row=False)
-    text = capsys.readouterr().out
-    assert re.findall(r"^orders-\d", text, re.MULTILINE) == ["orders-0", "orders-2"]
-    assert "an open transaction" not in text
-    assert "\n1 partition that is up to date has notes: add --all.\n" in text
-    print_plan(plan(*rows), "table", every_row=True)
-    text = capsys.readouterr().out
-    assert re.findall(r"^orders-\d", text, re.MULTILINE) == ["orders-0", "orders-1", "orders-2", "orders-4"]
-    assert "an open transaction" in text
 
 
 def test_plan_that_trim_would_refuse_says_so_in_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,19 +178,6 @@ def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
 )
 def test_plan_names_the_bytes_that_brokers_free_and_when(space: Space | None, said: str) -> None:
     assert said in given_back(space)
-
-
-def test_report_attributes_earlier_deletes_to_someone_else(capsys: pytest.CaptureFixture[str]) -> None:
-    gone = Reason("gone", "the log starts at 9: broker retention or another trimmer moved it there, not this trim")
-    rows = [
-        row_of(TopicPartition("t", 0), "unchanged", 8, 9, (gone,)),
-        row_of(TopicPartition("t", 1), "unchanged", log_start=3),
-    ]
-    print_report(TrimReport("r", "c", "b", rows), "table", every_row=False)
-    said = capsys.readouterr().out
-    assert "2 partitions: 2 unchanged.\n" in said
-    assert f"Deleted before this trim\n  t 0\n    gone  {gone.text}\n" in said
-    assert "t 1" not in said
 
 
 PLAN = (

@@ -293,23 +293,28 @@ def test_simulated_group_loses_records_within_the_forecast_span(
     assert (read < written) or math.isinf(spans.low) or spans.low == 0
 
 
-def test_replica_grows_up_to_its_kept_size() -> None:
-    one = Growing(100, Span.of(1.0), Span.of(150.0))
-    assert full_in(50, [one]) == (50, 50)
-    assert full_in(51, [one]) == (math.inf, math.inf)
-    assert full_in(100, [one, Growing(0, Span.of(1.0), ENDLESS)]) == (50, 50)
-    assert full_in(101, [one, Growing(0, Span.of(1.0), ENDLESS)]) == (51, 51)
+ONE, ENDLESSLY = Growing(100, Span.of(1.0), Span.of(150.0)), Growing(0, Span.of(1.0), ENDLESS)
 
 
-def test_shrinking_replica_delays_only_the_latest_fill_time() -> None:
-    shrinking = Growing(100, Span.of(1.0), Span.of(40.0))
-    growing = Growing(0, Span.of(1.0), ENDLESS)
-    assert full_in(10, [shrinking, growing]) == (10, 70)
-
-
-def test_full_disk_is_full_now_and_an_idle_one_never_fills() -> None:
-    assert full_in(0, []) == (0, math.inf) or full_in(0, []) == (0, 0)
-    assert full_in(10, [Growing(5, NOTHING, ENDLESS)]) == (math.inf, math.inf)
+@pytest.mark.parametrize(
+    ("room", "replicas", "times"),
+    [
+        pytest.param(50, [ONE], (50, 50), id="a replica grows up to its kept size"),
+        pytest.param(51, [ONE], (math.inf, math.inf), id="and no further"),
+        pytest.param(100, [ONE, ENDLESSLY], (50, 50), id="another one grows on"),
+        pytest.param(101, [ONE, ENDLESSLY], (51, 51), id="by itself then"),
+        pytest.param(
+            *(10, [Growing(100, Span.of(1.0), Span.of(40.0)), ENDLESSLY], (10, 70)),
+            id="a shrinking replica delays only the latest time",
+        ),
+        pytest.param(10, [Growing(5, NOTHING, ENDLESS)], (math.inf, math.inf), id="an idle disk never fills"),
+    ],
+)
+def test_disk_is_full_once_its_replicas_have_grown_so_far(
+    room: int, replicas: list[Growing], times: tuple[float, float]
+) -> None:
+    assert full_in(room, replicas) == times
+    assert full_in(0, replicas).low == 0, "a full disk is full now"
 
 
 REPLICA = st.builds(

@@ -311,17 +311,6 @@ def test_chart_fits_its_width_and_draws_every_nonempty_bin(times: list[int], wid
     assert drawn == [value > 0 for value in bins.values]
 
 
-def test_distant_records_are_left_out_of_the_chart_with_a_note() -> None:
-    times = [NOW - 3 * DAY_MS + n * 60_000 for n in range(4000)] + [NOW - 3000 * DAY_MS]
-    summary = summarize({0: counted(times)})
-    bins = binned(summary, 76)
-    assert bins is not None
-    assert bins.left_out == 1
-    assert bins.bin_ms == HOUR_MS
-    text = "\n".join(picture(summary, 80, of_bytes=False))
-    assert "1 record far away, not drawn" in text
-
-
 @pytest.mark.parametrize("years", [30, 300])
 def test_chart_bins_cover_any_number_of_years(years: int) -> None:
     hours = {-years * 365 * DAY_MS + NOW: 5, NOW: 5}
@@ -408,11 +397,6 @@ def test_profile_parquet_keeps_units_and_nulls(tmp_path: Path) -> None:
     assert rows[0, "future"]["newest_ms"] == NOW * 1000
     assert rows[0, "no-time"]["newest_ms"] is None
     assert rows[1, "hour"]["no_event_time"] is None
-
-
-def test_empty_profile_is_a_parquet_file_without_rows(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "p.parquet", {}, [])
-    assert arrow("pyarrow.parquet").read_table(tmp_path / "p.parquet").num_rows == 0
 
 
 def test_missing_pyarrow_is_named_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:

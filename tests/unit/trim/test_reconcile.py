@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from kretain.errors import UsageError
 from kretain.options.rules import topic_arguments
-from kretain.render.trim import question
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
@@ -159,13 +158,6 @@ def test_max_partitions_selects_the_first_trims() -> None:
 )
 def test_limits_apply_to_the_selected_partitions(limits: Limits, past: Amount, codes: list[str]) -> None:
     assert [one.code for one in exceeded(EVERY, asked_for(EVERY, 1), past, limits)] == codes
-
-
-def test_confirmation_names_records_topics_and_unread_groups() -> None:
-    text = question(asked_for(EVERY, 1))
-    assert f"from 1 partition of {GOING[0].topic} in cluster {EVERY.cluster_id} ({EVERY.bootstrap})?" in text
-    assert text.endswith("This can't be undone.")
-    assert ("NOT been read by" in text) == bool(GOING[0].unconsumed)
 
 
 def wanting(*given: str, limits: Limits = Limits()) -> Selection:  # noqa: B008  (a frozen value)
