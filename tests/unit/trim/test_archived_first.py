@@ -100,21 +100,6 @@ def test_partition_is_copied_once_before_its_trim() -> None:
     assert copier.asked == [[TP]]
 
 
-def test_partition_left_out_by_the_archiver_holds() -> None:
-    assert list(after(ArchivedFirst(Copier(None)), target()).held) == [TP]
-
-
-def test_failed_copy_holds_with_its_reason() -> None:
-    reason = Reason("archive", "the disk is full")
-    assert after(ArchivedFirst(Copier(reason)), target()).held[TP].reasons == (reason,)
-
-
-def test_log_that_differs_from_its_copy_holds() -> None:
-    reason = Reason("archive", "the log was cut back")
-    sorted_ = after(ArchivedFirst(Copier(copied(), reason)), target())
-    assert (sorted_.ready, sorted_.held[TP].reasons) == ({}, (reason,))
-
-
 class Sealer(Archiver):
     """Copies 30 records, encrypted with the policy's key of that moment."""
 
@@ -181,20 +166,28 @@ def test_copy_that_no_key_file_decrypts_any_longer_releases_nothing(tmp_path: Pa
         assert said in sorted_.held[TP].reasons[0].text
 
 
+FULL, CUT = Reason("archive", "the disk is full"), Reason("archive", "the log was cut back")
+
+
 @pytest.mark.parametrize(
-    ("copy", "second", "url", "said"),
+    ("copier", "second", "url", "said"),
     [
-        (copied(), target(start=9), URL, "from 10 on, and its log starts at 9"),
-        (copied(), target(start=None), URL, "an unknown offset"),
-        (copied(), target(topic_id="B"), URL, "recreated"),
-        (copied(), target(), "s3://elsewhere", "the policy now names s3://elsewhere"),
-        (copied(url="s3://elsewhere"), target(), URL, "was archived to s3://elsewhere"),
-        (copied(end=10), target(), URL, "only up to 10,"),
+        pytest.param(Copier(None), target(), URL, "", id="left out by the archiver"),
+        pytest.param(Copier(FULL), target(), URL, FULL.text, id="it could not be copied"),
+        pytest.param(Copier(copied(), CUT), target(), URL, CUT.text, id="the log differs from its copy"),
+        (Copier(copied()), target(start=9), URL, "from 10 on, and its log starts at 9"),
+        (Copier(copied()), target(start=None), URL, "an unknown offset"),
+        (Copier(copied()), target(topic_id="B"), URL, "recreated"),
+        (Copier(copied()), target(), "s3://elsewhere", "the policy now names s3://elsewhere"),
+        (Copier(copied(url="s3://elsewhere")), target(), URL, "was archived to s3://elsewhere"),
+        (Copier(copied(end=10)), target(), URL, "only up to 10,"),
     ],
 )
-def test_copy_of_another_log_releases_nothing(copy: Archived, second: Target, url: str, said: str) -> None:
-    sorted_ = after(ArchivedFirst(Copier(copy)), target(), second, url)
-    assert sorted_.ready == {}
+def test_log_without_a_copy_of_its_own_records_releases_nothing(
+    copier: Copier, second: Target, url: str, said: str
+) -> None:
+    sorted_ = after(ArchivedFirst(copier), target(), second, url)
+    assert (sorted_.ready, list(sorted_.held)) == ({}, [TP])
     assert said in sorted_.held[TP].reasons[0].text
 
 
