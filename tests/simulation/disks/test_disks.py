@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -30,72 +31,74 @@ def test_disk_sequence_of_a_seed_breaks_no_rule() -> None:
     assert exact > 20, "with inventories of the moment R6 was compared with brute force"
 
 
+@pytest.fixture
+def world() -> Iterator[DiskWorld]:
+    with DiskWorld() as one:
+        yield one
+
+
 def put(world: DiskWorld, tp: Tp, count: int, age_ms: int) -> None:
     for _ in range(count):
         world.kafka.append(tp, stamp=world.kafka.now_ms - age_ms)
         world.kafka.pass_time(200)
 
 
-def test_r6s_own_frees_after_a_scan_are_not_taken_elsewhere() -> None:
+def test_r6s_own_frees_after_a_scan_are_not_taken_elsewhere(world: DiskWorld) -> None:
     """A follower lagged when it was scanned: its disk gets back what it has fetched since, by the leader's disk's bound."""
-    with DiskWorld() as world:
-        put(world, ("a", 0), 16, 5 * HOUR)
-        world.do_fall_behind(0)
-        put(world, ("a", 0), 104, 5 * HOUR)
-        put(world, ("a", 1), 60, 60_000)
-        world.kafka.others |= {(1, "8:1"): 11_000_000, (2, "8:1"): 6_500_000}
-        world.do_scan(0)
-        world.do_catch_up(0)
-        trims = {(one.topic, one.partition): one.trim_to for one in world.do_trim(0, 1).decisions if one.trim_to}
-        assert trims == {("a", 0): 52}
+    put(world, ("a", 0), 16, 5 * HOUR)
+    world.do_fall_behind(0)
+    put(world, ("a", 0), 104, 5 * HOUR)
+    put(world, ("a", 1), 60, 60_000)
+    world.kafka.others |= {(1, "8:1"): 11_000_000, (2, "8:1"): 6_500_000}
+    world.do_scan(0)
+    world.do_catch_up(0)
+    trims = {(one.topic, one.partition): one.trim_to for one in world.do_trim(0, 1).decisions if one.trim_to}
+    assert trims == {("a", 0): 52}
 
 
 @pytest.mark.parametrize("inventory", [0, 1], ids=["estimated", "inventory"])
 @pytest.mark.parametrize("kind", [1, 2], ids=["tiered", "diskless"])
-def test_topic_that_is_not_on_disks_alone_is_left_alone_by_r6(kind: int, inventory: int) -> None:
-    with DiskWorld() as world:
-        put(world, ("a", 0), 100, 60_000)
-        put(world, ("a", 1), 100, 60_000)
-        world.kafka.others = dict.fromkeys(world.kafka.others, 10_000_000)
-        world.do_scan(0)
-        world.do_plan(0, inventory)
-        world.do_time(6)  # longer than two of the brokers' checks: how much is dead is known
-        world.do_scan(0)
-        world.do_storage(0, kind)
-        assert not [one for one in world.do_trim(0, inventory).decisions if one.trim_to]
-        world.do_storage(0, 0)
-        world.do_scan(0)
-        assert [one for one in world.do_trim(0, inventory).decisions if one.trim_to]
+def test_topic_that_is_not_on_disks_alone_is_left_alone_by_r6(world: DiskWorld, kind: int, inventory: int) -> None:
+    put(world, ("a", 0), 100, 60_000)
+    put(world, ("a", 1), 100, 60_000)
+    world.kafka.others = dict.fromkeys(world.kafka.others, 10_000_000)
+    world.do_scan(0)
+    world.do_plan(0, inventory)
+    world.do_time(6)  # longer than two of the brokers' checks: how much is dead is known
+    world.do_scan(0)
+    world.do_storage(0, kind)
+    assert not [one for one in world.do_trim(0, inventory).decisions if one.trim_to]
+    world.do_storage(0, 0)
+    world.do_scan(0)
+    assert [one for one in world.do_trim(0, inventory).decisions if one.trim_to]
 
 
-def test_lagging_follower_is_not_estimated() -> None:
+def test_lagging_follower_is_not_estimated(world: DiskWorld) -> None:
     """Spread over all offsets its few records would seem to begin late: five times as many went as should."""
-    with DiskWorld() as world:
-        put(world, ("a", 0), 20, 5 * HOUR)
-        world.do_fall_behind(0)
-        put(world, ("a", 0), 100, 5 * HOUR)
-        put(world, ("a", 1), 60, 60_000)
-        put(world, ("c", 0), 45, 60_000)
-        world.kafka.others[2, "8:1"] = 9_300_000
-        plan = world.do_trim(0, 0)
-        [held] = [one for one in plan.decisions if (one.topic, one.partition) == ("a", 0)]
-        assert any("it lags, or is being filled" in why.text for why in held.reasons), held
+    put(world, ("a", 0), 20, 5 * HOUR)
+    world.do_fall_behind(0)
+    put(world, ("a", 0), 100, 5 * HOUR)
+    put(world, ("a", 1), 60, 60_000)
+    put(world, ("c", 0), 45, 60_000)
+    world.kafka.others[2, "8:1"] = 9_300_000
+    plan = world.do_trim(0, 0)
+    [held] = [one for one in plan.decisions if (one.topic, one.partition) == ("a", 0)]
+    assert any("it lags, or is being filled" in why.text for why in held.reasons), held
 
 
-def test_files_of_replicas_that_swap_dirs_are_not_counted_as_bytes_that_stay() -> None:
+def test_files_of_replicas_that_swap_dirs_are_not_counted_as_bytes_that_stay(world: DiskWorld) -> None:
     """A rebalancer moves one replica to a disk and another one away: there are as many as before, and none is new."""
     first, second = (one for one in PLACES if one.broker == 3)
-    with DiskWorld() as world:
-        put(world, ("a", 2), 28, 5 * HOUR)
-        for tp in (("c", 0), ("b", 1)):
-            put(world, tp, 48, 60_000)
-        for _ in range(6):
-            world.kafka.pass_time(600_000)
-            swapped = world.kafka.placed[3, ("c", 0)] == second
-            world.kafka.move(("c", 0), 3, first if swapped else second)
-            world.kafka.move(("b", 1), 3, second if swapped else first)
-            world.kafka.pass_time(20_000)
-            world.do_plan(0, 0)  # the judge holds it against the true files
+    put(world, ("a", 2), 28, 5 * HOUR)
+    for tp in (("c", 0), ("b", 1)):
+        put(world, tp, 48, 60_000)
+    for _ in range(6):
+        world.kafka.pass_time(600_000)
+        swapped = world.kafka.placed[3, ("c", 0)] == second
+        world.kafka.move(("c", 0), 3, first if swapped else second)
+        world.kafka.move(("b", 1), 3, second if swapped else first)
+        world.kafka.pass_time(20_000)
+        world.do_plan(0, 0)  # the judge holds it against the true files
 
 
 TWO_LOOKS: Final[list[Any]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -17,6 +17,13 @@ def lagging(world: ProtectWorld) -> None:
     """Let topic b have unread records that will expire soon."""
     world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 10
     world.kafka.pass_time(50 * CHECK_MS)
+
+
+@pytest.fixture
+def world() -> Iterator[ProtectWorld]:
+    with ProtectWorld() as one:
+        lagging(one)
+        yield one
 
 
 def die() -> None:
@@ -40,225 +47,196 @@ def value(world: ProtectWorld) -> str | None:
     return world.kafka.topics["b"].own.get("retention.ms")
 
 
-def test_value_that_was_raised_while_a_run_read_is_not_taken_for_another_clients() -> None:
+def check_restored(world: ProtectWorld) -> None:
+    """Once all is read, topic b has its default again."""
+    world.settle()
+    assert value(world) is None
+
+
+def test_value_that_was_raised_while_a_run_read_is_not_taken_for_another_clients(world: ProtectWorld) -> None:
     """P6: it read the setting before, and the record behind."""
-    with ProtectWorld() as world:
-        lagging(world)
-        once(world, ["read"], lambda: world.protect(1, alone=False))
-        world.protect(0, alone=False)
-        assert value(world) is not None
-        world.settle()
+    once(world, ["read"], lambda: world.protect(1, alone=False))
+    world.protect(0, alone=False)
+    assert value(world) is not None
+    world.settle()
 
 
-def test_last_record_of_a_run_does_not_count_if_another_run_went_on_from_its_first() -> None:
+def test_last_record_of_a_run_does_not_count_if_another_run_went_on_from_its_first(world: ProtectWorld) -> None:
     """P5: it was paused between its change and that record, and the other raised the value further."""
-    with ProtectWorld() as world:
-        lagging(world)
 
-        def other() -> None:
-            world.kafka.pass_time(20 * CHECK_MS)
-            world.protect(1, alone=False)
-
-        once(world, ["altered", "append"], other)
-        job = world.job(0)
-        first = carry_out(job, plan_protection(job))
-        assert "another kretain is changing retention.ms of topic b" in str(first.failed[0].problem)
-        assert value(world) != str(first.rows[2].new)
-        world.settle()
-        assert value(world) is None
-
-
-def test_run_that_planned_before_another_ones_change_takes_no_original_from_it() -> None:
-    """P5: what it reads later, while it changes another setting, is not what it planned with."""
-    with ProtectWorld() as world:
-        lagging(world)
-        world.kafka.topics["a"].stamps += [world.kafka.topics["b"].stamps[0]] * 10
-        job = world.job(0)
-        planned = plan_protection(job)
-        world.protect(1)
-        assert len(carry_out(job, planned).failed) == 2
-        world.settle()
-        assert value(world) is None
-
-
-def test_change_that_is_under_way_is_left_to_its_run_for_a_minute() -> None:
-    """P5: that run died right before its request, or the request waits in a broker."""
-    with ProtectWorld() as world:
-        lagging(world)
-        once(world, ["alter"], die)
-        with pytest.raises(Killed):
-            world.protect(0)
-        assert value(world) is None
-        job = world.job(1)
-        assert len(carry_out(job, plan_protection(job)).failed) == 1
-        world.kafka.pass_time(CHECK_MS)
-        world.protect(1)
-        assert value(world) is not None
-
-
-def test_request_is_not_sent_long_after_its_record() -> None:
-    """P5: by then another run may have gone on from there."""
-    with ProtectWorld() as world:
-        lagging(world)
-        once(world, ["appended", "look"], lambda: world.kafka.pass_time(CHECK_MS))
-        job = world.job(0)
-        assert [one.problem for one in carry_out(job, plan_protection(job)).failed] == ["not sent"]
-        assert value(world) is None
-
-
-def test_record_that_counts_survives_compaction() -> None:
-    """P5: a run that knew less wrote last, and the one that counts was put back behind that."""
-    with ProtectWorld() as world:
-        lagging(world)
-        job = world.job(0)
-        planned = plan_protection(job)
-        world.kafka.pass_time(CHECK_MS)
-        world.protect(1)
-        assert len(carry_out(job, planned).failed) == 1
-        world.kafka.compact(len(world.kafka.messages))
-        world.settle()
-        assert value(world) is None
-
-
-def test_records_go_on_from_one_that_was_put_back_though_its_segment_alone_is_compacted() -> None:
-    """P5: what was read before compaction, and goes on from there, counts for those who read only what is left."""
-    with ProtectWorld() as world:
-        lagging(world)
-        job = world.job(0)
-        planned = plan_protection(job)
-        world.kafka.pass_time(CHECK_MS)
-        world.protect(1)
-        assert len(carry_out(job, planned).failed) == 1
-        rolled, raised = len(world.kafka.messages), value(world)
+    def other() -> None:
         world.kafka.pass_time(20 * CHECK_MS)
-        world.protect(1)
-        assert value(world) != raised
-        world.kafka.compact(rolled)
-        world.settle()
-        assert value(world) is None
+        world.protect(1, alone=False)
+
+    once(world, ["altered", "append"], other)
+    job = world.job(0)
+    first = carry_out(job, plan_protection(job))
+    assert "another kretain is changing retention.ms of topic b" in str(first.failed[0].problem)
+    assert value(world) != str(first.rows[2].new)
+    check_restored(world)
 
 
-def test_resume_leaves_a_value_that_kretain_itself_has_raised() -> None:
-    """P5: another setting of the topic was set by hand; this one's original would be forgotten."""
-    with ProtectWorld() as world:
-        lagging(world)
+def test_run_that_planned_before_another_ones_change_takes_no_original_from_it(world: ProtectWorld) -> None:
+    """P5: what it reads later, while it changes another setting, is not what it planned with."""
+    world.kafka.topics["a"].stamps += [world.kafka.topics["b"].stamps[0]] * 10
+    job = world.job(0)
+    planned = plan_protection(job)
+    world.protect(1)
+    assert len(carry_out(job, planned).failed) == 2
+    check_restored(world)
+
+
+def test_change_that_is_under_way_is_left_to_its_run_for_a_minute(world: ProtectWorld) -> None:
+    """P5: that run died right before its request, or the request waits in a broker."""
+    once(world, ["alter"], die)
+    with pytest.raises(Killed):
         world.protect(0)
-        assert ["goes on from there" in one for one in resume(world.job(0), "b", "resume")] == [True]
-        world.settle()
-        assert value(world) is None
+    assert value(world) is None
+    job = world.job(1)
+    assert len(carry_out(job, plan_protection(job)).failed) == 1
+    world.kafka.pass_time(CHECK_MS)
+    world.protect(1)
+    assert value(world) is not None
+
+
+def test_request_is_not_sent_long_after_its_record(world: ProtectWorld) -> None:
+    """P5: by then another run may have gone on from there."""
+    once(world, ["appended", "look"], lambda: world.kafka.pass_time(CHECK_MS))
+    job = world.job(0)
+    assert [one.problem for one in carry_out(job, plan_protection(job)).failed] == ["not sent"]
+    assert value(world) is None
+
+
+def test_record_that_counts_survives_compaction(world: ProtectWorld) -> None:
+    """P5: a run that knew less wrote last, and the one that counts was put back behind that."""
+    job = world.job(0)
+    planned = plan_protection(job)
+    world.kafka.pass_time(CHECK_MS)
+    world.protect(1)
+    assert len(carry_out(job, planned).failed) == 1
+    world.kafka.compact(len(world.kafka.messages))
+    check_restored(world)
+
+
+def test_records_go_on_from_one_that_was_put_back_though_its_segment_alone_is_compacted(world: ProtectWorld) -> None:
+    """P5: what was read before compaction, and goes on from there, counts for those who read only what is left."""
+    job = world.job(0)
+    planned = plan_protection(job)
+    world.kafka.pass_time(CHECK_MS)
+    world.protect(1)
+    assert len(carry_out(job, planned).failed) == 1
+    rolled, raised = len(world.kafka.messages), value(world)
+    world.kafka.pass_time(20 * CHECK_MS)
+    world.protect(1)
+    assert value(world) != raised
+    world.kafka.compact(rolled)
+    check_restored(world)
+
+
+def test_resume_leaves_a_value_that_kretain_itself_has_raised(world: ProtectWorld) -> None:
+    """P5: another setting of the topic was set by hand; this one's original would be forgotten."""
+    world.protect(0)
+    assert ["goes on from there" in one for one in resume(world.job(0), "b", "resume")] == [True]
+    check_restored(world)
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_topic_made_again_between_the_plan_and_the_change_is_left_alone(late: bool) -> None:
+def test_topic_made_again_between_the_plan_and_the_change_is_left_alone(world: ProtectWorld, late: bool) -> None:
     """P1: kretain protect waits for an answer meanwhile, or has just looked at the value."""
-    with ProtectWorld() as world:
-        lagging(world)
-        job = world.job(0)
-        planned = plan_protection(job)
-        if late:
-            once(world, ["appended", "look"], lambda: world.begin("b"))
-        else:
-            world.begin("b")
-        made = carry_out(job, planned)
-        assert value(world) is None
-        assert [one.problem for one in made.failed] == ["topic b was deleted or made again"]
-
-
-def test_topic_made_again_while_it_is_raised_is_protected_as_a_new_one() -> None:
-    """P5: the record is about the topic that was deleted."""
-    with ProtectWorld() as world:
-        lagging(world)
-        world.protect(0)
+    job = world.job(0)
+    planned = plan_protection(job)
+    if late:
+        once(world, ["appended", "look"], lambda: world.begin("b"))
+    else:
         world.begin("b")
-        lagging(world)
-        world.protect(0)
-        assert value(world) is not None
-        world.settle()
-        assert value(world) is None
+    made = carry_out(job, planned)
+    assert value(world) is None
+    assert [one.problem for one in made.failed] == ["topic b was deleted or made again"]
 
 
-def test_value_set_by_hand_after_a_refused_change_is_raised_like_any_other() -> None:
+def test_topic_made_again_while_it_is_raised_is_protected_as_a_new_one(world: ProtectWorld) -> None:
+    """P5: the record is about the topic that was deleted."""
+    world.protect(0)
+    world.begin("b")
+    lagging(world)
+    world.protect(0)
+    assert value(world) is not None
+    check_restored(world)
+
+
+def test_value_set_by_hand_after_a_refused_change_is_raised_like_any_other(world: ProtectWorld) -> None:
     """P5: the change that was left open is recorded as not made, so what people set later is the original."""
-    with ProtectWorld() as world:
-        lagging(world)
-        world.kafka.refused = 1
-        world.protect(0, alone=False)
-        world.kafka.groups["g"] = {"b": len(world.kafka.topics["b"].stamps)}
-        world.kafka.pass_time(CHECK_MS)
-        world.protect(1)
-        world.hand["b", "retention.ms"] = world.kafka.topics["b"].own["retention.ms"] = str(HOUR + 1)
-        lagging(world)
-        world.protect(0)
-        assert value(world) != str(HOUR + 1)
-        world.settle()
+    world.kafka.refused = 1
+    world.protect(0, alone=False)
+    world.kafka.groups["g"] = {"b": len(world.kafka.topics["b"].stamps)}
+    world.kafka.pass_time(CHECK_MS)
+    world.protect(1)
+    world.hand["b", "retention.ms"] = world.kafka.topics["b"].own["retention.ms"] = str(HOUR + 1)
+    lagging(world)
+    world.protect(0)
+    assert value(world) != str(HOUR + 1)
+    world.settle()
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_value_set_by_hand_outlives_restore(seen: bool) -> None:
+def test_value_set_by_hand_outlives_restore(world: ProtectWorld, seen: bool) -> None:
     """P6: whether a pass has seen it or not."""
-    with ProtectWorld() as world:
-        lagging(world)
-        world.protect(0)
-        world.kafka.topics["b"].own["retention.ms"] = str(30 * HOUR)
-        if seen:
-            world.protect(0, alone=False)
-        resume(world.job(0), "b", "restore")
-        assert value(world) == str(30 * HOUR)
+    world.protect(0)
+    world.kafka.topics["b"].own["retention.ms"] = str(30 * HOUR)
+    if seen:
+        world.protect(0, alone=False)
+    resume(world.job(0), "b", "restore")
+    assert value(world) == str(30 * HOUR)
 
 
-def test_value_is_not_removed_for_a_default_that_has_become_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_is_not_removed_for_a_default_that_has_become_too_short(
+    world: ProtectWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """P2: the default was an hour when it was raised, and is five minutes by now."""
-    with ProtectWorld() as world:
-        lagging(world)
-        world.protect(0)
-        raised = value(world)
-        world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 10
-        world.kafka.groups.setdefault("g", {})["b"] = 10
-        world.kafka.pass_time(10 * CHECK_MS)
-        monkeypatch.setitem(LIMITS, "retention.ms", "300000")
-        world.protect(0)
-        assert value(world) == raised
-        world.protect(0)
-        assert world.kafka.topics["b"].start <= 10
-        world.settle()
-        assert value(world) is None
+    world.protect(0)
+    raised = value(world)
+    world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 10
+    world.kafka.groups.setdefault("g", {})["b"] = 10
+    world.kafka.pass_time(10 * CHECK_MS)
+    monkeypatch.setitem(LIMITS, "retention.ms", "300000")
+    world.protect(0)
+    assert value(world) == raised
+    world.protect(0)
+    assert world.kafka.topics["b"].start <= 10
+    check_restored(world)
 
 
-def test_nothing_is_raised_that_would_be_forgotten() -> None:
+def test_nothing_is_raised_that_would_be_forgotten(world: ProtectWorld) -> None:
     """P5: the topic deletes records, has no time of the brokers, or an open transaction hides what is written."""
-    with ProtectWorld() as world:
-        lagging(world)
-        world.kafka.cleanup = "delete"
-        with pytest.raises(BrokerError, match=r"--add-config cleanup\.policy=compact"):
-            world.protect(0)
-        world.kafka.cleanup, world.kafka.stamped = "compact", "CreateTime"
-        with pytest.raises(BrokerError, match=r"--add-config message\.timestamp\.type=LogAppendTime"):
-            world.protect(0)
-        world.kafka.no_configs = RequestFailedError("not authorized", retriable=False)
-        with pytest.raises(BrokerError, match="_kretain_protected can't be read: not authorized"):
-            world.protect(0)
-        world.kafka.no_configs = TopicConfig(frozenset({"compact"}), -1, "LogAppendTime")  # brokers do otherwise
-        job = world.job(0)
-        assert "don't stamp" in str(carry_out(job, plan_protection(job)).failed[0].problem)
-        world.kafka.messages.clear()
-        world.kafka.stamped, world.kafka.hidden = "LogAppendTime", 1
-        job = world.job(0)
-        assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
-        assert value(world) is None
+    world.kafka.cleanup = "delete"
+    with pytest.raises(BrokerError, match=r"--add-config cleanup\.policy=compact"):
+        world.protect(0)
+    world.kafka.cleanup, world.kafka.stamped = "compact", "CreateTime"
+    with pytest.raises(BrokerError, match=r"--add-config message\.timestamp\.type=LogAppendTime"):
+        world.protect(0)
+    world.kafka.no_configs = RequestFailedError("not authorized", retriable=False)
+    with pytest.raises(BrokerError, match="_kretain_protected can't be read: not authorized"):
+        world.protect(0)
+    world.kafka.no_configs = TopicConfig(frozenset({"compact"}), -1, "LogAppendTime")  # brokers do otherwise
+    job = world.job(0)
+    assert "don't stamp" in str(carry_out(job, plan_protection(job)).failed[0].problem)
+    world.kafka.messages.clear()
+    world.kafka.stamped, world.kafka.hidden = "LogAppendTime", 1
+    job = world.job(0)
+    assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
+    assert value(world) is None
 
 
-def test_limit_of_a_value_that_was_removed_while_it_was_read_is_not_the_default() -> None:
+def test_limit_of_a_value_that_was_removed_while_it_was_read_is_not_the_default(world: ProtectWorld) -> None:
     """P3: a person set a value above max; the run read its limit, and then that the topic has none of its own."""
-    with ProtectWorld() as world:
-        lagging(world)
-        world.do_refuse(0, 0)
-        world.protect(1, alone=False)  # leaves a record whose change may have been made
-        world.do_by_hand(1, 2)
-        assert int(value(world) or 0) > MAX_MS
+    world.do_refuse(0, 0)
+    world.protect(1, alone=False)  # leaves a record whose change may have been made
+    world.do_by_hand(1, 2)
+    assert int(value(world) or 0) > MAX_MS
+    world.kafka.pass_time(CHECK_MS)
+    once(world, ["limits"], lambda: world.do_by_hand(1, 4))
+    world.protect(2, alone=False)
+    for _ in range(2):
         world.kafka.pass_time(CHECK_MS)
-        once(world, ["limits"], lambda: world.do_by_hand(1, 4))
-        world.protect(2, alone=False)
-        for _ in range(2):
-            world.kafka.pass_time(CHECK_MS)
-            world.protect(0)
-            assert int(value(world) or 0) <= MAX_MS
+        world.protect(0)
+        assert int(value(world) or 0) <= MAX_MS

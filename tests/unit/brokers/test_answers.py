@@ -105,19 +105,6 @@ def member(subscribed: list[str], assigned: list[str]) -> Any:
     return made(client_id="c", member_metadata=metadata, member_assignment=assignment)
 
 
-def test_classic_member_reads_its_subscription_and_assignment() -> None:
-    stable = made(group_state="Stable", members=[member(["a"], ["b"]), member(["c"], [])])
-    assert groups.classic_topics(stable) == frozenset({"a", "b", "c"})
-
-
-@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "", "Unknown"])
-def test_rebalancing_group_has_unknown_members(state: str) -> None:
-    said = groups.classic_topics(made(group_state=state, members=[member(["a"], [])]))
-    assert isinstance(said, RequestFailedError)
-    assert said.retriable
-    assert groups.classic_topics(made(group_state=state, members=[])) == frozenset()
-
-
 def test_group_that_keeps_rebalancing_is_awaited_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """F3: it costs a run a few seconds, not each recheck of a trim. Once it has told, it is waited for again."""
     asked: list[str] = []
@@ -157,13 +144,6 @@ def test_group_that_keeps_rebalancing_is_awaited_once(monkeypatch: pytest.Monkey
     assert describe() > 1
 
 
-def test_undecodable_member_may_read_any_topic() -> None:
-    strange = made(client_id="c", member_metadata=b"\x00\x00\x00\x00\x00\x09x", member_assignment=b"")
-    said = groups.classic_topics(made(group_state="Stable", members=[strange]))
-    assert isinstance(said, RequestFailedError)
-    assert not said.retriable
-
-
 def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]) -> Any:
     def assignment(names: list[str]) -> Any:
         return made(topic_partitions=[made(topic_name=name) for name in names])
@@ -177,35 +157,67 @@ def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]
     return made(group_state=state, members=[one])
 
 
-def test_kip_848_member_reads_subscription_assignment_and_target() -> None:
-    assert groups.subscribed_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset(
-        {"a", "b", "c"}
-    )
-    assert groups.subscribed_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b", groups.TopicRegex("x.*")})
-    said = groups.subscribed_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
-    assert isinstance(said, RequestFailedError)
-    assert said.retriable
+CLASSIC, BY_KIP_848, STREAMS = groups.classic_topics, groups.subscribed_topics, groups.streams_topics
+UNDECODABLE = made(client_id="c", member_metadata=b"\x00\x00\x00\x00\x00\x09x", member_assignment=b"")
+AGAIN, NEVER = True, False
+"""Unknown, and whether it is worth asking again."""
 
 
-def test_share_member_reads_subscription_and_assignment() -> None:
-    assert groups.subscribed_topics(kip_848(subscribed=["a"], assigned=["b"])) == frozenset({"a", "b"})
+def streams(state: str, *parts: Any, members: int = 1, topology: bool = True) -> Any:
+    its = made(subtopologies=[*parts] or None) if topology else None
+    return made(members=[1] * members, topology=its, group_state=state)
 
 
-def test_streams_group_reads_sources_and_repartition_topics() -> None:
-    part = made(source_topics=["a"], repartition_source_topics=[made(name="b")])
-    assert groups.streams_topics(
-        made(members=[1], topology=made(subtopologies=[part]), group_state="Stable")
-    ) == frozenset(
-        {
-            "a",
-            "b",
-        }
-    )
-    assert groups.streams_topics(made(members=[], topology=None, group_state="Empty")) == frozenset()
-    for topology in (None, made(subtopologies=None)):
-        said = groups.streams_topics(made(members=[1], topology=topology, group_state="NotReady"))
-        assert isinstance(said, RequestFailedError)
-        assert said.retriable
+@pytest.mark.parametrize(
+    ("read", "described", "topics"),
+    [
+        pytest.param(
+            CLASSIC,
+            made(group_state="Stable", members=[member(["a"], ["b"]), member(["c"], [])]),
+            frozenset({"a", "b", "c"}),
+            id="a classic member reads its subscription and its assignment",
+        ),
+        *(
+            pytest.param(CLASSIC, made(group_state=state, members=[member(["a"], [])]), AGAIN, id=f"classic: {state}")
+            for state in ("PreparingRebalance", "CompletingRebalance", "", "Unknown")
+        ),
+        pytest.param(CLASSIC, made(group_state="", members=[]), frozenset[str](), id="without members nothing is read"),
+        pytest.param(
+            CLASSIC,
+            made(group_state="Stable", members=[UNDECODABLE]),
+            NEVER,
+            id="a member that can't be decoded may read any topic",
+        ),
+        pytest.param(
+            BY_KIP_848,
+            kip_848(subscribed=["a"], assigned=["b"], target=["c"]),
+            frozenset({"a", "b", "c"}),
+            id="a member by KIP-848, or of a share group, reads subscription, assignment and target",
+        ),
+        pytest.param(
+            BY_KIP_848,
+            kip_848(regex="x.*", assigned=["b"]),
+            frozenset({"b", groups.TopicRegex("x.*")}),
+            id="and by an expression what it was assigned so far",
+        ),
+        pytest.param(BY_KIP_848, kip_848("Assigning", regex="x.*", assigned=["b"]), AGAIN, id="which may change"),
+        pytest.param(
+            STREAMS,
+            streams("Stable", made(source_topics=["a"], repartition_source_topics=[made(name="b")])),
+            frozenset({"a", "b"}),
+            id="a streams group reads sources and repartition topics",
+        ),
+        pytest.param(STREAMS, streams("Empty", members=0, topology=False), frozenset[str](), id="none when empty"),
+        pytest.param(STREAMS, streams("NotReady", topology=False), AGAIN, id="without a topology it is unknown"),
+        pytest.param(STREAMS, streams("NotReady"), AGAIN, id="so it is without subtopologies"),
+    ],
+)
+def test_members_read_what_they_subscribe_to_and_are_assigned_or_it_is_unknown(
+    read: Any, described: Any, topics: frozenset[Any] | bool
+) -> None:
+    """F3."""
+    said = read(described)
+    assert (said.retriable if isinstance(said, RequestFailedError) else said) == topics
 
 
 @pytest.mark.parametrize(

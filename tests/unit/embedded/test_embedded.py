@@ -59,20 +59,6 @@ def test_unusable_java_is_named(tmp_path: Path, said: str, named: str) -> None:
         find_java({"JAVA_HOME": str(fake_java(tmp_path / "jdk", said))})
 
 
-@pytest.mark.usefixtures("no_wheel")
-def test_every_unusable_java_is_named(tmp_path: Path) -> None:
-    old = fake_java(tmp_path / "old", 'openjdk version "11.0.2"')
-    broken = fake_java(tmp_path / "broken", 'openjdk version "21.0.1"', code=1)
-    with pytest.raises(EmbeddedError, match=r"Found: JAVA_HOME is Java 11; PATH \(.*\) does not run"):
-        find_java({"JAVA_HOME": str(old), "PATH": str(broken / "bin")})
-
-
-@pytest.mark.usefixtures("no_wheel")
-def test_missing_java_home_is_skipped(tmp_path: Path) -> None:
-    good = fake_java(tmp_path / "good", 'openjdk version "17.0.15" 2025-04-15')
-    assert find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(good / "bin")}) == good / "bin" / "java"
-
-
 def test_java_home_precedes_path_and_path_the_wheel(tmp_path: Path) -> None:
     first = fake_java(tmp_path / "first", 'openjdk version "21.0.1"')
     second = fake_java(tmp_path / "second", 'openjdk version "17.0.9"')
@@ -165,22 +151,6 @@ def test_resolved_jars_are_not_downloaded_again(publish: Callable[..., None], ca
     assert told == ["downloading Kafka 1.0.0 (once, about 45 MB) …"]
     assert jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache) == lib
     assert len(told) == 1
-
-
-def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Path) -> None:
-    publish("kafka_2.13", "1.0.0")
-    script = "from kretain.embedded import jars; print(jars.resolve('kafka_2.13', '1.0.0', print))"
-    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    both = [
-        subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = [one.communicate(timeout=100)[0].splitlines() for one in both]
-    assert [one.returncode for one in both] == [0, 0]
-    lib = tmp_path / "cache" / "kretain" / "jars" / "kafka_2.13-1.0.0"
-    assert [lines[-1] for lines in said] == [str(lib), str(lib)]
-    assert sorted(len(lines) for lines in said) == [1, 2], "only one of them downloaded"
-    assert names(lib) == {"kafka_2.13-1.0.0.jar"}
 
 
 def test_unpublished_version_is_named_and_leaves_nothing(

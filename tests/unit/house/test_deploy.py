@@ -237,29 +237,6 @@ def test_chart_renders_what_kubernetes_and_kretain_accept(name: str) -> None:
         assert "persistentVolumeClaim" in state or part not in deletes, "the audit log of a trim outlives its pod"
 
 
-def test_chart_with_its_defaults_needs_nothing_that_a_bare_cluster_lacks() -> None:
-    """Neither a volume, a Secret nor the kinds of an operator."""
-    kinds = {one["kind"] for one in rendered("defaults")}
-    assert kinds == {"NetworkPolicy", "ServiceAccount", "ConfigMap", "CronJob"}
-    [(_name, pod)] = templates(rendered("defaults"))
-    assert all(one.keys() <= {"name", "configMap", "emptyDir"} for one in pod["spec"]["volumes"])
-    claims = [one for one in rendered("trim") if one["kind"] == "PersistentVolumeClaim"]
-    assert [one["spec"]["accessModes"] for one in claims] == [["ReadWriteOnce"]]
-
-
-def test_chart_pod_monitor_selects_the_pods_of_watch_and_their_port() -> None:
-    [monitor] = [one for one in rendered("all") if one["kind"] == "PodMonitor"]
-    [pod] = [pod for name, pod in templates(rendered("all")) if name == "prod-kretain-watch"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    [port] = [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]]
-    [container] = pod["spec"]["containers"]
-    assert port in {one["name"] for one in container["ports"]}
-    assert "annotations" not in pod["metadata"], "scraped once"
-    [spread] = pod["spec"]["topologySpreadConstraints"]
-    assert spread["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    assert {one["name"] for one in container["env"]} == {"KRETAIN_WEBHOOK"}
-
-
 def test_chart_values_schema_knows_every_value_and_refuses_others() -> None:
     schema = json.loads((HELM / "kretain" / "values.schema.json").read_text())
     defaults = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
