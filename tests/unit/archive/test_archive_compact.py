@@ -29,6 +29,11 @@ AT = "2026-11-24T03:00:00.000Z"
 DAY = 86_400_000
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path))
+
+
 def log(start: int, end: int, epoch: int | None = 0, mark: str = "v") -> list[Record]:
     return [
         Record(n, epoch, n * DAY // 4, "CreateTime", b"k%d" % n, f"{mark}{n}".encode(), ()) for n in range(start, end)
@@ -86,8 +91,7 @@ def spans(found: Sequence[Manifest]) -> list[tuple[int, int]]:
     return sorted((one.start, one.end) for one in found)
 
 
-def test_compaction_joins_small_segments_with_equal_records(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_compaction_joins_small_segments_with_equal_records(store: Store) -> None:
     parts = segments(store, (0, 10, 0), (10, 25, 0), (25, 30, 1))
     before = content(store)
     assert run(store) == []
@@ -100,9 +104,8 @@ def test_compaction_joins_small_segments_with_equal_records(tmp_path: Path) -> N
     assert catalog(store).segments == [joined]
 
 
-def test_segment_deleted_by_another_compaction_is_no_error(tmp_path: Path) -> None:
+def test_segment_deleted_by_another_compaction_is_no_error(store: Store) -> None:
     """Both found what a killed one left over."""
-    store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
     before = {path: store.read(path) for path in store.files()}
     run(store)
@@ -117,9 +120,8 @@ def test_segment_deleted_by_another_compaction_is_no_error(tmp_path: Path) -> No
     assert len(store.files()) == 2
 
 
-def test_joined_segment_keeps_the_epoch_marks_of_every_part(tmp_path: Path) -> None:
+def test_joined_segment_keeps_the_epoch_marks_of_every_part(store: Store) -> None:
     """A joined segment is of a log only where that has each of its parts (M1)."""
-    store = Store(str(tmp_path))
     write(store, log(0, 8, 1), 0, 10, 2)
     write(store, [], 10, 14, 2)
     write(store, log(14, 20, 4), 14, 20, 5)
@@ -143,9 +145,8 @@ def test_joined_segment_keeps_the_epoch_marks_of_every_part(tmp_path: Path) -> N
     ],
 )
 def test_compaction_leaves_segments_with_gaps_or_overlaps_apart(
-    tmp_path: Path, made: list[tuple[int, int, int]], kept: str
+    store: Store, made: list[tuple[int, int, int]], kept: str
 ) -> None:
-    store = Store(str(tmp_path))
     segments(store, *made)
     if kept == "one within another":
         made = [*made[:2], (20, 25, 0)]
@@ -155,17 +156,15 @@ def test_compaction_leaves_segments_with_gaps_or_overlaps_apart(
     assert spans(catalog(store).segments) == sorted((start, end) for start, end, _epoch in made)
 
 
-def test_compaction_keeps_segment_sizes_within_the_limits(tmp_path: Path) -> None:
+def test_compaction_keeps_segment_sizes_within_the_limits(store: Store) -> None:
     """A segment that is half full stays, and none gets larger than what a trim writes."""
-    store = Store(str(tmp_path))
     segments(store, *((at, at + 4, 0) for at in range(0, 40, 4)), (40, 52, 0), (52, 55, 0), (55, 58, 0))
     run(store, SegmentSize(records=20))
     assert spans(catalog(store).segments) == [(0, 20), (20, 40), (40, 52), (52, 58)]
 
 
 @pytest.mark.parametrize("harm", ["gone", "flipped", "cut"])
-def test_damaged_part_keeps_its_run_and_other_runs_are_joined(tmp_path: Path, harm: str) -> None:
-    store = Store(str(tmp_path))
+def test_damaged_part_keeps_its_run_and_other_runs_are_joined(store: Store, tmp_path: Path, harm: str) -> None:
     parts = segments(store, (0, 10, 0), (10, 20, 0), (30, 40, 0), (40, 50, 0))
     path = tmp_path / SOURCE.folder / parts[1].files[0].path
     whole = path.read_bytes()
@@ -209,8 +208,9 @@ class Dying(Store):
 
 
 @pytest.mark.parametrize("step", range(9))
-def test_compaction_killed_at_any_step_loses_nothing_and_the_next_finishes(tmp_path: Path, step: int) -> None:
-    store = Store(str(tmp_path))
+def test_compaction_killed_at_any_step_loses_nothing_and_the_next_finishes(
+    store: Store, tmp_path: Path, step: int
+) -> None:
     segments(store, (0, 10, 0), (10, 20, 1), (20, 30, 1))
     before = content(store)
     try:
@@ -225,8 +225,7 @@ def test_compaction_killed_at_any_step_loses_nothing_and_the_next_finishes(tmp_p
     assert len(store.files()) == 2
 
 
-def test_parts_stay_while_the_joined_segment_is_damaged(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_parts_stay_while_the_joined_segment_is_damaged(store: Store, tmp_path: Path) -> None:
     segments(store, (0, 10, 0), (10, 20, 0))
     with pytest.raises(Killed):
         compacted(store, Dying(str(tmp_path), 2))
@@ -236,9 +235,8 @@ def test_parts_stay_while_the_joined_segment_is_damaged(tmp_path: Path) -> None:
     assert spans(catalog(store).segments) == [(0, 10), (0, 20), (10, 20)]
 
 
-def test_overlapping_segment_with_other_records_is_not_joined(tmp_path: Path) -> None:
+def test_overlapping_segment_with_other_records_is_not_joined(store: Store) -> None:
     """What was archived again of a replaced log has other records: a part is what its checksum says."""
-    store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
     run(store)
     write(store, log(10, 20, 0, "another"), 10, 20, 0)
@@ -248,9 +246,8 @@ def test_overlapping_segment_with_other_records_is_not_joined(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("when", ["before its file goes", "before its manifest goes"])
-def test_segment_archived_again_during_compaction_is_kept(tmp_path: Path, when: str) -> None:
+def test_segment_archived_again_during_compaction_is_kept(store: Store, tmp_path: Path, when: str) -> None:
     """A trim writes a part again, of a log that was replaced, just as the old one is deleted: the same names."""
-    store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
 
     class Raced(Store):
@@ -274,8 +271,7 @@ def test_segment_archived_again_during_compaction_is_kept(tmp_path: Path, when: 
     assert list(records_of(store, kept)) == log(0, 10, 5, "another")
 
 
-def test_manifest_cannot_have_another_segments_file_deleted(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_manifest_cannot_have_another_segments_file_deleted(store: Store) -> None:
     first, second = segments(store, (0, 10, 0), (10, 20, 0))
     third = write(store, log(30, 40), 30, 40)
     # A manifest of no records of its own that claims the third's file: its records do not belong there.
@@ -315,8 +311,7 @@ def test_compaction_of_any_segments_keeps_every_record(
     assert all(one.records <= max(records, 5) for one in after.segments)
 
 
-def test_segment_that_the_audit_log_tells_of_is_named_if_no_manifest_has_it(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_segment_that_the_audit_log_tells_of_is_named_if_no_manifest_has_it(store: Store, tmp_path: Path) -> None:
     told = [one.path for one in segments(store, (0, 10, 0), (10, 20, 0), (20, 30, 1))]
     run(store)  # one manifest has what three had
 

@@ -85,6 +85,14 @@ def approve_file(path: Path, key: Ed25519PrivateKey, by: str = "bob", at_ms: int
     return file
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A plan that Bob has approved."""
+    found = saved(tmp_path)
+    approve_file(found, BOB)
+    return found
+
+
 def shown(path: Path, by: str = "alice", file: Path | None = None, max_age_ms: int = HOUR) -> Offered:
     found = offered(read_plan(path), str(path), file, max_age_ms)
     assert found is not None
@@ -141,9 +149,7 @@ def test_any_edited_value_of_a_plan_takes_its_approval_away(tmp_path: Path) -> N
     assert approved(shown(path), RULES, NOW), "the order of keys says nothing"
 
 
-def test_row_that_is_added_or_dropped_takes_the_approval_away(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    approve_file(path, BOB)
+def test_row_that_is_added_or_dropped_takes_the_approval_away(path: Path, tmp_path: Path) -> None:
     for rows in ((row("a", 8),), (*PLAN.decisions, row("c", 1))):
         saved(tmp_path, replace(PLAN, decisions=rows))
         assert "changed" in refused(path)
@@ -173,9 +179,7 @@ def write(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda it: it.pop("by"), "not an approval"),
     ],
 )
-def test_edited_approval_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object], why: str) -> None:
-    path = saved(tmp_path)
-    approve_file(path, BOB)
+def test_edited_approval_is_refused(path: Path, change: Callable[[dict[str, Any]], object], why: str) -> None:
     write(path, change)
     assert why in refused(path)
 
@@ -187,10 +191,8 @@ def test_broken_approval_is_refused(tmp_path: Path, content: bytes) -> None:
     assert "is not an approval" in refused(path)
 
 
-def test_approval_is_for_no_more_than_its_plan_showed(tmp_path: Path) -> None:
+def test_approval_is_for_no_more_than_its_plan_showed(path: Path) -> None:
     """Whoever edits a plan before it is approved can make it look smaller than it is."""
-    path = saved(tmp_path)
-    approve_file(path, BOB)
     assert approved(shown(path), RULES, NOW, Amount(13, None, 0))
     for run in (Amount(14), Amount(13, 0, 1)):
         with pytest.raises(Refusal, match="more than was approved"):
@@ -277,9 +279,7 @@ def test_requesters_signature_of_another_plan_is_refused(tmp_path: Path) -> None
     assert "changed after its requester" in refused(path, STRICT)
 
 
-def test_unreadable_key_of_the_policy_is_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    approve_file(path, BOB)
+def test_unreadable_key_of_the_policy_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "private.pem").write_bytes(pem(ALICE))
     (tmp_path / "none.pem").write_text("no key")
     for name, why in (("gone.pem", "cannot be read"), ("private.pem", "is a private key"), ("none.pem", "not a pub")):
