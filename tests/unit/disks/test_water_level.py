@@ -159,27 +159,37 @@ T = Settings(consumed_after_ms=10 * HOUR)
 LOG = Log(0, [NOW - age * HOUR for age in (12, 11, 8, 6, 4, 2)], floor=3)
 
 
-def test_trim_that_a_watermark_adds_stops_at_the_floor() -> None:
-    """R4 alone is forced and takes two records; the shorter age would take four, the floor allows three."""
-    found = decided(LOG, A, FULL)
-    assert (found.trim_to, found.rule, found.limited_by) == (3, "forced-age", "G2")
-    assert decided(LOG, replace(A, unconsumed="trim"), FULL).trim_to == 4
-    assert decided(LOG, A, None).trim_to == 2
+BLIND = replace(LOG, floor=UNKNOWN)
+"""Nobody knows how far groups have read."""
 
 
-def test_unknown_floor_stops_the_watermark_and_not_the_forced_age() -> None:
-    log = replace(LOG, floor=UNKNOWN)
-    found = decided(log, A, FULL)
-    assert (found.action, found.trim_to) == ("trim", 2)
-    assert "F4" in [one.code for one in found.reasons]
+@pytest.mark.parametrize(
+    ("log", "chosen", "usage", "expected"),
+    [
+        pytest.param(LOG, A, None, ("trim", 2, "forced-age", None), id="R4 alone"),
+        pytest.param(LOG, A, FULL, ("trim", 3, "forced-age", "G2"), id="a shorter age stops at the floor"),
+        pytest.param(
+            *(LOG, replace(A, unconsumed="trim"), FULL, ("trim", 4, "forced-age", None)), id="unless the policy allows"
+        ),
+        pytest.param(BLIND, A, FULL, ("trim", 2, "forced-age", None), id="an unknown floor stops it, and not R4"),
+        pytest.param(LOG, T, None, ("trim", 2, "consumed", None), id="R1 alone"),
+        pytest.param(LOG, T, FULL, ("trim", 3, "consumed", None), id="a shorter time after consumption"),
+        pytest.param(replace(LOG, floor=6), T, FULL, ("trim", 4, "consumed", None), id="where more has been read"),
+        pytest.param(LOG, A, UNREAD, ("trim", 2, "forced-age", None), id="an unread disk holds only its own share"),
+        pytest.param(replace(LOG, stamps=[NOW]), A, UNREAD, ("hold", None, None, None), id="and that it does hold"),
+    ],
+)
+def test_full_disk_shortens_the_times_of_r1_and_r4(
+    log: Log, chosen: Settings, usage: Maybe[Usage | None], expected: tuple[str, int | None, str | None, str | None]
+) -> None:
+    found = decided(log, chosen, usage)
+    assert (found.action, found.trim_to, found.rule, found.limited_by) == expected
 
 
-def test_watermark_shortens_the_consumed_time() -> None:
-    assert decided(LOG, T, None).trim_to == 2
-    found = decided(LOG, T, FULL)
-    assert (found.trim_to, found.rule) == (3, "consumed")
-    assert "75.0 % full" in found.reasons[0].text
-    assert decided(replace(LOG, floor=6), T, FULL).trim_to == 4
+def test_full_disk_and_what_is_unknown_are_named_in_the_reasons() -> None:
+    assert "75.0 % full" in decided(LOG, T, FULL).reasons[0].text
+    assert "F4" in [one.code for one in decided(BLIND, A, FULL).reasons]
+    assert decided(replace(LOG, stamps=[NOW]), A, UNREAD).reasons == UNREAD.reasons
 
 
 def test_watermark_without_a_shorter_time_changes_nothing() -> None:
@@ -195,12 +205,6 @@ def test_watermark_does_not_shorten_a_diskless_topics_times(usage: Maybe[Usage |
     found = decide(facts._replace(topic=about), A, NOW)
     assert (found.trim_to, found.rule) == (2, "forced-age")
     assert [one.code for one in weigh(facts._replace(topic=about), A, NOW)] == ["R4"]
-
-
-def test_unread_disk_holds_only_the_watermarks_share() -> None:
-    found = decided(replace(LOG, stamps=[NOW]), A, UNREAD)
-    assert (found.action, found.reasons) == ("hold", UNREAD.reasons)
-    assert decided(LOG, A, UNREAD).trim_to == 2
 
 
 def test_time_above_the_forced_retention_makes_the_watermark_unknown_too() -> None:
