@@ -93,29 +93,35 @@ def test_unused_preallocated_space_takes_no_bytes(folder: Path) -> None:
     assert logs.column(found, "largest_timestamp") == [made.largest]
 
 
-def test_batch_without_timestamps_is_unknown(folder: Path) -> None:
-    append_time = 0x08
-    base = logs.batch(0, [5, 9, 7], attributes=append_time)  # all records were appended at 9
-    horizon = logs.batch(0, [T, T + 1], attributes=0x40, horizon=T - 100)
-    none = logs.batch(0, [-1, -1])
-    for content, first, largest in ((base, 9, 9), (horizon, None, T + 1), (none, None, None)):
-        (folder / f"{0:020d}.log").write_bytes(content)
-        found = read(folder)
-        assert (logs.column(found, "first_timestamp"), logs.column(found, "largest_timestamp")) == ([first], [largest])
-        assert found.problems == []
+APPEND_TIME, DELETE_HORIZON = 0x08, 0x40
 
 
-def test_pre_0_11_message_format_is_read(folder: Path) -> None:
-    for content, first, largest in (
-        (logs.old_message(0, T) + logs.old_message(1, T + 5), T, T + 5),
-        (logs.old_message(4, T, attributes=1), None, T),  # a compressed set: its stamp is its largest
-        (logs.old_message(0, None) + logs.old_message(1, None), None, None),
-    ):
-        (folder / f"{0:020d}.log").write_bytes(content)
-        found = read(folder)
-        assert (logs.column(found, "first_timestamp"), logs.column(found, "largest_timestamp")) == ([first], [largest])
-        assert found.problems == []
-    assert logs.column(found, "next_offset") == [2]
+@pytest.mark.parametrize(
+    ("log", "following", "first", "largest"),
+    [
+        pytest.param(logs.batch(0, [5, 9, 7], attributes=APPEND_TIME), 3, 9, 9, id="all records were appended at 9"),
+        pytest.param(
+            logs.batch(0, [T, T + 1], attributes=DELETE_HORIZON, horizon=T - 100),
+            *(2, None, T + 1),
+            id="a delete horizon stands where the first timestamp was",
+        ),
+        pytest.param(logs.batch(0, [-1, -1]), 2, None, None, id="without timestamps"),
+        pytest.param(logs.old_message(0, T) + logs.old_message(1, T + 5), 2, T, T + 5, id="messages before 0.11"),
+        pytest.param(
+            logs.old_message(4, T, attributes=1), 5, None, T, id="a compressed set of them: its stamp is its largest"
+        ),
+        pytest.param(logs.old_message(0, None) + logs.old_message(1, None), 2, None, None, id="and without timestamps"),
+        pytest.param(logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2), 43, T, T + 5, id="compaction's gaps"),
+    ],
+)
+def test_timestamps_of_every_record_format_are_read_or_unknown(
+    folder: Path, log: bytes, following: int, first: int | None, largest: int | None
+) -> None:
+    (folder / f"{0:020d}.log").write_bytes(log)
+    found = read(folder)
+    names = ("next_offset", "first_timestamp", "largest_timestamp")
+    assert [logs.column(found, name) for name in names] == [[following], [first], [largest]]
+    assert found.problems == []
 
 
 # -- broken files ------------------------------------------------------------------
@@ -384,23 +390,17 @@ def test_unfinished_swap_is_a_problem(folder: Path) -> None:
     ]
 
 
-def test_partition_deleted_during_the_read_raises_gone(folder: Path, between: Any) -> None:
-    three(folder)
-    away = folder.with_name("orders-0." + "a" * 32 + "-delete")
-    between(lambda listed: folder.rename(away) if listed == 1 else None)
-    with pytest.raises(GoneError):
-        read(folder)
-
-
-def test_partition_recreated_during_the_read_is_not_mixed(folder: Path, between: Any) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "recreated"])
+def test_partition_deleted_during_the_read_is_gone_and_not_mixed(folder: Path, between: Any, again: bool) -> None:
     three(folder)
 
-    def recreate(listed: int) -> None:
+    def delete(listed: int) -> None:
         if listed == 1:
             folder.rename(folder.with_name("orders-0." + "a" * 32 + "-delete"))
-            logs.partition(folder.parent)
+            if again:
+                logs.partition(folder.parent)
 
-    between(recreate)
+    between(delete)
     with pytest.raises(GoneError):
         read(folder)
 
