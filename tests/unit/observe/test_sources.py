@@ -31,70 +31,80 @@ def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:
     return {topic: list(rows) for topic, rows in one.positions.items()} | {topic: [] for topic in one.reads}
 
 
-def test_checkpoint_counts_the_last_committed_batch(tmp_path: Path) -> None:
-    assert positions(written(tmp_path)) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)]}
+FRESH: dict[str, str | None] = {"commits_0": None, "commits_1": None}
+"""Before the first batch is done."""
+BEGINS = '\0v1\n{"orders":{"0":2,"1":5}}'
+LATE = HEAD + '{"orders":{"0":99,"1":99}}\n{"payments":{"0":99},"orders":{"0":99}}\n-'
+NEW = HEAD + '{"orders":{"0":99,"1":99},"new":{"0":50}}\n{"payments":{"0":99}}\n-'
+ONE_FILE: dict[str, str | None] = {"offsets_2": None}
 
 
-def test_checkpoint_before_its_first_batch_counts_from_its_start(tmp_path: Path) -> None:
-    source = written(tmp_path, commits_0=None, commits_1=None, offsets_1=None, offsets_2=None)
-    assert positions(source) == {"orders": [(0, 2), (1, 0)], "payments": [(0, 1)]}
-
-
-def test_source_without_offsets_in_the_batch_counts_from_its_start(tmp_path: Path) -> None:
-    source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n-\n-')
-    assert positions(source) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 1)]}
-
-
-def test_lower_of_two_sources_of_one_topic_counts(tmp_path: Path) -> None:
-    """So too where one of them has no offsets yet: it begins at its start."""
-    begins = '\0v1\n{"orders":{"0":2,"1":5}}'
-    both = HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-'
-    assert positions(written(tmp_path, offsets_1=both, offsets_2=None, sources_1_0=begins)) == {
-        "orders": [(0, 4), (1, 3)]
-    }
-    one = HEAD + '{"orders":{"0":10,"1":3}}\n-\n-'
-    assert positions(written(tmp_path, offsets_1=one, offsets_2=None, sources_1_0=begins)) == {
-        "orders": [(0, 2), (1, 3)]
-    }
-
-
-def test_partition_known_to_only_one_source_is_unread(tmp_path: Path) -> None:
-    """The other still begins it at its start."""
-    both = HEAD + '{"orders":{"0":10}}\n{"orders":{"0":4,"1":7}}\n-'
-    [one] = checkpoint.read(written(tmp_path, offsets_1=both, offsets_2=None), reach_at(NOW)).values()
-    assert one == Consumer({"orders": [(0, 4)]}, frozenset({"orders"}), unread=frozenset({("orders", 1)}))
-
-
-def test_partition_that_another_source_first_reads_in_the_batch_under_way_is_unread(tmp_path: Path) -> None:
-    """That one begins it at its start, wherever the others stand; so too before the first batch is done."""
-    late = HEAD + '{"orders":{"0":99,"1":99}}\n{"payments":{"0":99},"orders":{"0":99}}\n-'
-    source = written(tmp_path, offsets_2=late)
-    unread = frozenset({("orders", 0)})
-    [one] = checkpoint.read(source, reach_at(NOW)).values()
-    assert one == Consumer({"orders": [(1, 3)], "payments": [(0, 9)]}, frozenset({"orders"}), unread=unread)
-    (tmp_path / "commits/0").unlink()
-    (tmp_path / "commits/1").unlink()
-    [one] = checkpoint.read(source, reach_at(NOW)).values()
-    assert one == Consumer({"orders": [(1, 0)], "payments": [(0, 1)]}, frozenset({"orders"}), unread=unread)
-
-
-def test_topic_of_only_the_uncommitted_batch_is_unknown(tmp_path: Path) -> None:
-    """It matches the query's pattern since then; so too before the first batch is done."""
-    late = HEAD + '{"orders":{"0":99,"1":99},"new":{"0":50}}\n{"payments":{"0":99}}\n-'
-    stands = {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)], "new": []}
-    assert positions(written(tmp_path, offsets_2=late)) == stands
-    (tmp_path / "commits/0").unlink()
-    (tmp_path / "commits/1").unlink()
-    assert positions(FloorSource("checkpoint", "enrich", place=str(tmp_path), max_age_ms=None)) == {
-        "orders": [(0, 2), (1, 0)],
-        "payments": [(0, 1)],
-        "new": [],
-    }
-
-
-def test_lost_start_offsets_are_unknown_before_the_first_batch(tmp_path: Path) -> None:
-    source = written(tmp_path, commits_0=None, commits_1=None, sources_0_0=None)
-    assert positions(source) == {"orders": [], "payments": [(0, 1)]}
+@pytest.mark.parametrize(
+    ("changes", "stands", "reads", "unread"),
+    [
+        pytest.param(
+            {}, {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)]}, set(), set(), id="the last committed batch"
+        ),
+        pytest.param(
+            FRESH | {"offsets_1": None, "offsets_2": None},
+            {"orders": [(0, 2), (1, 0)], "payments": [(0, 1)]},
+            set(),
+            set(),
+            id="no batch: the start",
+        ),
+        pytest.param(
+            {"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}\n-\n-'},
+            *({"orders": [(0, 10), (1, 3)], "payments": [(0, 1)]}, set(), set()),
+            id="a source without offsets in the batch stands at its start",
+        ),
+        pytest.param(
+            ONE_FILE
+            | {"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-', "sources_1_0": BEGINS},
+            *({"orders": [(0, 4), (1, 3)]}, set(), set()),
+            id="the lower of two sources of one topic counts",
+        ),
+        pytest.param(
+            ONE_FILE | {"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}\n-\n-', "sources_1_0": BEGINS},
+            *({"orders": [(0, 2), (1, 3)]}, set(), set()),
+            id="also where one of them has no offsets yet",
+        ),
+        pytest.param(
+            ONE_FILE | {"offsets_1": HEAD + '{"orders":{"0":10}}\n{"orders":{"0":4,"1":7}}\n-'},
+            *({"orders": [(0, 4)]}, {"orders"}, {("orders", 1)}),
+            id="a partition that only one source knows: the other begins it at its start",
+        ),
+        pytest.param(
+            *({"offsets_2": LATE}, {"orders": [(1, 3)], "payments": [(0, 9)]}, {"orders"}, {("orders", 0)}),
+            id="one that another source first reads in the batch under way",
+        ),
+        pytest.param(
+            *({**FRESH, "offsets_2": LATE}, {"orders": [(1, 0)], "payments": [(0, 1)]}, {"orders"}, {("orders", 0)}),
+            id="so too before the first batch is done",
+        ),
+        pytest.param(
+            *({"offsets_2": NEW}, {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)]}, {"new"}, {("new", 0)}),
+            id="a topic of only the uncommitted batch is unknown",
+        ),
+        pytest.param(
+            *({**FRESH, "offsets_2": NEW}, {"orders": [(0, 2), (1, 0)], "payments": [(0, 1)]}, {"new"}, {("new", 0)}),
+            id="which matches the query's pattern since then",
+        ),
+        pytest.param(
+            *({**FRESH, "sources_0_0": None}, {"payments": [(0, 1)]}, {"orders"}, {("orders", 0), ("orders", 1)}),
+            id="start offsets that are lost are unknown",
+        ),
+    ],
+)
+def test_query_stands_where_its_last_committed_batch_ended_or_it_is_unknown(
+    tmp_path: Path,
+    changes: dict[str, str | None],
+    stands: dict[str, list[tuple[int, int]]],
+    reads: set[str],
+    unread: set[tuple[str, int]],
+) -> None:
+    """F7: where nobody can tell a partition's position, it is not one of another source."""
+    [one] = checkpoint.read(written(tmp_path, **changes), reach_at(NOW)).values()
+    assert one == Consumer(stands, frozenset(reads), unread=frozenset(unread))
 
 
 @pytest.mark.parametrize(
