@@ -18,7 +18,6 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
-from retention_cli.engines.fleet.planning import SameClusterError
 from retention_cli.engines.spark import tasks
 from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, SentFile
@@ -121,13 +120,6 @@ def test_cluster_unreachable_from_a_task_fails_alone(engines: Engines) -> None:
     assert sorted(done) == ["0", "1"]
     assert made["1"].decisions[0].trim_to == 4
     assert "the connection's file gone can't be read here" in str(made["0"])
-
-
-def test_cluster_under_two_names_is_refused(engines: Engines) -> None:
-    topic = ready(engines.world)
-    with pytest.raises(SameClusterError, match="0 and 1 are one cluster"):
-        planned(engines, [engines.world.bootstrap] * 2, consumed(topic), [])
-    assert not list(engines.folder.glob("state-*"))
 
 
 def test_error_in_a_task_equals_the_local_engines(engines: Engines) -> None:

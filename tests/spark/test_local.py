@@ -20,8 +20,8 @@ from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import QUICK_START
-from tests.support.spark.engines import Engines, reasons_of
-from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for
+from tests.support.spark.engines import Engines
+from tests.support.world import DAY, HOUR, World, now_ms, reader_for
 
 
 @pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.long)], ids=["in parts", "one task"])
@@ -45,32 +45,6 @@ def test_spark_plan_of_random_topics_equals_the_local_one(
         assert {one.action for one in plan.decisions} == {"trim", "keep", "hold", "skip"}
     finally:
         fleet.close()
-
-
-def test_spark_plan_counts_a_deleted_group(engines: Engines) -> None:
-    """F6: what a task has read of a group, the client's ledger remembers."""
-    world = engines.world
-    topic = world.filled([5 * HOUR] * 10, {"slow": 3, "quick": 8})
-    policy = consumed(topic)
-    assert engines.same(policy, now_ms).decisions[0].trim_to == 3
-    world.delete_group(f"{topic}-slow")
-    plan = engines.same(policy, now_ms)
-    assert plan.decisions[0].trim_to == 3
-    assert f"group {topic}-slow no longer exists" in reasons_of(plan, topic)
-
-
-def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) -> None:
-    """F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
-    world = engines.world
-    one, other = world.topic(), world.topic()
-    for topic in (one, other):
-        world.produce(topic, [5 * HOUR] * 10)
-        world.commit(f"{one}-g", topic, 6)
-    engines.local_state = "spark"  # one ledger, as on one machine
-    assert engines.local(consumed(other), now_ms()).decisions[0].trim_to == 6
-    assert engines.spark(consumed(one), now_ms()).decisions[0].trim_to == 6
-    assert engines.local(consumed(other), now_ms()).decisions[0].trim_to == 6
-    assert engines.spark(consumed(other), now_ms()).decisions[0].trim_to == 6
 
 
 def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:

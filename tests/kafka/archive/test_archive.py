@@ -6,9 +6,7 @@ import base64
 import json
 import os
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -324,39 +322,6 @@ def test_unwritable_archive_holds_its_topic_and_no_other(world: World, topic: st
     assert world.ends(topic) == (0, 1_200)
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KiB."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    if (
-        os.geteuid() != 0
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=False, capture_output=True
-        ).returncode
-    ):
-        pytest.skip("mounting wants root")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-def test_full_archive_disk_holds_and_the_next_run_continues(
-    world: World, topic: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small(monkeypatch, 300)
-    before = whole(world, topic)
-    produce(world, topic, [(1_400_000_000_000, b"k", os.urandom(90_000), ())])
-    world.commit(f"{topic}-g", topic, 1_201)
-    got = trim(world, topic, tiny)
-    assert got.outcome == "held"
-    assert "No space left" in got.reasons[0].text
-    assert world.ends(topic) == (0, 1_201)
-    assert not list(tiny.rglob("*.tmp")), "what was torn is taken away"
-    subprocess.run(["mount", "-o", "remount,size=16m", tiny], check=True)
-    assert trim(world, topic, tiny).outcome == "trimmed"
-    assert archived(tiny, topic)[:-1] == before
-
-
 # -- damage ---------------------------------------------------------------------
 
 
@@ -554,25 +519,3 @@ def test_encrypted_archive_comes_back_by_its_keys_alone(world: World, tmp_path: 
     assert whole(world, target) == []
     world.cli(*arguments, "-p", str(file), check=0)
     assert whole(world, target) == before[:200]
-
-
-@pytest.mark.thorough
-def test_segment_that_cannot_be_decrypted_holds_and_is_not_written_again(world: World, tmp_path: Path) -> None:
-    """It may have records that the log has no longer."""
-    topic, place, key = world.topic("locked"), tmp_path / "archive", new_key(tmp_path / "one.key")
-    produce(world, topic, odd_flights(50))
-    with reader_for(world.bootstrap) as reader:
-        metadata = reader.metadata([topic])
-        source = Source(metadata.cluster_id, topic, str(metadata.topics[topic].topic_id), 0)
-        archive_range(reader, Store(str(place), keys=[key]), source, 50, lambda: "2026-11-21T03:00:00.000Z")
-    (first,) = place.rglob("*.parquet")
-    stored = first.read_bytes()
-    world.commit(f"{topic}-g", topic, 50)
-    file = written(tmp_path / "policy.yaml", policy(topic, place))
-    (row,) = world.cli("trim", "-p", str(file), "--yes", "-o", "json", check=0).json()["partitions"]
-    assert row["outcome"] == "held"
-    assert "is encrypted with the key of id" in row["reasons"][0]["text"]
-    assert (first.read_bytes(), world.ends(topic)) == (stored, (0, 50))
-    file.write_text(f"archive.key: one.key\n{policy(topic, place)}")
-    world.cli("trim", "-p", str(file), "--yes", check=0)
-    assert world.ends(topic) == (50, 50)

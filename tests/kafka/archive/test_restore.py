@@ -32,7 +32,7 @@ from tests.support.archiving import (
     whole,
 )
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, World, consumed, now_ms, reader_for, written
+from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 
 
 def run(world: World, folder: Path, wanted: Wanted) -> tuple[Job, Restored]:
@@ -166,16 +166,6 @@ def test_restore_selects_by_time_and_partition(world: World, place: Path) -> Non
     run(world, place, Wanted(name, target, partitions=(1,), since_ms=since, until_ms=until))
     assert whole(world, target, 0) == []
     assert whole(world, target, 1) == [one for one in log if since <= one[0] < until]
-
-
-def test_restore_into_a_filled_topic_needs_append(world: World, topic: str, place: Path) -> None:
-    target = world.topic("restored")
-    there: list[Whole] = [(1_400_000_000_000, b"k", b"v", ())]
-    produce(world, target, there)
-    with pytest.raises(RestoreRefusedError, match="is not empty"):
-        run(world, place, Wanted(topic, target))
-    run(world, place, Wanted(topic, target, append=True))
-    assert whole(world, target) == there + archived(place, topic)
 
 
 @pytest.mark.parametrize(
@@ -485,16 +475,3 @@ def test_group_that_gets_a_member_before_the_commit_is_not_moved(
     finally:
         member.close()
     assert positions_in(world, f"{name}-g", target, 1) == {}
-
-
-def test_positions_that_cannot_be_kept_hold_the_topic(world: World, place: Path, tmp_path: Path) -> None:
-    name = world.topic("unkept")
-    produce(world, name, odd_flights(10))
-    world.commit(f"{name}-g", name, 10)
-    file = written(tmp_path / "p.yaml", consumed(name, "0", archive=str(place)))
-    cluster = place / f"cluster={world.plan(file.read_text()).cluster_id}"
-    cluster.mkdir(parents=True)
-    (cluster / f"topic={name}").write_text("in the way")
-    report = world.cli("trim", "-p", str(file), "--yes", "-o", "json", check=0).json()
-    assert report["partitions"][0]["outcome"] == "held"
-    assert world.ends(name) == (0, 10)

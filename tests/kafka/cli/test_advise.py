@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
@@ -165,24 +164,6 @@ def test_traffic_after_a_trim_is_measured_over_the_remaining_log(advised: Shop) 
     assert row["records_per_hour"] == pytest.approx(10, abs=0.3)
 
 
-def test_advised_policy_is_valid(advised: Shop, tmp_path: Path) -> None:
-    world, names = advised
-    chosen = [names[stem] for stem in ("good", "segment", "compacted")]
-    out = world.cli("advise", *chosen, check=0).out
-    text = out.partition("Or exactly, by kretain's policy\n")[2].partition("\n")[2]
-    policy = written(tmp_path / "policy.yaml", text)
-    assert yaml.safe_load(text)["topics"] == [
-        {"match": names["good"], "retention.ms": "7d"},
-        {"match": names["segment"], "retention.ms": "1h"},
-    ]
-    world.cli("policy", "check", str(policy), check=0)
-    # Under it the broker's longer segment is no matter: old records go in the next run.
-    world.commit(f"{names['segment']}-a", names["segment"], 2)
-    plan = world.cli("plan", names["segment"], "-p", str(policy), "-o", "json", check=0).json()
-    assert [row["action"] for row in plan["partitions"]] == ["keep"], "its records are younger than an hour"
-    assert advice(world, names["segment"], "-p", str(policy))["advice"]["policy_entry"] is None, "it says so already"
-
-
 def test_advise_judges_topics_by_the_given_policy(advised: Shop, tmp_path: Path) -> None:
     world, names = advised
     policy = written(tmp_path / "policy.yaml", f"version: 1\ntopics: [{{match: {names['good']}, retention.ms: 10d}}]\n")
@@ -206,22 +187,6 @@ def test_advise_wanted_retention_changes_the_settings(advised: Shop) -> None:
     assert row["advice"]["then_at_most"]["settings_ms"] == 36 * HOUR
     assert row["advice"]["policy_entry"] == {"match": names["good"], "retention.ms": "12h"}
     assert row["advice"]["policy_at_most_ms"] == 12 * HOUR
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("no-such-topic",), 1, "no topic matches 'no-such-topic'"),
-        (("re:(",), 2, "'re:('"),
-        (("x", "--want", "soon"), 2, "'soon' is not a duration"),
-        (("x", "--want-bytes", "much"), 2, "'much' is not a size"),
-        (("x", "-p", "nowhere.yaml"), 1, "nowhere.yaml: cannot be read"),
-    ],
-)
-def test_advise_errors_have_their_exit_codes(advised: Shop, arguments: tuple[str, ...], code: int, said: str) -> None:
-    done = advised[0].cli("advise", *arguments)
-    assert (done.code, done.out) == (code, "")
-    assert said in " ".join(done.err.split())
 
 
 def test_advise_covers_internal_topics_only_when_named(advised: Shop) -> None:

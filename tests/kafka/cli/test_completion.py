@@ -184,22 +184,6 @@ def eventually(ask: Callable[[], list[str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("line", "ends"),
-    [
-        ("kretain plan {}-", ["-orders.eu", "-orders_us", "-solo"]),
-        ("kretain trim --dry-run {}-ord", ["-orders.eu", "-orders_us"]),
-        ("kretain offsets {}-solo {}-s", ["-solo"]),
-        ("kretain groups --group {}-b", ["-bill:odd", "-billing"]),
-    ],
-)
-def test_bash_lists_all_names_with_the_prefix(
-    names: Names, environ: dict[str, str], line: str, ends: list[str]
-) -> None:
-    found = eventually(lambda: listed(line.replace("{}", names.stem), environ))
-    assert found == [names.stem + end for end in ends]
-
-
 def test_partitions_complete_in_order_without_the_given_ones(names: Names, environ: dict[str, str]) -> None:
     """COMP_WORDBREAKS has the colon: to bash what follows it is a word of its own."""
     line = f"kretain explain {names.stem}-orders.eu:"

@@ -21,7 +21,7 @@ from kretain.embedded.java import find_java
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
 from tests.conftest import QUICK
-from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
+from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 MIB = str(1 << 20)
 """The smallest segments that brokers from 4.0 on allow."""
@@ -66,13 +66,6 @@ def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
             now.stamps.append(int(record["stamp"]))
     assert set(found) == set(files)
     return found
-
-
-def rows_of(out: Path) -> list[dict[str, Any]]:
-    inventory = read_inventory([out])
-    assert inventory.incomplete == {}
-    rows: list[dict[str, Any]] = inventory.table.to_pylist()
-    return rows
 
 
 def scanned(dirs: Iterable[Path], out: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
@@ -263,14 +256,3 @@ def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: Embedded
         for worker in workers:
             worker.join()
     assert not failures, failures
-
-
-def _the_command(dirs: Sequence[Path], tmp_path: Path) -> None:
-    out = tmp_path / "inventory.parquet"
-    done = run_cli("segments", "scan", *map(str, dirs), "--out", str(out), "-o", "json", check=0)
-    report = done.json()
-    assert report["problems"] == 0
-    assert "is cut off at byte" in done.err
-    assert len(rows_of(out)) == report["totals"]["segments"]
-    shown = run_cli("segments", "show", str(out), check=0)
-    assert "The topics that take most" in shown.out

@@ -6,7 +6,7 @@ import threading
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -16,18 +16,13 @@ from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ign
 from kafka.protocol.api_message import ApiMessage
 
 from kretain.render.trim import question
-from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import ListedGroup, find_coordinators
+from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.observe.floors.fold import FloorFold
-from retention_cli.observe.floors.kafka_groups import read_groups
-from retention_cli.observe.floors.recall import Recall
-from retention_cli.state.memories import Memories
 from tests.support import schemas
 from tests.support.leaders import lead_by, leaders
 from tests.support.plain import kept_alive
 from tests.support.share_groups import OLD, from_the_start, share_offsets
-from tests.support.world import HOUR, World, codes, commit_raw, consumed, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, World, codes, commit_raw, consumed, reader_for, wait_until
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -276,44 +271,6 @@ def test_pending_first_offset_holds_only_its_topic(world: World) -> None:
     assert (rows[other]["action"], rows[other]["trim_to"]) == ("trim", 6), "what is known of another topic counts"
     producer.commit_transaction(30)
     assert world.decide(consumed(source), source).trim_to == 7
-
-
-def test_pending_offset_of_a_group_hides_no_other_doubt_about_it(world: World) -> None:
-    """F3, F6: an offset that is pending on one topic does not hide what is remembered of another, nor a wider doubt."""
-    topic, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
-    group, policy = f"{topic}-tx", consumed("*")
-    for name in (source, other):
-        world.produce(name, OLD)
-        world.commit(f"{topic}-done", name, 10)
-    world.commit(group, source, 8)
-    world.commit(group, other, 3)
-    assert world.decide(policy, other).trim_to == 3
-    delete_offsets(world, group, other)
-    assert world.decide(policy, other).trim_to == 3, "a commit that is gone counts (F6)"
-    producer = pend(world, group, source, 4, topic)
-    unsettled = RequestFailedError("rebalancing", retriable=True)
-    told: list[tuple[str, Any]] = []
-
-    class Sink(FloorFold):
-        def fail(self, group: str, text: str, topics: Any) -> None:
-            del text
-            told.append((group, topics))
-
-    with reader_for(world.bootstrap) as reader, closing(Memories(world.state_dir)) as memories:
-        metadata = reader.metadata()
-        memory = memories(metadata.cluster_id)
-        memory.begin(metadata.topic_ids)
-        listed = ListedGroup(group, "classic", "consumer", "")
-        recall = Recall(memory, world.selection(policy).policy.groups, now_ms())
-        for failure, expected in ((frozenset[str](), {source}), (unsettled, None)):
-            told.clear()
-            reader.describe_members = lambda _groups, hear, _s, failure=failure: hear(group, failure)  # type: ignore[method-assign, misc, assignment]
-            read_groups(reader, [listed], Sink({}), recall, 1.0)
-            assert told[-1] == (group, expected)
-    assert world.decide(policy, other).trim_to == 3, "a doubt about one topic changes nothing about another"
-    assert world.decide(policy, source).action == "hold"
-    producer.abort_transaction(30)
-    assert world.decide(policy, source).trim_to == 8
 
 
 def test_commits_of_groups_with_unusual_names_count(world: World) -> None:
@@ -580,15 +537,6 @@ def test_commit_is_reported_once_and_equal_facts_give_equal_plans(world: World, 
         assert plan_row(world, topic) == first
 
 
-def test_commit_below_the_log_start_is_reported_on_an_empty_partition(world: World) -> None:
-    """F5: the group has lost records, and nothing is left that could say so."""
-    topic = world.filled(OLD, {"slow": 4})
-    world.delete_records(topic, 10)
-    row = plan_row(world, topic)
-    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("keep", ["F5"])
-    assert f"group {topic}-slow is at 4: 6 records were deleted before it read them" in row["reasons"][0]["text"]
-
-
 def test_metadata_without_topic_ids_makes_no_commit_a_leftover(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker of before 2.8 in a rolling upgrade names no topic ids: the topic was not recreated by that (F5)."""
     topic = world.filled(OLD, {"g": 8})
@@ -622,16 +570,6 @@ def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> 
         admin.delete_group_offsets(group, [Partition(topic, partition)])
     finally:
         admin.close()
-
-
-def test_unread_records_are_counted_from_the_log_start(world: World) -> None:
-    """What a group had lost before is not lost again."""
-    topic = world.filled(OLD, {"slow": 1, "a": 6})
-    world.commit("console-consumer-77", topic, 0)
-    world.delete_records(topic, 4)
-    plan = world.plan(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]")
-    assert (plan.decisions[0].trim_to, plan.decisions[0].unconsumed) == (10, 6)
-    assert plan.unconsumed_by == {f"group:{topic}-a": 4, f"group:{topic}-slow": 6}
 
 
 def test_confirmation_counts_records_unread_by_deleted_groups(world: World) -> None:

@@ -11,10 +11,7 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import EventMax, Sample
-from retention_cli.memory.event_scan import EventScan
-from retention_cli.memory.positions import LogNow, Position
 from retention_cli.state.memories import Kind
-from tests.support.groups import judge_ledger
 from tests.support.ledger_stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see
 from tests.support.world import now_ms, reader_for
 
@@ -30,84 +27,6 @@ def topics(kafka: EmbeddedKafka) -> None:
 def store(request: pytest.FixtureRequest, kafka: EmbeddedKafka, topics: None, tmp_path: Path) -> Store:
     kind: Kind = request.param
     return Store(kind, kafka.bootstrap, tmp_path / "state")
-
-
-def test_partition_memory_survives_a_reopen(store: Store) -> None:
-    """Samples (G3), the newest event time (R2), where data stands (look-ups), how far records were read (R2)."""
-    topic_id = new_topic_id()
-    scan = EventScan("header:at", 0, 0)
-    scan.add(7, 1_234)
-    with store.opened() as (ledger, memories):
-        ledger.begin({"orders": topic_id})
-        one = ledger.partition("orders", topic_id, 40)
-        one.add_sample(Sample(1_000, 10))
-        one.add_sample(Sample(2_000, 25))
-        one.add_newest(EventMax(5_000, 9), "CreateTime")
-        one.add_data(9)
-        one.note(scan=scan.as_bytes())
-        ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 3))
-        store.save(memories)
-    for place in (store, store.elsewhere("new-pod")):
-        with place.opened() as (ledger, _):
-            one = ledger.partition("orders", topic_id, 40)
-            assert one.samples == (Sample(1_000, 10), Sample(2_000, 25))
-            assert one.newest == EventMax(5_000, 9)
-            assert one.data_at == (9,)
-            assert one.scan == scan.as_bytes()
-            assert ledger.partition("orders", topic_id, 0).samples == (Sample(1_000, 3),)
-            assert ledger.topics()[topic_id][0] == "orders"
-            assert ledger.since_ms is not None
-
-
-def test_deleted_group_is_remembered_with_its_last_commits(store: Store) -> None:
-    """F6, and what F5 refused; a commit that vanished alone is gone too."""
-    orders, stem = new_topic_id(), new_topic_id()
-    gone, shrunk = f"{stem}-gone", f"{stem}-shrunk"
-    at = now_ms()
-    with store.opened() as (ledger, memories):
-        ledger.begin({"orders": orders})
-        see(ledger, gone, {"orders": {0: 5, 1: 7}}, at)
-        see(ledger, shrunk, {"orders": {0: 5, 1: 99}}, at)
-        judge_ledger(ledger, lambda _place: LogNow(50, 3), ("orders",), ())
-        store.save(memories)
-    with store.elsewhere("new-pod").opened() as (ledger, memories):
-        ledger.begin({"orders": orders})
-        known = ledger.saw_group(shrunk, {"orders": [(1, 99, None)]}, at + 1, at - 1)
-        assert known.gone == {"orders": [(0, 5, 3)]}
-        assert known.refused == {("orders", 1): (99, None)}
-        found = {name: (seen, rows) for name, seen, rows in ledger.gone_groups([shrunk], at - 1)}
-        assert found[gone] == (at, {"orders": [(0, 5, 3), (1, 7, 3)]})
-        assert not [name for name, *_ in ledger.gone_groups([shrunk], at + 2 * 3_600_000) if name.startswith(stem)]
-        store.save(memories)
-    with store.opened() as (ledger, _):
-        assert ledger.groups()[shrunk].gone == {("orders", 0): Position(5, None, 3, at)}
-
-
-@pytest.mark.parametrize("anew", [False, True])
-def test_unchanged_memory_does_not_overwrite_what_others_wrote(store: Store, *, anew: bool) -> None:
-    """Of two processes on one file, one reads a fact, the other changes it, the first one writes twice."""
-    topic_id, other = new_topic_id(), store.elsewhere("other")
-    with store.opened() as (ledger, memories):
-        ledger.begin({"orders": topic_id})
-        ledger.partition("orders", topic_id, 0).add_newest(EventMax(3, 3), "CreateTime")
-        store.save(memories)
-    with store.opened() as (mine, my_memories):
-        mine.begin({"orders": topic_id})
-        mine.partition("orders", topic_id, 0).add_newest(EventMax(1, 1), "CreateTime")
-        mine.partition("orders", topic_id, 1).add_sample(Sample(1_000, 1))
-        with other.opened() as (theirs, their_memories):
-            theirs.begin({"orders": topic_id})
-            theirs.partition("orders", topic_id, 0).add_newest(EventMax(9_000, 9), "CreateTime")
-            other.save(their_memories)
-        store.save(my_memories)
-        if anew:  # another pass of the same process: it knows what was written meanwhile
-            mine.begin({"orders": topic_id})
-            assert mine.partition("orders", topic_id, 0).newest == EventMax(9_000, 9)
-        mine.partition("orders", topic_id, 0).add_newest(EventMax(101, 1), "CreateTime")
-        store.save(my_memories)
-    for place in (store, store.elsewhere("late")):
-        with place.opened() as (ledger, _):
-            assert ledger.partitions_of(topic_id)[0].newest == EventMax(9_000, 9)
 
 
 def test_processes_saving_repeatedly_lose_nothing(store: Store) -> None:

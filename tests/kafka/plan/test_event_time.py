@@ -113,16 +113,6 @@ def test_largest_event_time_is_remembered_after_its_record_is_deleted(world: Wor
     assert (forgotten.action, forgotten.trim_to) == ("keep", None)
 
 
-def test_recreated_topic_forgets_its_largest_event_time(world: World) -> None:
-    topic = world.topic("event")
-    world.produce_at(topic, hours_ago(10, 100))
-    world.decide(policy(topic), topic)
-    world.delete(topic)
-    world.topic(name=topic)
-    world.produce_at(topic, hours_ago(100, 90))
-    assert world.decide(policy(topic), topic).trim_to is None
-
-
 def test_newest_record_is_found_behind_many_markers(world: World) -> None:
     """The last data record stands more than a window before L: it is found all the same, and said to be at least."""
     topic = world.topic("event")
@@ -248,15 +238,6 @@ def test_records_without_an_event_time_hold(
     decision = world.decide(policy(topic, retention__eventtime__source=f"'{source}'", **more), topic)
     assert decision.action == "hold"
     assert f"has an event time at {source}, the first of them at offset 1" in texts(decision)
-
-
-def test_topic_with_only_broker_timestamps_holds(world: World) -> None:
-    """It was LogAppendTime when they were written: producers' stamps there are none."""
-    topic = world.filled(3, stem="event", message_timestamp_type="LogAppendTime")
-    world.configure(topic, {"message.timestamp.type": "CreateTime"})
-    decision = world.decide(policy(topic), topic)
-    assert decision.action == "hold"
-    assert "has an event time at timestamp, the first of them at offset 0" in texts(decision)
 
 
 def test_event_times_come_from_json_values_despite_transactions_and_tombstones(world: World) -> None:
@@ -406,37 +387,3 @@ def test_non_utf8_header_name_breaks_no_other_command(world: World, tmp_path: Pa
         assert profile["records"] == 4, profile
     assert profile["no_event_time"] == 4, profile
     world.cli("advise", bad, check=0)
-
-
-def test_next_run_reads_only_new_records(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removing the remembered progress changes what is read; what is decided stays the same."""
-    from retention_cli.brokers import records
-
-    read: list[int] = []
-    whole = records.read_ranges
-
-    def counting(settings, ranges, deadline, on_record, *, scan=False):  # type: ignore[no-untyped-def]
-        def counted(tp, message):  # type: ignore[no-untyped-def]
-            read.append(message.offset())
-            return on_record(tp, message)
-
-        return whole(settings, ranges, deadline, counted, scan=scan)
-
-    monkeypatch.setattr(records, "read_ranges", counting)
-    topic = world.topic("event", message_timestamp_type="LogAppendTime")
-    wanted = policy(topic, keep="1h", retention__eventtime__source='"header:et"')
-    stamped = [NOW - 9 * HOUR + n * 1000 for n in range(5000)]
-    world.produce_at(topic, [NOW] * 5000, headers=lambda n: [("et", str(stamped[n]).encode())])
-    first = world.decide(wanted, topic)
-    assert len(read) >= 5000
-    read.clear()
-    assert world.decide(wanted, topic).trim_to == first.trim_to == 1399
-    assert len(read) <= 1001  # the one block in which the prefix ends
-    world.produce_at(topic, [NOW] * 10, headers=lambda _n: [("et", str(NOW - 2 * HOUR).encode())])
-    read.clear()
-    assert world.decide(wanted, topic).trim_to == 5000
-    assert len(read) <= 20
-    read.clear()
-    shutil.rmtree(world.state_dir)
-    assert world.decide(wanted, topic).trim_to == 5000
-    assert len(read) >= 5010

@@ -20,8 +20,7 @@ import pytest
 from kretain.embedded import EmbeddedKafka
 from retention_cli.audit.lock import trim_lock
 from retention_cli.core.state_dir import cluster_folder
-from tests.support.terminal import Terminal
-from tests.support.world import HOUR, Cli, World, consumed, run_cli, written
+from tests.support.world import HOUR, Cli, World, consumed, run_cli
 
 OLD = [30 * HOUR] * 10
 SECRET = "hunter2-of-the-fleet"
@@ -140,16 +139,6 @@ def test_commands_that_look_cover_a_fleet_and_name_the_cluster_that_failed(pair:
         assert [one["name"] for one in found] == ["eu", "down", "us"]
 
 
-def test_single_cluster_of_a_fleet_is_planned_as_if_alone(pair: Pair) -> None:
-    alone = pair.cli("plan", "--cluster", "us", "-o", "json", check=0).json()
-    assert (alone["format"], alone["cluster"]["id"]) == ("kretain.plan/v1", pair.ids["us"])
-    assert pair.cli("plan", "--cluster", "us", "-o", "delete-records", check=0).json()["partitions"] == [
-        {"topic": pair.topic, "partition": 0, "offset": 4}
-    ]
-    assert pair.cli("plan", "--cluster", "down", check=1).out == ""
-    assert pair.cli("plan", "-o", "delete-records", check=2).out == ""
-
-
 def test_saved_fleet_plan_is_trimmed_by_cluster_and_then_entirely(pair: Pair) -> None:
     path = pair.folder / "plan.parquet"
     saved = pair.cli("plan", "--out", str(path), check=5)
@@ -192,18 +181,6 @@ def test_fleet_trim_asks_once_and_keeps_one_audit_log_per_cluster(pair: Pair) ->
         assert kinds == ["run", "evidence", "batch", "result", "evidence", "end"]
     only_two(pair)
     assert pair.cli("trim", "--yes", check=0).err == ""
-
-
-def test_fleet_confirmation_names_each_clusters_records(pair: Pair) -> None:
-    command = [sys.executable, "-m", "kretain", "trim", "--fleet", str(pair.fleet), "--state-dir", str(pair.state)]
-    with Terminal(command) as terminal:
-        terminal.read_until("[y/N]")
-        asked = " ".join(terminal.text.split())
-        assert "Trim 11 records from 2 partitions of 2 topics in 2 clusters: eu 7, us 4?" in asked
-        assert "Left alone: down." in asked
-        terminal.type("n\r")
-        assert terminal.wait() == 6
-    assert pair.ends() == {"eu": 0, "us": 0}
 
 
 def test_refusing_cluster_does_not_stop_the_others(pair: Pair) -> None:
@@ -258,24 +235,6 @@ def test_cluster_under_two_names_is_an_error_and_trims_nothing(pair: Pair) -> No
         assert done.err.startswith(f"kretain: a and b are one cluster, {pair.ids['eu']}: ")
         assert done.out == ""
     assert pair.ends()["eu"] == 0
-
-
-def test_glob_of_contexts_is_a_fleet(pair: Pair) -> None:
-    config = written(
-        pair.folder / "config.yaml",
-        "contexts:\n"
-        f"  prod-eu: {{bootstrap-server: '{pair.eu.bootstrap}', policy: policy.yaml, state-dir: state}}\n"
-        f"  prod-us: {{bootstrap-server: '{pair.us.bootstrap}', policy: policy.yaml, state-dir: state}}\n"
-        f"  other: {{bootstrap-server: 'nobody:1', settings: {{sasl.password: {SECRET}}}}}\n",
-    )
-    done = run_cli("plan", "--context", "prod-*", "-o", "json", check=0, KRETAIN_CONFIG=str(config))
-    assert done.json()["fleet"] == {"source": "context prod-*", "digest": None}
-    assert [one["name"] for one in done.json()["clusters"]] == ["prod-eu", "prod-us"]
-    one = run_cli("plan", "--context", "prod-us", "-o", "json", check=0, KRETAIN_CONFIG=str(config))
-    assert one.json()["format"] == "kretain.plan/v1"
-    trimmed = run_cli("trim", "--context", "prod-*", "--yes", check=0, KRETAIN_CONFIG=str(config))
-    assert "2 clusters, 2 partitions: 2 trimmed." in trimmed.out
-    assert pair.ends() == {"eu": 7, "us": 4}
 
 
 def test_ctrl_c_during_a_fleet_plan_ends_at_once(pair: Pair) -> None:

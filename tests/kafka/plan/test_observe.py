@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,32 +104,6 @@ def test_group_that_reads_on_during_a_plan_is_no_leftover(world: World, topic: s
     before("read_commits", read_on)
     decision = world.decide(consumed(topic), topic)
     assert (decision.action, decision.trim_to, decision.min_commit) == ("trim", 20, 20)
-
-
-def test_commits_are_read_during_the_settings_read_and_dropped_for_skipped_topics(
-    world: World, topic: str, before: Callable, answer: Callable
-) -> None:
-    """That a topic is compacted (G5) is known too late to leave it out, and its commit's leader epoch too."""
-    compacted = world.filled(OLD, name=f"{topic}-compacted", cleanup_policy="compact")
-    world.commit(f"{topic}-b", compacted, 5, epochs={0: 7})
-    order: list[str] = []
-
-    def awaited(_number: int, pending: Any) -> Any:
-        def result() -> Any:
-            order.append("settings")
-            return pending.result()
-
-        return SimpleNamespace(result=result)
-
-    answer("topic_configs_soon", awaited)
-    before("read_commits", lambda: order.append("commits"))
-    plan = world.plan(consumed(f"{topic}*"))
-    assert order == ["commits", "settings"]
-    assert [(one.topic, one.action, one.trim_to) for one in plan.decisions] == [
-        (topic, "trim", 8),
-        (compacted, "skip", None),
-    ]
-    assert codes(plan.decisions[1]) == {"G5"}
 
 
 def test_young_records_arriving_after_the_high_watermark_read_stay(world: World, topic: str, before: Callable) -> None:

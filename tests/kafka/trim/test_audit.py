@@ -20,7 +20,6 @@ from retention_cli.evidence.files import read
 from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
 from tests.support.trims import OLD, read_topic
-from tests.support.watching import ONE_A_BATCH, policy_of, watching
 from tests.support.world import World, consumed, written
 
 
@@ -168,25 +167,6 @@ def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topi
     assert cluster_folder(world.state_dir, done.json()["cluster"]["id"]).exists()
 
 
-def test_watch_counts_uncopied_audit_lines_and_sends_them_next_time(world: World, tmp_path: Path) -> None:
-    watched = read_topic(world)
-    copy = f"{watched}-audit"
-    policy = written(
-        tmp_path / "policy.yaml", policy_of(world, watched, more=f"audit: {{topic: {copy}}}\n").read_text()
-    )
-    with watching(world, policy, "--trim", "--interval", "1s", "--standby-group", watched) as watcher:
-        watcher.wait_for("trimmed 7 records")
-        watcher.wait_for(f"its copy is not: topic {copy} does not exist")
-        found = watcher.metrics()
-        assert found["kretain_failures_total", "shipping"] == 1
-        assert found["kretain_last_success_timestamp_seconds",] > 0, "the trim has succeeded, and its log is whole"
-        world.topic(name=copy)
-        world.commit(f"{watched}-group", watched, 9)
-        watcher.wait_for("trimmed 2 records")
-        assert watcher.end() == 0
-    assert [value for _key, value in messages(world, copy)] == lines_of(world)
-
-
 COPIED = """import sys
 from retention_cli.trim import run
 run.ship = lambda *_: print("here it is copied")
@@ -299,34 +279,6 @@ def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small:
     (small.state_dir.parent / "filler").unlink()
     code, out, err = trim_on_a_disk(small, topic)
     assert code == 0, err
-    assert [small.ends(topic, partition)[0] for partition in range(4)] == [7] * 4
-    assert log_on(small).verify().breaks == []
-
-
-def test_watch_stops_at_a_full_audit_disk_and_continues_with_space(
-    small: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = read_topic(small, partitions=4)
-    disk = small.state_dir.parent
-    policy = written(disk.parent / "policy.yaml", policy_of(small, topic).read_text())
-    monkeypatch.setenv("FILLED", str(disk))
-    with watching(
-        small,
-        policy,
-        "--trim",
-        "--interval",
-        "1s",
-        code=PLACES[1] + ONE_A_BATCH,
-        state=small.state_dir,
-    ) as watcher:
-        watcher.wait_for("failed: ")
-        gone = [small.ends(topic, partition)[0] for partition in range(4)]
-        assert set(gone) == {0, 7}
-        assert "No space left on device" in watcher.text
-        assert watcher.metrics()["kretain_failures_total", "state"] >= 1
-        (disk / "filler").unlink()
-        watcher.wait_for(f"trimmed {28 - sum(gone)} records", 60)
-        assert watcher.end() == 0
     assert [small.ends(topic, partition)[0] for partition in range(4)] == [7] * 4
     assert log_on(small).verify().breaks == []
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DeleteRecordsRequest
 
-from retention_cli.audit.lock import LockedError, trim_lock
+from retention_cli.audit.lock import trim_lock
 from retention_cli.brokers import deleter
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.core.model import TopicPartition
@@ -306,13 +306,6 @@ def tampered(world: World) -> None:
     """Make the day's records fewer, as who wants to trim more would."""
     log = next(world.state_dir.glob("*/audit.jsonl"))
     log.write_text(log.read_text().replace('"target":8,"records":8', '"target":8,"records":1'))
-
-
-def test_trim_without_the_lock_deletes_nothing(world: World, topic: str) -> None:
-    plan = world.plan(consumed(topic))
-    with trim_lock(world.state_dir / plan.cluster_id, "then"), pytest.raises(LockedError, match="since then"):
-        world.trim(plan, consumed(topic))
-    assert world.ends(topic) == (0, 10)
 
 
 def test_saved_plan_that_expired_behind_the_lock_is_refused(world: World, topic: str) -> None:
