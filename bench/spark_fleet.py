@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from bench.harness import POLICY
 from bench.seed import Shape
@@ -49,49 +50,31 @@ class Watch(threading.Thread):
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self._pid = pid
-        self._cpu: dict[tuple[int, int, str], float] = {}
+        self._cpu: dict[psutil.Process, tuple[str, float]] = {}
         self.peak = self.client_mib = 0.0
         self.done = threading.Event()
 
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds of the client, of Spark's own processes, and of their Python workers."""
         found = {"client": 0.0, "java": 0.0, "python": 0.0}
-        for (pid, _, name), seconds in self._cpu.items():
-            found["client" if pid == self._pid else "java" if name == "java" else "python"] += seconds
+        for one, (name, seconds) in self._cpu.items():
+            found["client" if one.pid == self._pid else "java" if name == "java" else "python"] += seconds
         return {name: round(seconds, 1) for name, seconds in found.items()}
 
     def run(self) -> None:
         """Look ten times a second."""
         while not self.done.wait(0.1):
-            there = _below(self._pid)
-            self._cpu |= {(pid, one.began, one.name): one.cpu_s for pid, one in there.items()}
-            self.peak = max(self.peak, sum(one.mib for one in there.values()))
-            self.client_mib = max(self.client_mib, there[self._pid].mib if self._pid in there else 0.0)
-
-
-class _Process:
-    def __init__(self, text: str) -> None:
-        self.name = text[text.index("(") + 1 : text.rindex(")")]
-        stat = text.rpartition(")")[2].split()
-        self.parent, self.began = int(stat[1]), int(stat[19])
-        self.cpu_s = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-        self.mib = int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-
-
-def _below(root: int) -> dict[int, _Process]:
-    every: dict[int, _Process] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):
-                every[int(folder.name)] = _Process((folder / "stat").read_text())
-    found: dict[int, _Process] = {}
-    waiting = [root]
-    while waiting:
-        pid = waiting.pop()
-        if pid in every:
-            found[pid] = every[pid]
-            waiting += [child for child, one in every.items() if one.parent == pid]
-    return found
+            resident = 0.0
+            with contextlib.suppress(psutil.NoSuchProcess):
+                client = psutil.Process(self._pid)
+                for one in (client, *client.children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess), one.oneshot():
+                        spent, mib = one.cpu_times(), one.memory_info().rss / (1 << 20)
+                        self._cpu[one] = one.name(), spent.user + spent.system
+                        resident += mib
+                        if one == client:
+                            self.client_mib = max(self.client_mib, mib)
+            self.peak = max(self.peak, resident)
 
 
 def planned(folder: Path, clusters: list[Synthetic], *flags: str) -> dict[str, Any]:

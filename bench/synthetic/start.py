@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+
+import psutil
 
 from bench.seed import Shape
 
@@ -23,8 +23,8 @@ class Synthetic:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds that its brokers have taken so far."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        spent = psutil.Process(self.pid).cpu_times()
+        return float(spent.user + spent.system)
 
 
 @contextmanager

@@ -154,24 +154,6 @@ def test_file_damaged_after_the_tasks_read_back_is_found_by_the_client(
     assert "CRC checksum" in reason or "damaged" in reason
 
 
-def test_topic_recreated_during_a_spark_archive_holds(
-    world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = filled(world)
-    honest = SparkArchiver.copy
-
-    def slow(self: SparkArchiver, wanted: Any, progress: Any) -> Any:
-        done = honest(self, wanted, progress)
-        world.delete(topic)
-        world.topic(name=topic)
-        produce(world, topic, odd_flights(1_200))
-        world.commit(f"{topic}-g", topic, 1_200)
-        return done
-
-    monkeypatch.setattr(SparkArchiver, "copy", slow)
-    assert "recreated" in reason_held(world, trim, topic, tmp_path / "archive")
-
-
 def test_failed_archive_job_holds_its_partitions_with_one_line(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

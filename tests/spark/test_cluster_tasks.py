@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from kretain.embedded import EmbeddedKafka
@@ -67,22 +68,8 @@ def planned(
 
 def workers() -> list[int]:
     """Return the Python workers of Spark below this process."""
-    daemons: set[int] = set()
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
-                daemons.add(int(folder.name))
-        except OSError:
-            continue
-
-    def below(pid: int) -> bool:
-        while pid > 1 and pid != os.getpid():
-            pid = parents.get(pid, 0)
-        return pid == os.getpid()
-
-    return [pid for pid in daemons if parents.get(pid) in daemons and below(pid)]
+    daemons = {one.pid for one in psutil.Process().children(recursive=True) if "pyspark.daemon" in one.cmdline()}
+    return [pid for pid in daemons if psutil.Process(pid).ppid() in daemons]
 
 
 def test_killed_task_is_retried_and_holds_nothing(engines: Engines, kafka: EmbeddedKafka) -> None:

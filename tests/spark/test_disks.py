@@ -10,8 +10,9 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.plan.value import Plan
-from tests.support.spark.disks import COUNT, MIB, RECORD, ceiling, inventory_of, topics_of_ages
+from tests.support.spark.disks import COUNT, ceiling, topics_of_ages
 from tests.support.spark.engines import Engines, reasons_of
+from tests.support.volumes import MIB, RECORD, scan_all
 from tests.support.world import DAY, World, now_ms
 
 
@@ -56,7 +57,7 @@ def test_spark_disk_plan_equals_the_local_one(engines: Engines, kafka: EmbeddedK
     assert rules_of(guess)[names[3]] == "size"
     assert "G5" in reasons_of(guess, compacted)  # but it lies on a disk above its ceiling
     assert len(guess.disks) == 3
-    engines.inventory = inventory_of(kafka, tmp_path / "inventory")
+    engines.inventory = scan_all(kafka, tmp_path / "inventory")
     exact = engines.same(policy, now_ms)
     assert {rules_of(exact)[name] for name in names[:2]} == {"disk-usage"}
     assert "estimated" not in reasons_of(exact, names[0])

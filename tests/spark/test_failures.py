@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.spark.clusters import connect_server, standalone
@@ -65,31 +66,9 @@ def held(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         one.running.wait()
 
 
-def processes(sign: str, within: Callable[[int], bool]) -> list[int]:
+def processes(sign: str, within: Callable[[psutil.Process], bool]) -> list[int]:
     """The ids of the processes whose command line has a sign."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and within(int(entry.name)):
-            try:
-                if sign in (entry / "cmdline").read_text(errors="replace"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return 0
+    return [one.pid for one in psutil.process_iter(["cmdline"]) if sign in str(one.info["cmdline"]) and within(one)]
 
 
 def test_killed_local_spark_is_reported_in_one_line(
@@ -100,7 +79,7 @@ def test_killed_local_spark_is_reported_in_one_line(
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
     running = held.start("local[2]")
-    (java,) = processes("pyspark-shell", lambda pid: parent(pid) == running.pid)
+    (java,) = processes("pyspark-shell", lambda one: one.ppid() == running.pid)
     assert list(scratch.glob("kretain-spark-*"))
     os.kill(java, signal.SIGKILL)
     said = held.said(running)
@@ -125,7 +104,7 @@ def test_ctrl_c_during_spark_is_reported_in_one_line(held: Held, all_of_it: bool
 def test_killed_executors_are_reported_in_one_line(held: Held, tmp_path: Path) -> None:
     with standalone(tmp_path, workers=1) as spark:
         running = held.start(spark.url, *SMALL, "--spark-conf", "spark.task.maxFailures=1")
-        for pid in processes("CoarseGrainedExecutorBackend", lambda pid: group(pid) == spark.workers[0].pid):
+        for pid in processes("CoarseGrainedExecutorBackend", lambda one: os.getpgid(one.pid) == spark.workers[0].pid):
             os.kill(pid, signal.SIGKILL)
         said = held.said(running)
     assert "ExecutorLostFailure" in said

@@ -22,7 +22,8 @@ from tests.support.spark.clusters import (
     standalone,
 )
 from tests.support.spark.commands import SECRET, SMALL, Command, cluster_with_a_password, normal, packed_environment
-from tests.support.spark.disks import ceiling, inventory_of, topics_of_ages
+from tests.support.spark.disks import ceiling, topics_of_ages
+from tests.support.volumes import scan_all
 from tests.support.world import HOUR, World, consumed, reader_for, wait_until, written
 
 pytestmark = pytest.mark.long  # standalone and Connect
@@ -53,7 +54,7 @@ def test_remote_spark_disk_plan_equals_the_local_one(
     spark = request.getfixturevalue(where)
     policy = tmp_path / "policy.yaml"
     [full] = topics_of_ages(fleet.world, 50)
-    inventory_of(kafka, tmp_path / "inventory")
+    scan_all(kafka, tmp_path / "inventory")
     text = fleet.policy().replace(
         "version: 1", "\n".join(["version: 1", *ceiling(fleet.world), "  inventory: inventory"])
     )

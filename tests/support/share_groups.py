@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
@@ -12,15 +13,20 @@ from tests.support.world import HOUR, World, reader_for
 OLD = [30 * HOUR] * 10
 
 
-def from_the_start(world: World, group: str) -> None:
-    """Have a share group begin with the oldest record (share.auto.offset.reset)."""
+def configure_group(world: World, group: str, settings: Mapping[str, str]) -> None:
+    """Set settings of a group."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
-    of_group = resource(resource_type=32, resource_name=group, configs=[config])
+    configs = [resource.AlterableConfig(name=key, config_operation=0, value=value) for key, value in settings.items()]
+    of_group = resource(resource_type=32, resource_name=group, configs=configs)
     with reader_for(world.bootstrap) as reader:
         wire = reader.wire
         answer = wire.run(wire.ask, IncrementalAlterConfigsRequest(resources=[of_group], validate_only=False))
     assert [one.error_code for one in answer.responses] == [0]
+
+
+def from_the_start(world: World, group: str) -> None:
+    """Have a share group begin with the oldest record."""
+    configure_group(world, group, {"share.auto.offset.reset": "earliest"})
 
 
 def share_offsets(world: World, group: str) -> dict[str, list[Any]]:

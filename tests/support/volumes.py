@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli
+from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
 
 MIB = 1 << 20
 
@@ -101,6 +101,33 @@ def scan_all(kafka: EmbeddedKafka, folder: Path, check: int | None = 0) -> Path:
         out = str(folder / f"{node.node_id}.parquet")
         run_cli("segments", "scan", *map(str, node.log_dirs), "--out", out, "--no-tiered", check=check)
     return folder
+
+
+def used(world: World) -> dict[int, tuple[str, int]]:
+    """Each broker's only dir, and its replicas' bytes."""
+    found = {}
+    with reader_for(world.bootstrap) as reader:
+        for broker, dirs in reader.log_dirs(reader.brokers()).items():
+            assert not isinstance(dirs, Exception)
+            [one] = dirs
+            found[broker] = (one.path, sum(replica.size_bytes for replica in one.replicas))
+    return found
+
+
+def await_copies(world: World, topics: Collection[str], least_bytes: int = 1) -> None:
+    """Wait until all replicas of each topic's partition take as much."""
+
+    def copied() -> bool:
+        sizes: dict[str, set[int]] = {name: set() for name in topics}
+        with reader_for(world.bootstrap) as reader:
+            answers = reader.log_dirs(reader.brokers())
+        for dirs in answers.values():
+            assert not isinstance(dirs, Exception)
+            for replica in dirs[0].replicas:
+                sizes.setdefault(replica.tp.topic, set()).add(replica.size_bytes)
+        return all(len(sizes[name]) == 1 and min(sizes[name]) >= least_bytes for name in topics)
+
+    wait_until(copied, "followers that have caught up")
 
 
 def trimmed(plan: Cli) -> dict[str, int]:

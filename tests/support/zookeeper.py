@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from kretain.embedded.java import find_java
 
@@ -48,14 +49,5 @@ def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 def listening(pid: int) -> int | None:
     """Return the port on which a process listens, as the kernel knows it."""
-    try:
-        links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:
-        return None
-    sockets = {match[1] for link in links if (match := re.fullmatch(r"socket:\[(\d+)\]", link))}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in sockets:
-                return int(fields[1].rpartition(":")[2], 16)
-    return None
+    found = psutil.Process(pid).net_connections("tcp")
+    return next((one.laddr.port for one in found if one.status == psutil.CONN_LISTEN), None)

@@ -27,7 +27,6 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import TopicPartition
 from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.archiving import (
-    CODECS,
     Killer,
     archive,
     archived,
@@ -35,7 +34,6 @@ from tests.support.archiving import (
     policy,
     produce,
     small,
-    transaction,
     whole,
 )
 from tests.support.world import World, reader_for, run_cli, written
@@ -87,37 +85,6 @@ def topic(world: World) -> str:
     produce(world, name, odd_flights(1_200))
     world.commit(f"{name}-g", name, 1_200)
     return name
-
-
-@pytest.mark.thorough
-def test_records_of_every_kind_are_archived_one_for_one_before_they_are_trimmed(
-    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every codec, transactions committed and aborted, nulls, headers; a partition is trimmed in its middle."""
-    small(monkeypatch, 1_000)
-    name = world.topic("flights", partitions=len(CODECS), segment_bytes="1048576")
-    log = list(odd_flights(5_000))
-    for partition, codec in enumerate(CODECS):
-        mine = log[partition :: len(CODECS)]
-        produce(world, name, mine[:500], partition, codec)
-        transaction(world, name, mine[500:600], partition, commit=True)
-        transaction(world, name, log[:300], partition, commit=False)
-        produce(world, name, mine[600:], partition, codec)
-        transaction(world, name, log[:50], partition, commit=False)
-    before = {partition: whole(world, name, partition) for partition in range(len(CODECS))}
-    assert sum(map(len, before.values())) == 5_000
-    ends = {partition: world.ends(name, partition)[1] for partition in before}
-    ends[2] = 1_045
-    world.commit(f"{name}-g", name, ends)
-    text = policy(name, place)
-    report = world.trim(world.plan(text), text)
-    assert {one.outcome for one in report.rows} == {"trimmed"}, report.rows
-    for partition, records in before.items():
-        start = world.ends(name, partition)[0]
-        assert start == ends[partition]
-        left = whole(world, name, partition)
-        assert archived(place, name, partition) + left == records
-        assert bool(left) == (partition == 2)
 
 
 def test_audit_log_and_dry_run_name_the_archived_offsets(world: World, topic: str, place: Path) -> None:

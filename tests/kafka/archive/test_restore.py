@@ -19,6 +19,7 @@ from retention_cli.archive.store import Store
 from retention_cli.brokers.republisher import Republisher
 from retention_cli.brokers.resetter import GroupResetter
 from tests.support.archiving import (
+    CODECS,
     Killer,
     Whole,
     archive,
@@ -61,32 +62,37 @@ def topic(world: World, place: Path) -> str:
     return name
 
 
-def test_restore_brings_back_every_record(world: World, place: Path) -> None:
-    """Archive, trim, restore: keys, values, headers, timestamps, order, in the same partitions (the issue's proof)."""
-    name = world.topic("flights", partitions=3)
-    log = list(odd_flights(4_500))
-    for partition, codec in enumerate(("gzip", "lz4", "zstd")):
-        mine = log[partition::3]
+def test_every_kind_of_record_is_archived_before_it_is_trimmed_and_restored(world: World, place: Path) -> None:
+    """Every codec, transactions committed and aborted, nulls, headers; a partition is trimmed in its middle."""
+    count = len(CODECS)
+    name = world.topic("flights", partitions=count, segment_bytes="1048576")
+    log = list(odd_flights(1_500 * count))
+    for partition, codec in enumerate(CODECS):
+        mine = log[partition::count]
         produce(world, name, mine[:900], partition, codec)
         transaction(world, name, mine[:200], partition, commit=False)
         transaction(world, name, mine[900:1_000], partition, commit=True)
         produce(world, name, mine[1_000:], partition, codec)
-    before = {partition: whole(world, name, partition) for partition in range(3)}
-    world.commit(f"{name}-g", name, {partition: world.ends(name, partition)[1] for partition in range(3)})
+        transaction(world, name, log[:50], partition, commit=False)
+    before = {partition: whole(world, name, partition) for partition in range(count)}
+    ends = {partition: world.ends(name, partition)[1] for partition in range(count)} | {count - 1: 850}
+    world.commit(f"{name}-g", name, ends)
     text = policy(name, place)
     assert {one.outcome for one in world.trim(world.plan(text), text).rows} == {"trimmed"}
-    assert [whole(world, name, partition) for partition in range(3)] == [[], [], []]
-    target = world.topic("restored", partitions=3)
+    assert {partition: world.ends(name, partition)[0] for partition in range(count)} == ends
+    left = {partition: whole(world, name, partition) for partition in range(count)}
+    assert [bool(one) for one in left.values()] == [False] * (count - 1) + [True]
+    target = world.topic("restored", partitions=count)
     arguments = ("restore", name, "--from", str(place), "--to", target, "-o", "json")
     rehearsed = world.cli(*arguments, "--dry-run", check=0).json()
     assert (rehearsed["dry_run"], rehearsed["finished"]) == (True, False)
-    assert rehearsed["totals"] == {"partitions": 3, "records": 4_500}
-    assert {partition: whole(world, target, partition) for partition in range(3)} == {0: [], 1: [], 2: []}
+    totals = {"partitions": count, "records": sum(map(len, before.values())) - len(left[count - 1])}
+    assert rehearsed["totals"] == totals
+    assert [whole(world, target, partition) for partition in range(count)] == [[]] * count
     done = world.cli(*arguments, "--yes", check=0).json()
-    assert done["format"] == "kretain.restore/v1"
-    assert (done["dry_run"], done["finished"]) == (False, True)
-    assert done["totals"] == {"partitions": 3, "records": 4_500}
-    assert {partition: whole(world, target, partition) for partition in range(3)} == before
+    assert (done["format"], done["dry_run"], done["finished"]) == ("kretain.restore/v1", False, True)
+    assert done["totals"] == totals
+    assert {partition: whole(world, target, partition) + left[partition] for partition in range(count)} == before
     assert not [name for name in groups(world) if name.startswith("kretain-restore-")]
 
 

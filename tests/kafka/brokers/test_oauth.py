@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.writer import ClusterWriter, TopicSpec
 from tests.conftest import QUICK
 from tests.support.client_files import properties
+from tests.support.secrets import said_of_a_trim, show_none
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
 from tests.support.world import HOUR, Cli, World, run_cli, wait_until, written
 
@@ -111,33 +110,11 @@ def test_oauth_plan_trim_and_doctor_work_without_showing_a_secret(
     else:
         config = java_file(tmp_path, idp) if style == "java" else librdkafka_file(tmp_path, idp)
         tokens, shown = idp.issued, f"sasl.oauthbearer.token.endpoint.url = {idp.url}"
-    plan = tmp_path / "plan.json"
-    said: list[str] = []
-    doctor = ask(oauth, config, "doctor", topic, "-vv")
-    assert doctor.code == 0, doctor.out + doctor.err
-    assert "SASL_PLAINTEXT, OAUTHBEARER" in doctor.out
-    assert shown in doctor.err
-    said += [doctor.out, doctor.err]
-    command = [*(sys.executable, "-m", "kretain", "plan", topic, "--consumed-after", "1h", "--out", str(plan), "-vv")]
-    command += ["-b", oauth.secure_bootstrap, "-c", str(config), "--state-dir", str(tmp_path / "state")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        said += (subprocess.run(["ps", "-eww", "-o", "args", "e"], check=True, capture_output=True, text=True).stdout,)
-        assert any(str(plan) in line for line in said[-1].splitlines())
-        said += running.communicate(timeout=60)
-        assert running.returncode == 0, said[-1]
-    trimmed = ask(oauth, config, "trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", "-vv")
-    assert trimmed.code == 0, trimmed.err
-    assert [row["outcome"] for row in trimmed.json()["partitions"]] == ["trimmed"]
-    said += [trimmed.out, trimmed.err]
-    profiled = ask(oauth, config, "profile", topic, "-o", "json", "-vv")  # reads records, through librdkafka
-    assert profiled.code == 0, profiled.err
-    said += [profiled.out, profiled.err]
-    written = [path for path in (plan, *(tmp_path / "state").rglob("*")) if path.is_file()]
-    assert any(path.suffix == ".jsonl" for path in written), "the audit log"
-    said += [path.read_bytes().decode("latin-1") for path in written]
+    said = said_of_a_trim(tmp_path, oauth.secure_bootstrap, config, topic)
+    assert "SASL_PLAINTEXT, OAUTHBEARER" in said[0]
+    assert shown in said[1]
     assert tokens
-    for secret in (CLIENT_SECRET, *tokens, *(token.rpartition(".")[2] for token in tokens)):
-        assert not [text[:200] for text in said if secret in text]
+    show_none(said, CLIENT_SECRET, *tokens, *(token.rpartition(".")[2] for token in tokens))
 
 
 @pytest.mark.parametrize(

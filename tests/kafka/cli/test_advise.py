@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
     AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
     ResourceType,
 )
 
 from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
+from tests.support.acls import allow
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop, advice, carry_out, codes, judged
 from tests.support.world import DAY, HOUR, QUIET, World, now_ms, run_cli, wait_until, written
 
@@ -218,15 +216,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, s
     with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
         world = World(cluster.bootstrap, folder / "state")
         topic = world.filled([MINUTE] * 10, retention_ms=str(HOUR), retention_bytes=str(MIB))
-        allow(world, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+        allow(world, "bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
         config.write_text(f"{config.read_text()}bootstrap.servers={cluster.secure_bootstrap}\n")
         yield world, topic, config
-
-
-def allow(world: World, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    literal, yes = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    for future in world.admin.create_acls([AclBinding(kind, name, literal, "User:bob", "*", operation, yes)]).values():
-        future.result(60)
 
 
 def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, str, Path]) -> None:
@@ -255,15 +247,15 @@ def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, 
     assert "none seen" in table
     assert "Unknown, so not judged" in table
 
-    allow(world, ResourceType.TOPIC, topic, AclOperation.DESCRIBE_CONFIGS)
+    allow(world, "bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE_CONFIGS)
     wait_until(lambda: asked()["at_most"] is not None, "the topic's settings to be readable")
     row = asked()
     assert (row["at_most"]["settings_ms"], row["at_most"]["readable_ms"]) == (7 * DAY + HOUR, None)
     assert codes(row) == set(), "whether traffic fills a segment sooner can't be told without sizes"
     assert "7d 1h + ?" in run_cli("advise", topic, "-c", str(config), check=0).out
 
-    allow(world, ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
-    allow(world, ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS)
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS)
     wait_until(lambda: asked()["unknown"] == [], "all to be readable")
     row = asked()
     assert codes(row) == {"segment-above-retention"}

@@ -147,39 +147,6 @@ def test_fleet_trim_with_a_lost_report_names_each_clusters_deletes(world: World,
     )
 
 
-def test_failure_after_one_clusters_trim_reports_its_deletes(world: World, topic: str, tmp_path: Path) -> None:
-    """Its report stands; what went wrong afterwards is a line, and exit 5."""
-    (tmp_path / "policy.yaml").write_text(consumed(topic))
-    (tmp_path / "fleet.yaml").write_text(
-        f"version: 1\npolicy: policy.yaml\nclusters:\n  - {{name: eu, bootstrap-server: '{world.bootstrap}'}}\n"
-    )
-    world.cli("plan", topic, "--consumed-after", "1h", check=0)
-    script = BREAKING.format(module="retention_cli.trim.run", name="done", error='BrokerError("gone")')
-    script = script.replace(
-        "module.done = fail",
-        "honest = module.carry_out\n"
-        "def carry_out(*arguments):\n    honest(*arguments)\n    fail()\n"
-        "module.carry_out = carry_out",
-    )
-    fleet = [
-        "trim",
-        "--fleet",
-        str(tmp_path / "fleet.yaml"),
-        "--state-dir",
-        str(world.state_dir),
-        "--yes",
-        "-o",
-        "json",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *fleet], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 5, done.stderr
-    (eu,) = json.loads(done.stdout)["clusters"]
-    assert (eu["name"], eu["totals"]["trimmed"]) == ("eu", 1)
-    assert "kretain: gone\n" in done.stderr
-
-
 ARGUMENTS = {
     "plan": "-p {policy}",
     "trim": "-p {policy} --dry-run",

@@ -112,20 +112,6 @@ def test_profile_counts_what_pandas_counts(world: World, flown: tuple[str, pd.Da
     assert found.out_of_order.sum() > 1000, "this data was to be out of order"
 
 
-def test_profile_by_event_time_uses_the_header(world: World, flown: tuple[str, pd.DataFrame]) -> None:
-    topic, rows = flown
-    policy = f'version: 1\ntopics: [{{match: {topic}, retention.eventtime.source: "header:et", retention.ms: 1d}}]'
-    found = frame(profiled(world, topic, policy=policy, by_event_time=True))
-    told = rows[~rows.bare].assign(time=rows.time + HOUR)
-    equal(found[found.kind == "hour"], by_pandas(told))
-    timeless = found[found.kind == "no-time"]
-    assert timeless.set_index("partition").records.to_dict() == rows[rows.bare].partition.value_counts().to_dict()
-    assert found.no_event_time.sum() == rows.bare.sum()
-    by_stamp = frame(profiled(world, topic, policy=policy))
-    equal(by_stamp, by_pandas(rows))
-    assert by_stamp.no_event_time.sum() == rows.bare.sum()
-
-
 def test_profile_window_beyond_the_log_reads_nothing(world: World) -> None:
     """A −1 is not taken for the end, unless the newest stamp says so (docs/rules.md, Look-ups)."""
     topic = world.filled([5 * DAY] * 10)

@@ -58,18 +58,6 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
         world.delete_group(HOSTILE)
 
 
-def test_report_of_a_file_that_is_no_plan_fails_in_one_line(tmp_path: Path, world: World) -> None:
-    file, out = tmp_path / "plan.json", tmp_path / "page.html"
-    file.write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
-    said = world.cli("report", str(file), "--out", str(out), check=1)
-    assert "is not a valid plan file" in said.err
-    assert len(said.err.splitlines()) == 1
-    assert not out.exists()
-    empty = world.cli("report", "--out", str(out), check=0)
-    assert "written to" in empty.err
-    assert "No trims yet." in out.read_text(encoding="utf-8")
-
-
 def test_recorded_plan_and_trim_are_verified_replayed_and_drawn_without_the_cluster(
     world: World, tmp_path: Path
 ) -> None:

@@ -7,15 +7,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyarrow import parquet
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.units import format_bytes
-from tests.support.volumes import MIB, RECORD, scan_all
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until, written
+from tests.support.volumes import MIB, RECORD, await_copies, scan_all, used
+from tests.support.world import HOUR, Cli, World, now_ms, wait_until, written
 
 CEILING = 60
 
@@ -28,18 +27,8 @@ class Stuffed:
     world: World
     topics: list[str]
 
-    def used(self) -> dict[int, tuple[str, int]]:
-        """Each broker's dir, and its replicas' bytes."""
-        found = {}
-        with reader_for(self.world.bootstrap) as reader:
-            for broker, dirs in reader.log_dirs(reader.brokers()).items():
-                assert not isinstance(dirs, Exception)
-                [one] = dirs
-                found[broker] = (one.path, sum(replica.size_bytes for replica in one.replicas))
-        return found
-
     def policy(self, folder: Path, *entry: str) -> Path:
-        capacity = ", ".join(f'"{broker}:{path}": {size}' for broker, (path, size) in self.used().items())
+        capacity = ", ".join(f'"{broker}:{path}": {size}' for broker, (path, size) in used(self.world).items())
         lines = [
             "version: 1",
             "disks:",
@@ -75,18 +64,7 @@ def stuffed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stuffed]:
             topics.append(name)
         found = Stuffed(kafka, world, topics)
 
-        def copied() -> bool:
-            with reader_for(world.bootstrap) as reader:
-                answers = reader.log_dirs(reader.brokers())
-            sizes: dict[Any, set[int]] = {}
-            for dirs in answers.values():
-                assert not isinstance(dirs, Exception)
-                for replica in dirs[0].replicas:
-                    if replica.tp.topic in topics:
-                        sizes.setdefault(replica.tp, set()).add(replica.size_bytes)
-            return len(sizes) == len(topics) and all(len(one) == 1 and min(one) > 0 for one in sizes.values())
-
-        wait_until(copied, "followers that have caught up")
+        await_copies(world, topics)
         yield found
 
 

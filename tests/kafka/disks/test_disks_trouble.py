@@ -197,39 +197,6 @@ def test_bytes_awaiting_deletion_are_not_trimmed_again(tmp_path: Path) -> None:
         assert 0 < disk_in(made)["freed_bytes"] <= 22 * MIB - (8 + 10 - 4) * MIB
 
 
-def test_bytes_that_others_delete_are_not_taken_from_another_topic(tmp_path: Path) -> None:
-    """R6: by other rules behind a scan's end or in segments rolled by time; by another policy, and not swept yet."""
-    with filled(tmp_path, check_ms=300_000) as one:
-        slow = one.topic("slow", 16, 30)
-        rolled: Any = {"segment_bytes": str(1 << 30), "segment_ms": "100000", "file_delete_delay_ms": str(HOUR)}
-        fast, first = one.world.topic("fast", **rolled), now_ms() - 3 * HOUR
-        stamps = [first + 1000 * n for n in range(20 * MIB // RECORD)]
-        one.world.produce_at(fast, stamps[:200], value=lambda: os.urandom(RECORD), batch=50)
-        stale = one.scan("stale")
-        one.world.produce_at(fast, stamps[200:], value=lambda: os.urandom(RECORD), batch=50)
-        percent = percent_of(one, 10 * MIB)
-        keeps = 'match: "slow-*"'
-        both = one.policy(percent, keeps, 'match: "fast-*", retention.ms: 150m')
-        for n, more in enumerate(((), ("--inventory", stale), ("--inventory", one.scan("fresh")))):
-            made = one.plan(both, *more, fresh=f"fresh-{n}")
-            assert trimmed(made).keys() == {fast}, more
-            waits = next(row for row in made.json()["partitions"] if row["topic"] == slow)["reasons"]
-            assert bool(waits) == (n < 2), more
-            assert all("A fresh scan tells" in row["text"] or "A scan tells" in row["text"] for row in waits)
-        named = one.plan(both, slow, "--inventory", stale)
-        assert trimmed(named) == {}, "all topics' excess from one that is named"
-        assert "it needs all topics that the policy manages" in named.err
-        # another team's policy: the brokers have not swept what the first one's trim left
-        alone = one.policy(percent, keeps)
-        assert trimmed(one.plan(alone)).keys() == {slow}
-        one.world.cli("trim", "-p", str(both), fast, "--yes", "-o", "json", check=0)
-        assert one.world.ends(fast)[0] > 1_500
-        for more in ((), ("--inventory", one.scan("trimmed"))):
-            made = one.plan(alone, *more)
-            assert trimmed(made) == {}, more
-            assert disk_in(made)["dead_bytes"] + disk_in(made)["doubtful_bytes"] > 10 * MIB
-
-
 def test_disk_is_cordoned_where_all_its_log_dirs_are(tmp_path: Path) -> None:
     with EmbeddedKafka(1, log_dirs=2) as kafka:
         world = World(kafka.bootstrap, tmp_path / "state")

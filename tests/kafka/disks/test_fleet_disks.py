@@ -68,16 +68,6 @@ def test_each_cluster_uses_the_inventory_of_its_policy(
         assert "by the inventory" in str(row["reasons"]), row
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda flags: "spark" if flags else "here")
-def test_foreign_inventory_fails_only_the_cluster_that_names_it(
-    fleet: tuple[list[World], str], tmp_path: Path, engine: tuple[str, ...]
-) -> None:
-    (tmp_path / "policy-1.yaml").write_text(policy(fleet[1], "inventory-0"))
-    found = planned(tmp_path, *engine, check=5)
-    assert found["c0"]["partitions"][0]["action"] == "trim"
-    assert "the inventory is of cluster" in found["c1"]["error"]
-
-
 def test_fleet_trim_uses_each_inventory_and_refuses_an_unreadable_one(
     fleet: tuple[list[World], str], tmp_path: Path
 ) -> None:

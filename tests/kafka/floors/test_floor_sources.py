@@ -143,16 +143,6 @@ def test_every_report_names_the_source(world: World, topic: str, tmp_path: Path)
     assert "unreadable, so it holds" in table
 
 
-def test_confirmation_counts_records_unread_by_a_source(world: World, topic: str, tmp_path: Path) -> None:
-    place = tmp_path / "flink.json"
-    write(place, **{topic: 3})
-    forced = with_file(topic, place).replace("commitoffset.ms: 1h", "commitoffset.ms: 1h\n    retention.ms: 1h")
-    plan = world.plan(forced)
-    [row] = plan.decisions
-    assert (row.trim_to, row.unconsumed) == (10, 7)
-    assert plan.unconsumed_by == {f"group:{topic}-g": 2, "file:flink": 7}
-
-
 def test_group_named_like_a_source_does_not_replace_it(world: World, topic: str, tmp_path: Path) -> None:
     """A group whose id is a source's own key: it holds while it is there (F3), and what it commits is never recalled."""
     other, place = world.topic(), tmp_path / "flink.json"
@@ -168,21 +158,3 @@ def test_group_named_like_a_source_does_not_replace_it(world: World, topic: str,
         world.delete_group("\x01file:flink")
     decision = world.decide(policy, topic)
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
-
-
-def test_groups_lists_a_group_and_a_source_of_one_name(world: World, topic: str, tmp_path: Path) -> None:
-    place, policy = tmp_path / "flink.json", tmp_path / "policy.yaml"
-    policy.write_text(with_file(topic, place))
-    write(place, **{topic: 3})
-    names = ("file:flink", "\x01file:flink")
-    for number, name in enumerate(names):
-        world.commit(name, topic, 5 + number)
-    try:
-        listed = world.cli("groups", "-p", str(policy), "--group", "*file:flink", "-o", "json", check=0).json()[
-            "groups"
-        ]
-        found = {(row["group"], row["type"]): row["lag"] for row in listed}
-    finally:
-        for name in names:
-            world.delete_group(name)
-    assert found == {("file:flink", "file"): 7, ("file:flink", "classic"): 5, ("\x01file:flink", "classic"): 4}

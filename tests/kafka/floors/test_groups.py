@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer  # type: ignore[attr-defined]
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import Decision
 from tests.support.ledger_stores import Store, memories_of, renew_state_topic
-from tests.support.share_groups import OLD, from_the_start
+from tests.support.share_groups import OLD, configure_group, from_the_start
 from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, written
 
 
@@ -47,41 +46,9 @@ def test_groups_shows_what_each_group_alone_holds_back(tmp_path: Path) -> None:
         few = world.cli("groups", "--group", "slow", "-o", "json", check=0).json()["groups"]
         assert [row["alone_bytes"] for row in few] == [None], "who else is there was not asked"
         world.cli("plan", topic, "--consumed-after", "0s", check=0)  # it is remembered
-        first = _last_seen(world, topic)
-        assert _unread_since(world) == dict.fromkeys(["console-consumer-1", "fast", "slow"], first)
-        world.produce_at(topic, [now_ms()] * 5)
-        world.commit("fast", topic, 12)
-        world.cli("plan", topic, "--consumed-after", "0s", check=0)
-        assert _unread_since(world) == {"console-consumer-1": first, "fast": _last_seen(world, topic), "slow": first}
-        assert first < _last_seen(world, topic)
-        unmoved = _since(world, "unmoved_since")
-        assert unmoved["console-consumer-1"] is None, "an ignored group is not remembered"
-        assert unmoved["slow"] is not None
-        assert unmoved["fast"] is not None
-        assert unmoved["slow"] <= first < unmoved["fast"], "both looks saw slow there, the second fast"
-        world.commit("fast", topic, 15)
-        assert _unread_since(world)["fast"] is None
-        assert _since(world, "unmoved_since") == {**unmoved, "fast": None}, "it has moved since"
         world.delete_group("slow")
-        assert _unread_since(world)["slow"] == first
-        assert _since(world, "unmoved_since")["slow"] == unmoved["slow"]
         gone = {row["group"]: row["alone_bytes"] for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
-        assert gone["slow"] > size * 5 // 10, "it is gone, and counts (F6)"
-
-
-def _unread_since(world: World) -> dict[str, str | None]:
-    return _since(world, "unread_since")
-
-
-def _since(world: World, key: str) -> dict[str, str | None]:
-    rows = world.cli("groups", "-o", "json", check=0).json()["groups"]
-    return {row["group"]: row[key] for row in rows}
-
-
-def _last_seen(world: World, topic: str) -> str:
-    """Return when the last plan that found another H than before saw it, as the ledger has it."""
-    [row] = world.cli("ledger", "show", topic, "-o", "json", check=0).json()["partitions"]
-    return str(row["newest_sample"])
+        assert gone["slow"] == size * 5 // 10, "it is gone, and counts (F6)"
 
 
 def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path: Path) -> None:
@@ -132,8 +99,6 @@ def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path
 
 
 def _sizes(world: World, topic: str) -> dict[int, int]:
-    from tests.support.world import reader_for
-
     with reader_for(world.bootstrap) as reader:
         sizes, _ = reader.sizes_soon(reader.metadata({topic}).places([topic])).result()
     return {tp.partition: size for tp, size in sizes.items()}
@@ -141,16 +106,6 @@ def _sizes(world: World, topic: str) -> dict[int, int]:
 
 REJECTED = 3
 ROUNDS = 30
-
-
-def configure_group(world: World, group: str, settings: dict[str, str]) -> None:
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [resource.AlterableConfig(name=key, config_operation=0, value=value) for key, value in settings.items()]
-    of_group = resource(resource_type=32, resource_name=group, configs=configs)
-    with reader_for(world.bootstrap) as reader:
-        wire = reader.wire
-        answer = wire.run(wire.ask, IncrementalAlterConfigsRequest(resources=[of_group], validate_only=False))
-    assert [one.error_code for one in answer.responses] == [0]
 
 
 def reject_some(world: World, group: str, topic: str, letters: str) -> None:

@@ -194,19 +194,6 @@ def test_refusing_cluster_does_not_stop_the_others(pair: Pair) -> None:
     assert pair.ends() == {"eu": 0, "us": 4}
 
 
-def test_saved_plan_of_another_cluster_under_the_same_name_is_refused(pair: Pair) -> None:
-    only_two(pair)
-    path = pair.folder / "plan.parquet"
-    pair.cli("plan", "--out", str(path), check=0)
-    lines = pair.fleet.read_text()
-    pair.fleet.write_text(lines.replace("name: eu", "name: xx").replace("name: us", "name: eu").replace("xx", "us"))
-    done = pair.cli("trim", "--plan", str(path), "--yes", "-o", "json", check=6)
-    assert all("the plan is for cluster" in error for error in outcomes(done).values())
-    pair.fleet.write_text(lines.replace("name: eu", "name: uk"))
-    assert "has a plan for eu, which" in pair.cli("trim", "--plan", str(path), "--yes", check=6).err
-    assert pair.ends() == {"eu": 0, "us": 0}
-
-
 def test_fleet_plan_with_an_impossible_row_trims_nothing(pair: Pair) -> None:
     """The row is the second cluster's, and Parquet rows are read cluster by cluster: the first is not trimmed either."""
     only_two(pair)

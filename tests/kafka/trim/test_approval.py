@@ -151,17 +151,6 @@ def test_trim_without_a_valid_approval_is_refused(
     assert desk.starts() == [0, 0, 0]
 
 
-def test_same_user_cannot_trim_what_he_approved_if_no_key_tells_them_apart(desk: Desk) -> None:
-    desk.rule("{keys: [alice.pub, bob.pub]}")
-    desk.run("plan", "--out", str(desk.plan), check=0)
-    desk.approve()
-    assert "that takes two persons" in desk.trim(check=6).err
-    desk.save(key="alice")
-    desk.approve()
-    desk.trim(check=0)
-    assert desk.starts() == [7, 7, 7]
-
-
 def test_large_trim_in_small_parts_needs_an_approval_too(desk: Desk) -> None:
     desk.run("trim", f"{desk.topic}:0", "--yes", check=0)
     refused = desk.run("trim", f"{desk.topic}:1", "--yes", check=6)

@@ -16,7 +16,6 @@ from retention_cli.audit.chain import Chain, event_of
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.state_dir import cluster_folder
-from retention_cli.evidence.files import read
 from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
 from tests.support.trims import OLD, read_topic
@@ -281,21 +280,3 @@ def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small:
     assert code == 0, err
     assert [small.ends(topic, partition)[0] for partition in range(4)] == [7] * 4
     assert log_on(small).verify().breaks == []
-
-
-def test_trim_leaves_evidence_that_verify_accepts_and_a_changed_byte_is_named(world: World) -> None:
-    topic = read_topic(world, 2, {0: 7, 1: 10})
-    report = world.trim(world.plan(consumed(topic)), consumed(topic))
-    (run,) = world.state_dir.glob(f"*/evidence/{report.run}")
-    evidence = read(run)
-    assert {(one.facts.tp.partition, one.said.trim_to) for one in evidence.rows()} == {(0, 7), (1, 10)}
-    assert [(one.by, one.offset) for one in evidence.rechecks[0].commits.of_row(0)] == [(f"group:{topic}-group", 7)]
-    sent = [one.sent_ms for one in evidence.results or () if one.outcome == "trimmed"]
-    assert len(sent) == 2
-    assert all(sent)
-    assert "proven" in world.cli("verify", report.run, check=0).out
-    path = run / "001-facts.parquet"
-    content = path.read_bytes()
-    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
-    told = json.loads(world.cli("verify", report.run, "-o", "json", check=1).out)
-    assert any("001-facts.parquet" in one["where"] for one in told["runs"][0]["findings"])

@@ -91,40 +91,6 @@ def test_set_without_a_policy_file_is_a_usage_error(journal: Journal) -> None:
     assert "is not KEY=VALUE" in run(world, "policy", "set", topic, "retention.ms", check=2).err
 
 
-def test_live_list_shows_which_settings_count_and_where(journal: Journal, writer: ClusterWriter) -> None:
-    world, topic, policy = journal
-    at = writer.append(POLICY_TOPIC, topic.encode(), b'{"log.retention.min.timestamp": 5, "retention.ms": "7d"}')
-
-    def listed() -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-        found = run(world, "policy", "list", "-p", str(policy), "-o", "json", check=0).json()
-        rows = {row["key"]: row for row in found["settings"] if row["topic"] == topic}
-        texts = [one["text"] for one in found["problems"] if topic in one["text"]]
-        return {key: (row["value"], row["offset"], row["counts"], row["why_not"]) for key, row in rows.items()}, texts
-
-    rows, problems = listed()
-    assert rows == {
-        "log.retention.min.timestamp": (5, at.offset, False, "its message is wrong, so the topic is held"),
-        "retention.ms": (
-            *("7d", at.offset, False),
-            f"{policy} does not mark retention.ms as cluster for topic {topic}",
-        ),
-    }
-    wrong = f"{POLICY_TOPIC}-0 offset {at.offset:,}, for topic {topic}: the policy file does not mark retention.ms as"
-    assert [text.startswith(f"{wrong} cluster for it; so the topic is held") for text in problems] == [True]
-    table = run(world, "policy", "list", "-p", str(policy), check=0).out
-    assert re.search(rf"{topic}\s+retention\.ms\s+7d\s+{at.offset:,}\s+no: ", table)
-    policy.write_text(marked(topic, "retention.ms: cluster"))
-    rows, problems = listed()
-    assert [row[2] for row in rows.values()] == [True, True]
-    assert problems == []
-    bad = writer.append(POLICY_TOPIC, topic.encode(), b'{"log.retention.min.timestamp": "soon"')
-    rows, problems = listed()
-    assert rows == {}
-    assert f"offset {bad.offset:,}, for topic {topic}: is not JSON" in problems[0]
-    checked = run(world, "policy", "check", "-p", str(policy), check=1)
-    assert f"offset {bad.offset:,}, for topic {topic}: is not JSON" in checked.err
-
-
 def test_garbage_as_the_last_message_holds_until_it_is_replaced(journal: Journal, writer: ClusterWriter) -> None:
     """What stood before must not be in force until a log cleaner runs, and hold then (docs/live-settings.md)."""
     world, topic, policy = journal
@@ -141,16 +107,6 @@ def test_garbage_as_the_last_message_holds_until_it_is_replaced(journal: Journal
     assert f"kretain: replaced: {POLICY_TOPIC}-0 offset {bad.offset:,}, for topic {topic}: is not" in set_right.err
     assert run(world, "policy", "check", "-p", str(policy), check=0).err.count(topic) == 0
     assert world.decide(policy.read_text(), topic).action == "keep"
-
-
-@pytest.mark.parametrize("name", ["a b", "..", "\x1b[2J", "x" * 250])
-def test_invalid_topic_name_is_refused_as_a_key(journal: Journal, name: str) -> None:
-    world, _, policy = journal
-    before = world.ends(POLICY_TOPIC)
-    for arguments in (("set", name, "log.retention.min.timestamp=5"), ("unset", name)):
-        refused = run(world, "policy", *arguments, "-p", str(policy), check=1).err
-        assert re.fullmatch(r"kretain: [ -~]{1,90}…? is not a topic name\n", refused)
-    assert world.ends(POLICY_TOPIC) == before
 
 
 def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: ClusterWriter) -> None:

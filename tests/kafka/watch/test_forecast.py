@@ -115,35 +115,6 @@ def test_forecast_command_changes_nothing_and_names_unknowns(world: World, tmp_p
     assert csv[1].startswith(f"{topic},1,50,")
 
 
-def test_forecast_with_a_price_shows_money_by_topic_label_and_consumer(world: World, tmp_path: Path) -> None:
-    topic, file = world.filled(50, stem="dear"), tmp_path / "policy.yaml"
-    text = f"""
-version: 1
-cost: {{per.gib.month: 1000000000, replication: included, currency: EUR}}
-topics:
-  - match: {topic}
-    retention.commitoffset.enable: true
-    retention.commitoffset.ms: 1
-    labels: {{team: payments}}
-"""
-    file.write_text(text, encoding="utf-8")
-    world.commit("billing", topic, 20)
-    world.cli("trim", "-p", str(file), "--yes", check=0)
-    time.sleep(1.1)
-    world.produce(topic, 30)
-    command = ("forecast", "-p", str(file), "--least", "1s", "--every", "100ms")
-    found = world.cli(*command, "-o", "json", check=0).json()
-    [row], cost = found["topics"], found["cost"]
-    assert row["labels"] == "team=payments"
-    assert row["cost_now_low"] == pytest.approx(row["now_bytes"] * 1e9 / 2**30)
-    assert row["cost_saved_so_far_low"] == 0 < row["cost_saved_so_far_high"]
-    assert [(one["label"], one["cost_now_low"]) for one in cost["labels"]] == [("team=payments", row["cost_now_low"])]
-    [consumer] = cost["consumers"]
-    assert consumer["consumer"] == "group:billing"
-    assert consumer["cost_unread_month_high"] >= consumer["cost_unread_month_low"] > 0
-    assert "group:billing" in world.cli(*command, check=0).out
-
-
 A_SECOND = 200
 """Records a second, of about 1 KiB."""
 

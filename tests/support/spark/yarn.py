@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+import psutil
 import pytest
 
 from kretain.embedded.java import find_java
@@ -160,13 +161,8 @@ def _end_containers(folder: Path) -> None:
 
 def _containers(folder: Path) -> list[int]:
     """The processes of this cluster's containers, by the folder that stands in their commands."""
-    mark = f"{folder}/".encode()
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if mark in place.read_bytes() and int(place.parent.name) != os.getpid():
-                found.append(int(place.parent.name))
-    return found
+    found = psutil.process_iter(["cmdline"])
+    return [one.pid for one in found if one.pid != os.getpid() and f"{folder}/" in str(one.info["cmdline"])]
 
 
 def _text(file: Path) -> str:
