@@ -100,23 +100,6 @@ def test_spark_archive_equals_the_local_one_and_is_trimmed(
     }
 
 
-def test_unwritable_archive_holds_with_its_reason_and_others_are_trimmed(
-    world: World, trim: Trim, tmp_path: Path
-) -> None:
-    topic, other = filled(world, 2), filled(world)
-    (tmp_path / "blocked").write_text("a file where the folder should be")
-    text = policy(topic, tmp_path / "blocked" / "archive")
-    text += "\n" + "\n".join(policy(other, tmp_path / "fine").splitlines()[2:])
-    report = trim(text)
-    assert outcomes(report)[other, 0][0] == "trimmed"
-    for partition in range(2):
-        outcome, reason = outcomes(report)[topic, partition]
-        assert outcome == "held"
-        assert reason.startswith(f"{topic}-{partition} could not be archived to {tmp_path}/blocked/archive")
-        assert "Not a directory" in reason
-        assert world.ends(topic, partition) == (0, 1_200)
-
-
 def test_archive_invisible_to_the_client_holds(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

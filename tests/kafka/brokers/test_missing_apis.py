@@ -284,13 +284,3 @@ def test_restore_is_refused_before_it_begins_where_transactions_are_missing(
     done = ask(proxy, tmp_path, "restore", topic, "--from", str(tmp_path / "archive"), "--to", topic, "--yes")
     assert (done.code, done.out) == (1, "")
     assert "this cluster does not offer AddPartitionsToTxn, EndTxn: nothing can be restored" in done.err
-
-
-def test_doctor_tells_the_platform_by_what_it_offers(proxy: ApiProxy, topic: str, tmp_path: Path) -> None:
-    proxy.most = {}
-    found = ask(proxy, tmp_path, "doctor", topic, "-o", "json").json()["platform"]
-    assert found["name"] == "Apache Kafka"
-    assert found["kafka_apis"] == "4.3 or later"
-    assert found["docs"] == "docs/platforms.md#apache-kafka"
-    proxy.most = {35: 4, 2: 10, 0: 12, 1: 17}
-    assert ask(proxy, tmp_path, "doctor", topic, "-o", "json").json()["platform"]["kafka_apis"] == "4.0"

@@ -164,7 +164,14 @@ class TestTrim:
         one = world.cli("history", "--run", done["run"], "-o", "json", check=0).json()
         assert [(row["from"], row["target"], row["outcome"]) for row in one["partitions"]] == [(0, 8, "trimmed")]
 
-    @pytest.mark.parametrize(("answer", "code", "start"), [("y\n", 0, 8), ("n\n", 6, 0), ("\n", 6, 0), ("\x04", 6, 0)])
+    @pytest.mark.parametrize(
+        ("answer", "code", "start"),
+        [
+            ("y\n", 0, 8),
+            ("\n", 6, 0),
+            *(pytest.param(one, 6, 0, marks=pytest.mark.thorough) for one in ("n\n", "\x04")),
+        ],
+    )
     def test_trim_in_a_terminal_asks_and_names_unread_records(
         self, world: World, topic: str, answer: str, code: int, start: int
     ) -> None:
@@ -210,7 +217,7 @@ class TestTrim:
         assert [world.ends(topic, partition)[0] for partition in (0, 1)] == [8, 0]
         assert f"{topic}-0" in (tmp_path / "out").read_text()
 
-    @pytest.mark.parametrize(("typed", "code"), [("y", 6), ("prod", 0)])
+    @pytest.mark.parametrize(("typed", "code"), [("y", 6), pytest.param("prod", 0, marks=pytest.mark.thorough)])
     def test_context_with_confirm_wants_its_name_typed(
         self, shop: Shop, topic: str, tmp_path: Path, typed: str, code: int
     ) -> None:

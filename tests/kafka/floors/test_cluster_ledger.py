@@ -71,20 +71,6 @@ def test_plan_shows_that_its_memory_is_shared_and_since_when(world: World) -> No
     assert first.memory_since_ms == second.memory_since_ms is not None
 
 
-def test_local_memory_is_shared_when_state_becomes_cluster(store: Store) -> None:
-    topic_id, group = new_topic_id(), new_topic_id()
-    with Store("local", store.bootstrap, store.state_dir).opened() as (ledger, memories):
-        ledger.begin({"orders": topic_id})
-        ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
-        see(ledger, group, {"orders": {0: 5}}, now_ms())
-        store.save(memories)
-    with store.opened() as (_, memories):
-        store.save(memories)
-    with store.elsewhere("other").opened() as (ledger, _):
-        assert ledger.partitions_of(topic_id)[0].samples == (Sample(1_000, 10),)
-        assert group in ledger.groups()
-
-
 def test_last_message_of_each_key_contains_all_earlier_ones(store: Store) -> None:
     """Compaction leaves one message a key: a fact that only an earlier one has would be lost."""
     topic_id, other = new_topic_id(), store.elsewhere("other")

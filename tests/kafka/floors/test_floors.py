@@ -22,17 +22,7 @@ from tests.support import schemas
 from tests.support.leaders import lead_by, leaders
 from tests.support.plain import kept_alive
 from tests.support.share_groups import OLD, from_the_start, share_offsets
-from tests.support.world import HOUR, World, codes, commit_raw, consumed, reader_for, wait_until
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_live_groups_commit_counts_in_every_protocol(world: World, protocol: str) -> None:
-    topic = world.filled(OLD)
-    member = world.member(f"{topic}-live", [topic], group_protocol=protocol)
-    member.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
-    with kept_alive(member):
-        decision = world.decide(consumed(topic), topic)
-    assert (decision.action, decision.trim_to, decision.min_commit_by) == ("trim", 4, f"group:{topic}-live")
+from tests.support.world import HOUR, World, codes, commit_raw, consumed, reader_for, wait_until, written
 
 
 def test_group_reset_to_a_negative_offset_holds_until_it_commits(world: World) -> None:
@@ -52,20 +42,26 @@ def test_group_reset_to_a_negative_offset_holds_until_it_commits(world: World) -
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_live_member_without_a_commit_holds_its_topic(world: World, protocol: str) -> None:
+    """F2; in every protocol it counts by its commit once there is one (F1)."""
     topic, other = world.topic(), world.topic()
+    group = f"{topic}-new"
     for name in (topic, other):
         world.produce(name, OLD)
         world.commit(f"{topic}-done", name, 10)
-    with kept_alive(world.member(f"{topic}-new", [topic], group_protocol=protocol)):
+    with kept_alive(world.member(group, [topic], group_protocol=protocol)):
         decision = world.decide(consumed(topic), topic)
-        assert decision.action == "hold"
-        assert codes(decision) == {"F2"}
-        assert f"{topic}-new" in decision.reasons[0].text
+        assert (decision.action, codes(decision)) == ("hold", {"F2"})
+        assert group in decision.reasons[0].text
         elsewhere = world.decide(consumed(other), other)
     assert (elsewhere.action, elsewhere.trim_to) == ("trim", 10)
     # Its member gone, a group that never committed is nobody any more.
     decision = world.decide(consumed(topic), topic)
     assert (decision.action, decision.trim_to) == ("trim", 10)
+    member = world.member(group, [topic], group_protocol=protocol)
+    member.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    with kept_alive(member):
+        decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.trim_to, decision.min_commit_by) == ("trim", 4, f"group:{group}")
 
 
 def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> None:
@@ -129,31 +125,19 @@ def test_share_group_counts_by_its_start_offset(world: World) -> None:
     assert world.decide(consumed(topic), topic).trim_to == end
 
 
-def test_share_group_without_any_read_holds_its_topics(world: World) -> None:
+def test_share_group_that_has_read_nothing_holds_also_once_its_member_has_left(world: World) -> None:
+    """The group keeps start offset -1, and its next member starts where ``share.auto.offset.reset`` says."""
     topic, other = world.topic("share"), world.topic("plain")
     for name in (topic, other):
         world.produce(name, OLD)
         world.commit(f"{topic}-done", name, 10)
-    share = ShareConsumer(
-        {"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share", "share.acknowledgement.mode": "explicit"}
-    )
-    from_the_start(world, f"{topic}-share")
-    share.subscribe([topic])
-    with kept_alive(share):
-        wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the share group's hold")
-        [reason] = world.decide(consumed(topic), topic).reasons
-        assert reason.text.startswith(
-            f"share:{topic}-share is configured to read this partition and has no position here"
-        )
-        assert world.decide(consumed(other), other).trim_to == 10
-
-
-def test_share_group_whose_member_left_before_reading_holds(world: World) -> None:
-    """The group keeps start offset -1, and its next member starts where ``share.auto.offset.reset`` says."""
-    topic = world.filled(OLD, {"done": 10}, stem="share")
     group = f"{topic}-share"
     from_the_start(world, group)
-    share_beats(world, group, topic)
+    with share_member(world, group, topic):
+        [reason] = world.decide(consumed(topic), topic).reasons
+        said = f"share:{group} is configured to read this partition and has no position here"
+        assert (reason.code, reason.text.startswith(said)) == ("F2", True), reason
+        assert world.decide(consumed(other), other).trim_to == 10
     for state in (world, World(world.bootstrap, world.state_dir / "fresh")):
         decision = state.decide(consumed(topic), topic)
         assert (decision.action, codes(decision)) == ("hold", {"F2"}), decision
@@ -198,8 +182,9 @@ def heartbeat(reader: ClusterReader, group: str, epoch: int, request: Any) -> in
     return reader.wire.run(beat)
 
 
-def share_beats(world: World, group: str, topic: str) -> None:
-    """Join a share group until its partitions are set up, and leave it without fetching anything."""
+@contextmanager
+def share_member(world: World, group: str, topic: str) -> Iterator[None]:
+    """Join a share group until its partitions are set up, and leave it in the end, without fetching anything."""
     with reader_for(world.bootstrap) as reader:
 
         def beat(epoch: int) -> int:
@@ -219,58 +204,37 @@ def share_beats(world: World, group: str, topic: str) -> None:
             return topic in share_offsets(world, group)
 
         wait_until(set_up, "the share group to be set up")
+        yield
         wait_until(lambda: beat(-1) == -1, "its member to leave")
 
 
-def pend(world: World, group: str, source: str, offset: int, sink: str) -> Any:
-    """Send a group's offset on ``source`` in a transaction that stays open; return its producer."""
-    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
-    producer = world.transaction(sink, [], end="open")
-    producer.produce(sink, b"x")
-    producer.send_offsets_to_transaction([TopicPartition(source, 0, offset)], consumer.consumer_group_metadata(), 30)
-    producer.flush(30)
-    consumer.close()
-    return producer
-
-
-def test_pending_transactional_commit_is_awaited_then_holds(world: World) -> None:
-    """A group whose offsets a transaction may still lower: the stable ones are asked for (require_stable)."""
-    topic, source = world.topic("sink"), world.topic("source")
-    world.produce(source, OLD)
-    world.commit(f"{topic}-tx", source, 8)
-    producer = pend(world, f"{topic}-tx", source, 3, topic)
-    held = world.cli("plan", source, "--consumed-after", "1h", "-o", "json", "--timeout", "3s", check=0).json()[
-        "partitions"
-    ][0]
-    assert (held["action"], {reason["code"] for reason in held["reasons"]}) == ("hold", {"F3"})
-    assert held["min_commit"] is None
-    producer.commit_transaction(30)
-    assert world.decide(consumed(source), source).trim_to == 3
-
-
-def test_pending_first_offset_holds_only_its_topic(world: World) -> None:
-    """F3: the answer to "all offsets" omits it, and the group has no live member that would show it."""
-    sink, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
+def test_pending_offsets_hold_their_topics_until_the_transaction_ends(world: World) -> None:
+    """F3: the stable ones are asked for (require_stable). A group's first offset on a topic is in no answer at all."""
+    sink, lower, first, other = (world.topic(stem) for stem in ("sink", "lower", "first", "other"))
     group = f"{sink}-tx"
-    for name in (source, other):
+    for name in (lower, first, other):
         world.produce(name, OLD)
         world.commit(f"{sink}-done", name, 10)
+    world.commit(group, lower, 8)
     world.commit(group, other, 6)
-    producer = pend(world, group, source, 7, sink)
-    policy = world.state_dir.parent / "pending.yaml"
-    policy.parent.mkdir(parents=True, exist_ok=True)
-    policy.write_text(consumed("*"))
-    rows = {
-        row["topic"]: row
-        for row in world.cli("plan", "-p", str(policy), source, other, "-o", "json", "--timeout", "3s").json()[
-            "partitions"
-        ]
-    }
-    assert (rows[source]["action"], [one["code"] for one in rows[source]["reasons"]]) == ("hold", ["F3"])
-    assert "pending in a transaction" in rows[source]["reasons"][0]["text"]
+    member = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
+    producer = world.transaction(sink, [], end="open")
+    producer.produce(sink, b"x")
+    pending = [TopicPartition(lower, 0, 3), TopicPartition(first, 0, 7)]
+    producer.send_offsets_to_transaction(pending, member.consumer_group_metadata(), 30)
+    producer.flush(30)
+    member.close()
+    world.state_dir.parent.mkdir(parents=True, exist_ok=True)
+    policy = written(world.state_dir.parent / "pending.yaml", consumed("*"))
+    asked = ("plan", "-p", str(policy), lower, first, other, "-o", "json", "--timeout", "3s")
+    rows = {row["topic"]: row for row in world.cli(*asked, check=0).json()["partitions"]}
+    for name in (lower, first):
+        assert (rows[name]["action"], [one["code"] for one in rows[name]["reasons"]]) == ("hold", ["F3"]), rows[name]
+        assert rows[name]["min_commit"] is None
+    assert "pending in a transaction" in rows[first]["reasons"][0]["text"]
     assert (rows[other]["action"], rows[other]["trim_to"]) == ("trim", 6), "what is known of another topic counts"
     producer.commit_transaction(30)
-    assert world.decide(consumed(source), source).trim_to == 7
+    assert [world.decide(consumed(name), name).trim_to for name in (lower, first)] == [3, 7]
 
 
 def test_commits_of_groups_with_unusual_names_count(world: World) -> None:
@@ -296,26 +260,18 @@ def test_group_without_any_commit_is_listed_and_does_not_count(world: World) -> 
         assert world.decide(consumed(topic), topic).trim_to == 10
 
 
-def test_member_with_an_unknown_subscription_may_read_any_topic(world: World) -> None:
-    """F3: a consumer without metadata and assignment is not one that reads nothing."""
-    topic = world.filled(OLD, {"done": 10})
-    with raw_member(world.bootstrap, f"{topic}-dumb", "consumer", b"", b""):
-        row = plan_row(world, topic)
-        assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F3"]), row
-        assert f"{topic}-dumb" in row["reasons"][0]["text"]
-        assert world.cli("groups", check=0).err == ""
-    assert plan_row(world, topic)["trim_to"] == 10
-
-
-def test_group_with_opaque_members_counts_by_commits_if_the_policy_allows_it(world: World) -> None:
-    """F3: ``groups.by.commits`` waives what members might read. A stored offset that is no position still holds."""
+def test_member_with_an_unknown_subscription_may_read_any_topic_unless_commits_count_alone(world: World) -> None:
+    """F3: no metadata is not "reads nothing". ``groups.by.commits`` waives it; what is no position still holds."""
     topic = world.filled(OLD, {"done": 10, "odd": 4})
     by_commits = f'{consumed(topic)}\ngroups:\n  by.commits: ["{topic}-odd"]'
     with raw_member(world.bootstrap, f"{topic}-odd", "consumer", b"", b""):
         held = world.decide(consumed(topic), topic)
-        assert codes(held) == {"F3"}
+        assert (held.action, codes(held)) == ("hold", {"F3"})
+        assert f"{topic}-odd" in held.reasons[0].text
         assert "groups.by.commits" in str(held.reasons), "the reason names the way out"
         assert world.decide(by_commits, topic).trim_to == 4
+        assert world.cli("groups", check=0).err == ""
+    assert world.decide(consumed(topic), topic).trim_to == 4
     commit_raw(world, f"{topic}-odd", topic, -2)
     assert codes(world.decide(by_commits, topic)) == {"F2"}
 

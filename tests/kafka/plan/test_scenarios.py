@@ -245,15 +245,12 @@ def test_scenario_leads_to_its_expected_action_and_target(scenario: Scenario, pl
     if scenario.action == "keep":
         assert not scenario.codes
         assert {reason.code for reason in decision.reasons} <= {"F5", "G1", "G2"}
-    assert DAY == 24 * HOUR
 
 
 @pytest.mark.parametrize(
     ("wanted", "retention", "keeps_at_most"),
     [
         ("1 hour", HOUR, 25 * HOUR),
-        ("12 hours", 12 * HOUR, 36 * HOUR),
-        ("1 day", DAY, 2 * DAY),
         ("5 days", 5 * DAY, 6 * DAY),
     ],
 )

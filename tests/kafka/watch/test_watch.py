@@ -116,6 +116,7 @@ def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
     assert here.ends(topic)[0] == 9
 
 
+@pytest.mark.thorough
 def test_live_setting_counts_with_the_next_pass(electing: World) -> None:
     """The file does not change: an application moves its own minimum (R3, docs/live-settings.md)."""
     topic = electing.filled([30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3, stem="journal")
@@ -184,6 +185,7 @@ def test_address_that_now_leads_to_another_cluster_is_refused(here: World, tmp_p
         assert here.ends(topic)[0] == 7
 
 
+@pytest.mark.thorough
 def test_ceiling_trims_in_turns_and_a_limit_refuses_the_plan(here: World) -> None:
     """A plan past a limit is refused as a whole, or a ceiling would carry it out in slices (G6)."""
     topic = read_topic(here, partitions=2)
