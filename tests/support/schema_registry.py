@@ -8,19 +8,18 @@ import shutil
 import ssl
 import subprocess
 import tarfile
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
+from tests.support.http_server import Answer, LocalServer
 from tests.support.zookeeper import listening
 
 VERSION: Final = "2.6.13.Final"
@@ -67,32 +66,18 @@ def apicurio(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-class Registry:
+class Registry(LocalServer):
     """Answers with the schemas that a test gives it, as Confluent's registry does; keeps what it was asked.
 
     ``answers`` are by path; one that is an int is that status. ``user_info`` is what it asks for, if anything.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
+        self.url = self.address
         self.answers: dict[str, Any] = {}
         self.user_info = ""
         self.asked: list[str] = []
-        self.hold = threading.Event()
-        self.hold.set()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._http.daemon_threads = True
-        if tls is not None:
-            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
-        self.url = f"http{'' if tls is None else 's'}://127.0.0.1:{self._http.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.hold.set()
-        self._http.shutdown()
-        self._http.server_close()
 
     def add(self, number: int, schema: object, kind: str = "AVRO", references: object = None) -> None:
         """Have a schema under an id: an Avro schema, or a Protobuf file's descriptor."""
@@ -106,35 +91,17 @@ class Registry:
             schema = base64.b64encode(schema.SerializeToString()).decode()
         self.answers[path] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-            def do_GET(self) -> None:
-                registry.asked.append(self.path)
-                registry.hold.wait(20)
-                user = base64.b64encode(registry.user_info.encode()).decode()
-                if registry.user_info and self.headers["Authorization"] != f"Basic {user}":
-                    self._reply(401, b"{}")
-                    return
-                answer = registry.answers.get(self.path, 404)
-                if isinstance(answer, int):
-                    self._reply(answer, b'{"error_code": 40403, "message": "Schema not found"}')
-                else:
-                    self._reply(200, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
-
-            def _reply(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                if status in (301, 302, 307):
-                    self.send_header("Location", f"{registry.url}/elsewhere")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        return Handler
+    def reply(self, path: str, headers: Mapping[str, str], _content: bytes) -> Answer:
+        self.asked.append(path)
+        self.hold.wait(20)
+        user = base64.b64encode(self.user_info.encode()).decode()
+        if self.user_info and headers.get("Authorization") != f"Basic {user}":
+            return 401, {}, b"{}"
+        answer = self.answers.get(path, 404)
+        if isinstance(answer, int):
+            body = b'{"error_code": 40403, "message": "Schema not found"}'
+            return answer, {"Location": f"{self.url}/elsewhere"} if answer in (301, 302, 307) else {}, body
+        return 200, {}, answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
 
 def framed(number: int, payload: bytes) -> bytes:
