@@ -81,19 +81,6 @@ def test_spark_profile_equals_the_local_one(
     assert summarize(found.topics[topic].partitions).late_exact
 
 
-def test_spark_profile_names_records_deleted_before_they_were_read(
-    local_spark: Any, world: World, tmp_path: Path
-) -> None:
-    topic = world.filled([HOUR] * 100)
-    with reader_for(world.bootstrap) as reader:
-        found = prepare(reader, Wanted((topic,), now_ms()))
-        world.delete_records(topic, 40)
-        fill(reader, found, read=SparkReading(Sender(local_spark, tmp_path), reader, 30))
-    assert summarize(found.topics[topic].partitions).records == 60
-    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 were deleted before they could be read"]
-    assert not found.unread
-
-
 def test_spark_profile_names_partitions_that_executors_cannot_reach(
     local_spark: Any, world: World, tmp_path: Path
 ) -> None:
@@ -126,18 +113,3 @@ def test_interrupted_spark_profile_shows_what_was_merged(
     assert unread.reached is not None
     assert unread.reached % 25 == 0
     assert summarize(found.topics[topic].partitions).records == unread.reached < 1000
-
-
-@pytest.mark.long
-def test_profile_command_over_spark_prints_the_same(world: World, tmp_path: Path) -> None:
-    topic = world.topic(partitions=3)
-    for partition in range(2):
-        world.produce(topic, [5 * HOUR, 2 * DAY, HOUR] * 50, partition)
-    said = []
-    for flags in ((), ("--spark", "--master", "local[2]")):
-        told = world.cli("profile", topic, "-o", "json", *flags, check=0).json()
-        said.append({**told, "read_at": ""})
-    assert said[0] == said[1]
-    assert said[0]["topics"][0]["records"] == 300
-    refused = world.cli("profile", topic, "--spark-conf", "spark.ui.enabled=false", check=2)
-    assert "needs --spark" in refused.err

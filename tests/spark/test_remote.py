@@ -22,8 +22,6 @@ from tests.support.spark.clusters import (
     standalone,
 )
 from tests.support.spark.commands import SECRET, SMALL, Command, cluster_with_a_password, normal, packed_environment
-from tests.support.spark.disks import ceiling, topics_of_ages
-from tests.support.volumes import scan_all
 from tests.support.world import HOUR, World, consumed, reader_for, wait_until, written
 
 pytestmark = pytest.mark.long  # standalone and Connect
@@ -43,27 +41,6 @@ def test_remote_spark_plan_equals_the_local_one(
     plan = command.same(policy, spark.url, *more)
     assert plan["totals"]["trim"] > 0
     assert plan["totals"]["hold"] > 0
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_remote_spark_disk_plan_equals_the_local_one(
-    where: str, fleet: Fleet, kafka: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """With an inventory, which executors read."""
-    spark = request.getfixturevalue(where)
-    policy = tmp_path / "policy.yaml"
-    [full] = topics_of_ages(fleet.world, 50)
-    scan_all(kafka, tmp_path / "inventory")
-    text = fleet.policy().replace(
-        "version: 1", "\n".join(["version: 1", *ceiling(fleet.world), "  inventory: inventory"])
-    )
-    policy.write_text(f"{text}\n  - {{match: {full}}}\n")
-    command = Command(fleet.world, tmp_path, spark.folder)
-    more = SMALL if where == "spark_standalone" else ()
-    plan = command.same(policy, spark.url, *more)
-    assert {row["rule"] for row in plan["partitions"] if row["topic"] == full} == {"disk-usage"}
-    assert [one["broker"] for one in plan["disks"]] == [1, 2, 3]
 
 
 def test_password_reaches_executors_only_in_a_file(tmp_path: Path, spark_standalone: SparkServer) -> None:

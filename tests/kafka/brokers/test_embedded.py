@@ -37,22 +37,24 @@ def settings_of(world: World, broker: str = "1") -> dict[str, str | None]:
     return {name: entry.value for name, entry in described.items()}
 
 
-def test_embedded_kafka_honours_ports_dirs_and_settings_and_restarts_a_killed_node(scratch: Path) -> None:
+def test_embedded_kafka_is_as_asked_restarts_a_killed_node_and_keeps_folders_it_did_not_make(
+    scratch: Path, tmp_path: Path
+) -> None:
     [port] = free_ports(1)
+    home, dirs = tmp_path / "home", [tmp_path / name for name in ("disk-a", "disk-b", "disk-c")]
     # A killed broker is let in again when its session has ended.
     wanted = {"broker.session.timeout.ms": "3000", "num.io.threads": "3", "log.roll.jitter.ms": "77"}
-    with EmbeddedKafka(1, log_dirs=3, ports=[port], settings=wanted) as kafka:
-        assert kafka.bootstrap == f"127.0.0.1:{port}"
+    with EmbeddedKafka(1, log_dirs=[dirs], directory=home, ports=[port], settings=wanted) as kafka:
+        assert (kafka.bootstrap, kafka.directory) == (f"127.0.0.1:{port}", home)
         world = World(kafka.bootstrap, scratch)
         assert settings_of(world).items() >= wanted.items(), "also those that we set ourselves (num.io.threads)"
 
         topic = world.topic(partitions=6)
         for partition in range(6):
             world.produce(topic, 2, partition)
-        node = kafka.node(1)
-        holding = {folder for folder in node.log_dirs if list(folder.glob(f"{topic}-*"))}
-        assert len(holding) == 3, "partitions are spread over all log dirs"
+        assert all(list(folder.glob(f"{topic}-*")) for folder in dirs), "partitions are spread over all log dirs"
 
+        node = kafka.node(1)
         first = node.pid
         node.kill()
         assert kafka.node(1).pid is None
@@ -66,21 +68,9 @@ def test_embedded_kafka_honours_ports_dirs_and_settings_and_restarts_a_killed_no
         kafka.wait_until_ready()
         assert kafka.node(1).pid not in (None, first)
         assert [world.ends(topic, partition)[1] for partition in range(6)] == [2] * 6
-
-
-def test_embedded_kafka_keeps_log_dirs_that_it_did_not_make(scratch: Path, tmp_path: Path) -> None:
-    """A folder that somebody named is not ours to remove."""
-    dirs = [tmp_path / "disk-a", tmp_path / "disk-b"]
-    with EmbeddedKafka(1, log_dirs=[dirs], directory=tmp_path / "home") as kafka:
-        assert kafka.directory == tmp_path / "home"
-        world = World(kafka.bootstrap, scratch)
-        topic = world.topic(partitions=2)
-        for partition in range(2):
-            world.produce(topic, 1, partition)
-        assert processes_of(tmp_path / "home")
     assert all(list(folder.glob(f"{topic}-*")) for folder in dirs)
-    assert (tmp_path / "home").is_dir()
-    assert processes_of(tmp_path / "home") == []
+    assert home.is_dir()
+    assert processes_of(home) == []
 
 
 @pytest.mark.parametrize("nodes", [1, 3])

@@ -64,51 +64,6 @@ def test_advice_shows_times_settings_and_traffic_of_the_cluster(advised: Shop) -
     assert advice(world, names["compacted"])["at_most"] == {"settings_ms": -1, "readable_ms": -1, "on_disk_ms": -1}
 
 
-@pytest.mark.parametrize(
-    ("code", "limit", "wanted"),
-    [
-        ("segment-above-retention", None, {}),
-        ("size-before-time", MIB, {}),
-        ("bytes-per-partition", 4 * MIB, {"topic_bytes": 6 * MIB}),
-        ("broker-before-policy", None, {"policy": "retention.ms: 3d"}),
-        (
-            "R1-above-retention",
-            None,
-            {"policy": "retention.commitoffset.enable: true, retention.commitoffset.hours: 72"},
-        ),
-    ],
-)
-def test_advised_command_removes_the_danger(
-    advised: Shop, code: str, limit: int | None, wanted: dict[str, Any]
-) -> None:
-    world, _ = advised
-    config: dict[str, Any] = {"retention_ms": str(DAY), "segment_ms": str(HOUR)}
-    if code == "segment-above-retention":
-        config = {"retention_ms": str(HOUR), "segment_ms": str(7 * DAY)}
-    if limit is not None:
-        config |= {"retention_bytes": str(limit), "segment_bytes": str(MIB)}
-    topic = world.topic("adv-line", partitions=2, **config)
-    for partition in (0, 1):
-        world.produce(topic, [MINUTE] * 700, partition, value=b"\x00" * 1000)
-    asked = dict(wanted)
-    if "policy" in asked:
-        asked["policy"] = f"version: 1\ntopics: [{{match: {topic}, {asked['policy']}}}]\n"
-    before = judged(world, topic, **asked)
-    assert code in codes(before)
-    carry_out(before["advice"]["kafka_configs"])
-
-    def as_advised() -> bool:  # brokers learn of it one after the other
-        live = judged(world, topic, **asked)["settings"]
-        return all(live[key] == value for key, value in before["advice"]["settings"].items())
-
-    wait_until(as_advised, "the new settings")
-    after = judged(world, topic, **asked)
-    assert code not in codes(after)
-    assert codes(after) == set(before["advice"]["then_dangers"])
-    assert after["advice"]["kafka_configs"] is None, "advice that was taken is not given again"
-    assert after["at_most"] == before["advice"]["then_at_most"]
-
-
 def test_future_timestamp_advice_refuses_new_ones_and_clears_after_trim(
     advised: Shop,
 ) -> None:

@@ -7,12 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from retention_cli.core.model import Unknown
 from retention_cli.forecast.reading import read_forecast
 from retention_cli.forecast.steady import Terms
 from retention_cli.forecast.value import Forecast, Span
@@ -20,62 +18,6 @@ from retention_cli.state.memories import Memories
 from tests.support.plain import meanwhile
 from tests.support.watching import PLAIN, Watcher, watching
 from tests.support.world import QUIET, World, now_ms, reader_for, wait_until
-
-
-def within(span: Any, value: float, slack: float) -> None:
-    assert isinstance(span, Span), span
-    assert span.low - slack <= value <= span.high + slack
-
-
-@pytest.mark.thorough
-def test_forecast_matches_what_is_kept_later(world: World) -> None:
-    """R4 keeps five seconds of one topic, brokers keep 256 KiB of another, a third grows without end."""
-    aged, sized, endless = world.topic("aged"), world.topic("sized", retention_bytes="262144"), world.topic("endless")
-    world.configure(sized, {"segment.bytes": "1048576"})
-    policy = f"""
-version: 1
-topics:
-  - match: {aged}
-    retention.ms: 5s
-  - match: [{sized}, {endless}]
-    retention.commitoffset.enable: true
-    retention.commitoffset.ms: 1h
-"""
-    first = foretell(world, policy)
-    assert all(isinstance(one.rate, Unknown) and isinstance(one.policy.records, Unknown) for one in first.topics)
-    with written_to(world, aged, sized, endless):
-        begun = time.monotonic()
-        while time.monotonic() - begun < 6:
-            world.plan(policy)
-            time.sleep(1)
-        world.commit("slow", aged, 100)
-        made = foretell(world, policy)
-        foretold = {one.name: one for one in made.topics}
-        for name in (aged, sized, endless):
-            rate = foretold[name].rate
-            assert not isinstance(rate, Unknown)
-            assert rate.mean * 1000 == pytest.approx(A_SECOND, rel=0.35)
-        assert foretold[endless].alone.records == (math.inf, math.inf)
-        assert foretold[endless].by == foretold[sized].by == "brokers"
-        assert foretold[aged].by == "R4"
-        group = next(one for one in made.groups if one.group == "slow")
-        assert group.topic == aged
-        assert not isinstance(group.loss, Unknown)
-        assert group.loss.cause == "R4"
-        assert group.loss.if_stopped_ms.low <= 5000
-        for _ in range(2):
-            world.trim(world.plan(policy), policy)
-            time.sleep(2)
-        wait_until(lambda: world.ends(sized)[0] > 0, "the brokers' own retention")
-        world.trim(world.plan(policy), policy)
-        kept = {name: world.ends(name)[1] - world.ends(name)[0] for name in (aged, sized)}
-    for name, records in kept.items():
-        within(foretold[name].policy.records, records, A_SECOND)
-    assert world.ends(endless)[0] == 0
-    end = world.ends(aged)
-    assert end[0] > 100, "the group was foretold to lose records, and has"
-    after = foretell(world, policy)
-    assert next(one for one in after.groups if one.group == "slow").loss.cause == "gone"  # type: ignore[union-attr]
 
 
 def test_deleted_group_holds_without_end_in_a_forecast(world: World) -> None:
