@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -104,34 +103,6 @@ def test_hanging_broker_is_not_compensated_by_others(tmp_path: Path) -> None:
         finally:
             hung.thaw()
         wait_until(lambda: trimmed(world.cli("plan", *options)).keys() == {topic}, "it answers again", 90)
-
-
-def test_completely_full_volume_ends_a_trim_without_an_internal_error(tmp_path: Path) -> None:
-    """A broker takes its dir offline where it can't write: what was asked for is said not to be known, or failed."""
-    with filled(tmp_path) as one:
-        topic = one.topic("old", 20, 30)
-        policy = one.policy(percent_of(one, 8 * MIB))
-        scanned = one.scan("full")
-        with (tmp_path / "volume" / "filler").open("wb") as file:
-            filling: Any = b"\0" * MIB
-            try:
-                while True:
-                    file.write(filling)
-                    file.flush()
-            except OSError:
-                pass  # no room is left
-        done = one.world.cli(
-            "trim", "-p", str(policy), "--inventory", scanned, "--yes", "-o", "json", "--timeout", "10s"
-        )
-        assert done.code in (0, 1, 5), done.err
-        assert "Traceback" not in done.err
-        assert "internal" not in done.err
-        (tmp_path / "volume" / "filler").unlink()
-        one.kafka.nodes[0].kill()  # its only dir went offline, or does yet
-        one.kafka.start_node(one.kafka.nodes[0])
-        one.kafka.wait_until_ready()
-        one.world.await_leaders(topic, 1)
-        assert one.world.ends(topic)[0] <= one.world.ends(topic)[1]
 
 
 def test_two_trims_at_once_free_as_much_as_one(tmp_path: Path) -> None:

@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer  # type: ignore[attr-defined]
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import Decision
-from tests.support.ledger_stores import Store, memories_of, renew_state_topic
 from tests.support.share_groups import OLD, configure_group, from_the_start
 from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, written
-
-
-def test_groups_shows_what_each_group_alone_holds_back(tmp_path: Path) -> None:
-    """Bytes are those of the leader's replica, spread evenly; what a second group has yet to read too is nobody's alone."""
-    with EmbeddedKafka(1) as kafka:
-        world = World(kafka.bootstrap, tmp_path / "state")
-        topic = world.topic("blocked")
-        world.produce_at(topic, [now_ms()] * 10, value=lambda: os.urandom(10_000), batch=1)
-        for group, offset in (("slow", 3), ("fast", 8), ("console-consumer-1", 0)):
-            world.commit(group, topic, offset)
-        with reader_for(world.bootstrap) as reader:
-            [size] = [
-                one
-                for tp, one in reader.sizes_soon(reader.metadata({topic}).places()).result()[0].items()
-                if tp.topic == topic
-            ]
-        said = world.cli("groups", "-o", "json", check=0).json()
-        rows = {row["group"]: (row["lag"], row["lag_bytes"], row["alone_bytes"]) for row in said["groups"]}
-        assert rows == {
-            "slow": (7, size * 7 // 10, size * 5 // 10),
-            "fast": (2, size * 2 // 10, 0),
-            "console-consumer-1": (10, None, None),
-        }
-        table = world.cli("groups", check=0).out
-        assert f"Held back alone, most first: {size * 5 / 10 / 1024:.3g} KiB by slow." in table
-        few = world.cli("groups", "--group", "slow", "-o", "json", check=0).json()["groups"]
-        assert [row["alone_bytes"] for row in few] == [None], "who else is there was not asked"
-        world.cli("plan", topic, "--consumed-after", "0s", check=0)  # it is remembered
-        world.delete_group("slow")
-        gone = {row["group"]: row["alone_bytes"] for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
-        assert gone["slow"] == size * 5 // 10, "it is gone, and counts (F6)"
 
 
 def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path: Path) -> None:
@@ -195,26 +160,3 @@ def test_plan_says_until_when_r1_waits_and_nothing_where_there_is_nothing_to_tri
     said = " ".join(world.cli("plan", "-p", str(policy), check=0).out.split())
     assert "R1 holds until 20" in said
     assert "(groups.watch.first: 3 d)" in said
-
-
-def test_looks_of_all_operators_add_up_with_state_cluster(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    renew_state_topic(kafka.bootstrap)
-    first, second = (Store("cluster", kafka.bootstrap, tmp_path / name) for name in ("first", "second"))
-    now = now_ms()
-    for store, hours in ((first, 30), (second, 10), (first, 0)):
-        with store.opened() as (ledger, memories):
-            ledger.begin({})
-            ledger.saw_all("", (), now - hours * HOUR)
-            store.save(memories)
-    with second.opened() as (ledger, _):
-        assert ledger.watched_since("", (), now) == now - 30 * HOUR
-    off = DAY  # a machine whose clock is ahead: its looks are not believed
-    with (
-        reader_for(kafka.bootstrap) as reader,
-        closing(memories_of(tmp_path / "third", "cluster", reader, lambda: now_ms() + off)) as memories,
-    ):
-        ledger = memories("the-cluster")
-        ledger.saw_all("", (), now + off)
-        memories.save(now + off)
-    with second.opened() as (ledger, _):
-        assert ledger.watched_since("", (), now + off + 30 * HOUR) is None
