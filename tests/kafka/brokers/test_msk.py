@@ -16,6 +16,7 @@ from retention_cli.brokers.security.aws import Signer
 from retention_cli.brokers.security.client_files import read_properties, translate
 from tests.conftest import QUICK
 from tests.support.client_files import properties
+from tests.support.leaks import said_of_a_trim, show_none
 from tests.support.msk.brokers import (
     ACCESS_KEY,
     REGION,
@@ -26,7 +27,6 @@ from tests.support.msk.brokers import (
     sent_by_java,
     signer_classes,
 )
-from tests.support.secrets import said_of_a_trim, show_none
 from tests.support.world import HOUR, Cli, World, run_cli
 
 OLD = [30 * HOUR] * 10

@@ -27,7 +27,7 @@ from kretain.embedded.java import find_java
 from tests.conftest import QUICK
 from tests.support.acls import allow
 from tests.support.client_files import properties
-from tests.support.secrets import said_of_a_trim, show_none
+from tests.support.leaks import said_of_a_trim, show_none
 from tests.support.watching import watching
 from tests.support.world import HOUR, Cli, World, consumed, run_cli, wait_until, written
 
