@@ -16,9 +16,19 @@ from retention_cli.archive.store import Store
 from retention_cli.engines.spark import archiver
 from retention_cli.engines.spark.archiver import SparkArchiver
 from retention_cli.trim.report import TrimReport
-from tests.support.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
+from tests.support.archiving import (
+    archive,
+    archived,
+    odd_flights,
+    policy,
+    produce,
+    small,
+    transaction,
+    whole,
+    whole_and_tidy,
+)
 from tests.support.spark.clusters import spark_connect, spark_standalone, standalone
-from tests.support.spark.commands import SMALL, Command, filled, whole_and_tidy
+from tests.support.spark.commands import SMALL, Command, filled
 from tests.support.spark.engines import Engines
 from tests.support.world import World, wait_until
 

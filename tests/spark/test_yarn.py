@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archiving import archived, policy, whole
+from tests.support.archiving import archived, policy, whole, whole_and_tidy
 from tests.support.fleet import Fleet
 from tests.support.spark.commands import (
     INSTALLED,
@@ -18,7 +18,6 @@ from tests.support.spark.commands import (
     Command,
     cluster_with_a_password,
     filled,
-    whole_and_tidy,
 )
 from tests.support.spark.yarn import Yarn, spark_yarn
 from tests.support.world import HOUR, World, consumed, wait_until, written

@@ -13,7 +13,6 @@ from retention_cli.advise.advice import advise as judge
 from retention_cli.advise.advice import kafka_configs
 from retention_cli.advise.facts import Demand
 from retention_cli.advise.reading import read_topics
-from retention_cli.policy.load import parse_policy
 from tests.support.world import World, now_ms, reader_for
 
 MINUTE = 60_000
@@ -31,12 +30,11 @@ def advice(world: World, *arguments: str) -> dict[str, Any]:
     return topics[0]
 
 
-def judged(world: World, topic: str, policy: str | None = None, **demand: Any) -> dict[str, Any]:
+def judged(world: World, topic: str) -> dict[str, Any]:
     """Return the same without starting a process."""
-    loaded = None if policy is None else parse_policy(policy, "policy.yaml", "sha256:test")
     with reader_for(world.bootstrap) as reader:
-        reading = read_topics(reader, [topic], loaded, now_ms)
-    found = judge(reading.topics[0], Demand(policy=reading.policies.get(topic), **demand), reading.now_ms)
+        reading = read_topics(reader, [topic], None, now_ms)
+    found = judge(reading.topics[0], Demand(), reading.now_ms)
     return row(found, kafka_configs(topic, found.changes, world.bootstrap, None) if found.changes else None)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from retention_cli.archive.catalog import read_catalog, stitched
+from retention_cli.archive.catalog import read_catalog, stitched, verify_catalog
 from retention_cli.archive.layout import Source
 from retention_cli.archive.segment import SegmentSize, records_of
 from retention_cli.archive.store import Store
@@ -98,6 +98,14 @@ def numbered(world: World, topic: str, partition: int = 0, at_least: int = 0) ->
         (one.offset(), (one.timestamp()[1], one.key(), one.value(), tuple(one.headers() or ())))
         for one in world.messages(topic, partition, start=at_least)
     ]
+
+
+def whole_and_tidy(folder: Path) -> bool:
+    """Every file is as its manifest says, none is missing, and nothing else lies there."""
+    store = Store(str(folder))
+    partitions, loose = read_catalog(store)
+    verify_catalog(store, partitions)
+    return not loose and not any(one.problems or one.gaps for one in partitions)
 
 
 def archive(world: World, topic: str, folder: Path, partition: int = 0, segment: int = 500) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retention_cli.archive import segment, store
-from retention_cli.archive.catalog import read_catalog, verify_catalog
+from retention_cli.archive.catalog import read_catalog
 from retention_cli.archive.layout import Source, manifest_text
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
@@ -34,6 +34,7 @@ from tests.support.archiving import (
     produce,
     small,
     whole,
+    whole_and_tidy,
 )
 from tests.support.world import World, reader_for, run_cli, written
 
@@ -62,14 +63,6 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def manifests(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*.json") if path.parent.name != "_groups"]
-
-
-def whole_and_tidy(folder: Path) -> bool:
-    """Every file is as its manifest says, and nothing else lies there."""
-    opened = Store(str(folder))
-    partitions, loose = read_catalog(opened)
-    verify_catalog(opened, partitions)
-    return not loose and not any(one.problems for one in partitions)
 
 
 @pytest.fixture

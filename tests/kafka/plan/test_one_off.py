@@ -45,16 +45,6 @@ def test_one_off_flag_replaces_the_policys_rules(flights: Flights) -> None:
     assert world.ends(topic) == (0, 10)
 
 
-def test_explain_and_policy_show_use_the_one_off_rules(flights: Flights) -> None:
-    world, topic, policy, _ = flights
-    row = world.cli("explain", topic, *FLAGS, "-p", str(policy), "-o", "json", check=0).json()["partitions"][0]
-    assert [(bound["rule"], bound["asked"]) for bound in row["bounds"]] == [("forced-age", 0)]
-    shown = world.cli("policy", "show", topic, *FLAGS, "-p", str(policy), "-o", "json", check=0).json()
-    origins = {one["key"]: (one["value"], one["origin"]) for one in shown["settings"]}
-    assert origins["retention.ms"] == (99_999_999 * DAY, "--older-than")
-    assert origins["retention.commitoffset.enable"] == (None, f"{policy}:4 (off: one-off rules)")
-
-
 def test_saved_plan_needs_its_one_off_rules(flights: Flights, tmp_path: Path) -> None:
     """By the file seven records could go, by the flags none; the plan says ten, by another's hand."""
     world, topic, policy, _ = flights

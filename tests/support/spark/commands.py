@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.archive.catalog import read_catalog, verify_catalog
-from retention_cli.archive.store import Store
 from tests.support.archiving import odd_flights, produce
 from tests.support.spark.clusters import (
     QUICK_START,
@@ -123,13 +121,6 @@ def packed_environment(folder: Path) -> Path:
         made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
         assert made.returncode == 0, made.stderr
     return packed
-
-
-def whole_and_tidy(folder: Path) -> bool:
-    store = Store(str(folder))
-    partitions, loose = read_catalog(store)
-    verify_catalog(store, partitions)
-    return not loose and not any(one.problems or one.gaps for one in partitions)
 
 
 def filled(world: World, partitions: int = 1, records: int = 1_200) -> str:

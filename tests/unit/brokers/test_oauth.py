@@ -25,8 +25,9 @@ from retention_cli.brokers.security.settings import MASK, is_secret
 from retention_cli.brokers.security.tokens import TokenProvider, librdkafka_callback
 from retention_cli.engines.spark.shipping import Sender
 from tests.support.client_files import of, refused
+from tests.support.http_server import Answer
 from tests.support.java_stores import key_pem, self_signed
-from tests.support.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer
+from tests.support.token_server import CLIENT, CLIENT_SECRET, TokenServer
 from tests.support.world import wait_until
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
