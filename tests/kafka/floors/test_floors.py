@@ -229,9 +229,9 @@ def test_pending_offsets_hold_their_topics_until_the_transaction_ends(world: Wor
     asked = ("plan", "-p", str(policy), lower, first, other, "-o", "json", "--timeout", "3s")
     rows = {row["topic"]: row for row in world.cli(*asked, check=0).json()["partitions"]}
     for name in (lower, first):
-        assert (rows[name]["action"], [one["code"] for one in rows[name]["reasons"]]) == ("hold", ["F3"]), rows[name]
+        assert (rows[name]["action"], {one["code"] for one in rows[name]["reasons"]}) == ("hold", {"F3"}), rows[name]
         assert rows[name]["min_commit"] is None
-    assert "pending in a transaction" in rows[first]["reasons"][0]["text"]
+    assert "pending in a transaction" in str(rows[first]["reasons"])
     assert (rows[other]["action"], rows[other]["trim_to"]) == ("trim", 6), "what is known of another topic counts"
     producer.commit_transaction(30)
     assert [world.decide(consumed(name), name).trim_to for name in (lower, first)] == [3, 7]
