@@ -423,13 +423,3 @@ def test_ledger_prune_forgets_old_deleted_groups_and_counts_them(shop: Shop) -> 
         in run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0).out
     )
     run(world, "ledger", "show", topic, "-p", policy, check=1)
-
-
-def test_groups_forget_accepts_patterns(shop: Shop) -> None:
-    """A pattern leaves groups that exist alone, and one that matches none of those that are gone is refused."""
-    world, topic, policy = shop
-    dry = run(world, "groups", "forget", f"{topic}-*", "--dry-run", "-p", policy, check=0)
-    assert dry.out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
-    assert run(world, "groups", "forget", f"{topic}-*", "-p", policy, check=0).out == f"Forgotten: {topic}-gone\n"
-    refused = run(world, "groups", "forget", f"{topic}-*", "-p", policy, check=1)
-    assert f"no group that is gone and remembered matches {topic}-*; nothing was forgotten" in refused.err

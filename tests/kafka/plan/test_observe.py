@@ -187,23 +187,6 @@ def test_group_of_an_unknown_type_holds_everything(world: World, topic: str, ans
     assert "group new could not be read: a group of a type" in decision.reasons[0].text
 
 
-@pytest.mark.parametrize("kind", ["classic", "consumer", "streams", "share"])
-def test_member_with_undecodable_topics_holds_everything(
-    world: World, topic: str, answer: Callable, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
-    """F2, F3: they may read any topic."""
-    strange = ListedGroup("strange", kind, "consumer", "Stable")
-    answer("list_groups", lambda _call, said: [*said, strange])
-    honest = ClusterReader.describe_members
-
-    def fail(self: ClusterReader, listed: Any, on_group: Any, patience_s: float | None = None) -> None:
-        honest(self, [one for one in listed if one is not strange], on_group, patience_s)
-        on_group("strange", RequestFailedError("rebalancing", retriable=True))
-
-    monkeypatch.setattr(ClusterReader, "describe_members", fail)
-    assert codes(world.decide(consumed(topic), topic)) == {"F3"}
-
-
 def test_failed_group_listing_makes_floors_unknown_but_not_the_forced_level(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

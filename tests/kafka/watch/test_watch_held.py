@@ -16,7 +16,7 @@ from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.java_stores import PEM, key_pem, pair, self_signed
 from tests.support.trims import OLD, read_topic
-from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, trimming, watching
+from tests.support.watching import PLAIN, policy_of, trimming, watching
 from tests.support.webhook import Webhook
 from tests.support.world import HOUR, World, wait_until
 
@@ -27,18 +27,6 @@ import os, time
 honest = time.time_ns
 time.time_ns = lambda: honest() + (40 * 86400 * 10**9 if os.path.exists(os.environ["JUMP"]) else 0)
 {PLAIN}"""
-
-
-def test_hold_written_between_batches_stops_the_watch(here: World) -> None:
-    topic = read_topic(here, partitions=14)
-    policy = policy_of(here, topic)
-    with watching(here, policy, "--trim", "--listen", "off", code=SLOW) as watcher:
-        wait_until(lambda: batches_of(here.state_dir) >= 3, "a third batch")
-        policy.write_text(policy.read_text() + '    hold: "legal"\n')
-        sent = batches_of(here.state_dir)
-        watcher.wait_for("pass 1:")
-        assert batches_of(here.state_dir) <= sent + 1
-        watcher.end()
 
 
 def test_unwritable_ledger_stops_the_watch(here: World) -> None:
