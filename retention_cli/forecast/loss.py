@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -60,36 +60,19 @@ class Queued(NamedTuple):
     segment_bytes: Maybe[int]
 
 
-@dataclass(slots=True)
-class Queue:
-    """How long until R6 comes to a record on a disk: it takes the oldest of all topics first.
-
-    That is at the soonest when the disk has gained what it may, and as much again as is older for certain and may be
-    taken: those bytes go before. ``older_ms`` are times (Unix ms) and ``older_bytes`` how much was written by then.
-    """
-
-    room_bytes: float
-    growing: Sequence[Growing]
-    older_ms: Sequence[int]
-    older_bytes: Sequence[float]
-    _known: dict[float, float] = field(default_factory=dict)
-
-    def comes_to(self, written_ms: float) -> float:
-        """Return how long (ms) at least until R6 takes a record that was written after a moment (Unix ms)."""
-        at = bisect_right(self.older_ms, written_ms)
-        before = self.older_bytes[at - 1] if at else 0.0
-        if before not in self._known:
-            self._known[before] = full_in(self.room_bytes + before, self.growing).low
-        return self._known[before]
+Queue = Callable[[float], float]
+"""Returns how long (ms) at least until R6 takes a record that was written after a moment (Unix ms)."""
 
 
 @or_unknown
 def queue_of(
     disk: Disk, percent: float, parts: Mapping[TopicPartition, PartitionForecast], queued: Iterable[Queued]
 ) -> Queue:
-    """Return R6's queue on a disk with a ceiling. ``queued`` are the partitions that R6 may take unread, on any disk.
+    """Return R6's queue on a disk with a ceiling: it takes the oldest of all topics first.
 
-    Of each, an active segment's bytes don't count: they may stay where they are.
+    It comes to a record at the soonest when the disk has gained what it may, and as much again as is older for certain
+    and may be taken: those bytes go before. ``queued`` are the partitions that R6 may take unread, on any disk. Of
+    each, an active segment's bytes don't count: they may stay where they are.
     """
     room = certain(disk.room)
     _, by_policy = certain(_growing(disk, parts))
@@ -104,8 +87,14 @@ def queue_of(
                 gained[sample.wall_ms] = gained.get(sample.wall_ms, 0.0) + there - counted
                 counted = there
     times = sorted(gained)
+    older_bytes = [0.0, *accumulate(gained[at] for at in times)]
     room_bytes = ceiling_bytes(room, percent) - room.used_bytes
-    return Queue(room_bytes, by_policy, times, list(accumulate(gained[at] for at in times)))
+
+    @cache
+    def gained_in(more_bytes: float) -> float:
+        return full_in(room_bytes + more_bytes, by_policy).low
+
+    return lambda written_ms: gained_in(older_bytes[bisect_right(times, written_ms)])
 
 
 class R6:
@@ -117,7 +106,7 @@ class R6:
     @or_unknown
     def deadline(self, tp: TopicPartition, age_ms: Span, now_ms: int) -> Span:
         """Return the span in which R6 takes a record of this age: never, if no disk with it has a ceiling."""
-        comes = (certain(queue).comes_to(now_ms - age_ms.high) for queue in self._of.get(tp, ()))
+        comes = (certain(queue)(now_ms - age_ms.high) for queue in self._of.get(tp, ()))
         return Span(min(comes, default=math.inf), math.inf)
 
 

@@ -97,13 +97,7 @@ def read_forecast(
     parts = forecasts_of(seen, limits, settings, replace(terms, priced=policy.prices is not None))
     progress("disks")
     disks, disk_notes = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
-    r6 = r6_of([(one.disk, one.percent) for one in disks], seen, settings, parts, limits)
-    places = {
-        one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
-        for topic, rows in seen.items()
-        for one in rows
-        if not isinstance(one.facts.high_watermark, Unknown)
-    }
+    places = places_of([(one.disk, one.percent) for one in disks], seen, settings, parts, limits, terms)
     log = None if state_dir is None else AuditLog(cluster_folder(state_dir, observation.cluster_id))
     topics = [forecast_topic(name, rows, [parts[one.facts.tp] for one in rows]) for name, rows in seen.items()]
     bills = _bills(reader, policy, topics, seen, (parts, limits, settings), log, now_ms, notes)
@@ -239,14 +233,15 @@ def groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemo
         return {}
 
 
-def r6_of(
+def places_of(
     disks: Sequence[tuple[Disk, float | None]],
     seen: Mapping[str, Sequence[Seen]],
     settings: Mapping[str, Settings],
     parts: Parts,
     limits: Limits,
-) -> R6:
-    """Return how long until R6 comes to what; ``disks`` are with the policy's ceilings, None without one."""
+    terms: Terms,
+) -> dict[TopicPartition, Place]:
+    """Return the partitions whose ends are known. ``disks`` are with the policy's ceilings (R6), None without one."""
     queued = []
     for topic, rows in seen.items():
         chosen = settings[topic]
@@ -258,7 +253,13 @@ def r6_of(
             if not isinstance(start, Unknown):
                 samples = () if isinstance(one.samples, Unknown) else one.samples
                 queued.append(Queued(facts.tp, samples, start, parts[facts.tp].each, limits[topic].segment_bytes))
-    return R6((disk, queue_of(disk, percent, parts, queued)) for disk, percent in disks if percent is not None)
+    r6 = R6((disk, queue_of(disk, percent, parts, queued)) for disk, percent in disks if percent is not None)
+    return {
+        one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
+        for topic, rows in seen.items()
+        for one in rows
+        if not isinstance(one.facts.high_watermark, Unknown)
+    }
 
 
 def _disks(

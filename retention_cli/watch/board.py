@@ -25,7 +25,7 @@ from retention_cli.core.printable import printable
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
-from retention_cli.watch.measured import Measured
+from retention_cli.watch.measured import Series
 
 READY_INTERVALS: Final = 3
 """How many intervals old the last success may be."""
@@ -79,7 +79,7 @@ class Board:
         leads: returns whether this instance leads now.
         policy_valid: returns whether the policy file was right when it was last read.
         cluster: the cluster's id, empty until it is known.
-        measured: the last plan's values, None before the first.
+        measured: the last plan's series, by metric.
         planned_s: when that was made (Unix time).
         protected: how many settings are raised now, None if that was not looked at.
     """
@@ -90,7 +90,7 @@ class Board:
     cluster: str = ""
     last_success_s: float | None = None
     pass_s: float | None = None
-    measured: Measured | None = None
+    measured: Mapping[str, Series] = field(default_factory=dict)
     planned_s: float | None = None
     trimmed_records: int = 0
     trimmed_bytes: int = 0
@@ -309,7 +309,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Any]:
         now, cluster = self._board, printable(self._board.cluster)
-        found: dict[str, Mapping[Any, float | None]] = {
+        found: Mapping[str, Series] = {
             "build_info": {(__version__, platform.python_version()): 1},
             "last_success_timestamp_seconds": {(): now.last_success_s},
             "plan_timestamp_seconds": {(): now.planned_s},
@@ -318,21 +318,11 @@ class _Collector:
             "policy_valid": {(): float(now.policy_valid())},
             "trimmed_records_total": {(): now.trimmed_records},
             "trimmed_bytes_total": {(): now.trimmed_bytes},
-            "failures_total": _by_label(now.failures),
+            "failures_total": {(kind,): times for kind, times in now.failures.items()},
             "protected_settings": {(): now.protected},
             "protect_changes_total": {(): now.protect_changes},
+            **now.measured,
         }
-        if (values := now.measured) is not None:
-            found |= {
-                "partitions": _by_label(values.actions),
-                "trimmable_records": {(): values.records},
-                "trimmable_bytes": {(): values.size_bytes},
-                "holds": _by_label(values.holds),
-                "group_lag_records": _by_label(values.groups.lag),
-                "group_seconds_to_loss": values.groups.loss,
-                "disk_usage_ratio": values.disks,
-                "disk_ceiling_ratio": {(): values.ceiling},
-            }
         for name, series in found.items():
             family = _family(name)
             for labels, value in series.items():
@@ -347,7 +337,3 @@ def _family(name: str) -> Any:
     text, labels = _METRICS[name]
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     return kind(f"kretain_{name}", text, labels=["cluster", *labels])
-
-
-def _by_label(values: Mapping[str, float]) -> Mapping[tuple[str], float]:
-    return {(label,): value for label, value in values.items()}

@@ -293,7 +293,12 @@ def pass_line(number: int, passed: Passed, seconds: float, *, trims: bool) -> st
 def pass_facts(number: int, passed: Passed, seconds: float) -> dict[str, object]:
     """Return what a pass did as the keys of a JSON line (docs/watch.md, The log as JSON)."""
     totals, report = passed.plan.totals, passed.report
-    trimmed = {} if report is None else {"run": report.run, "trimmed": _counts(report)}
+    trimmed: dict[str, object] = {}
+    if report is not None:
+        done = report.trimmed
+        counts = {"partitions": report.count("trimmed"), "records": done.records, "bytes": done.size_bytes}
+        counts |= {word: report.count(word) for word in ("held", "failed", "unverified")}
+        trimmed = {"run": report.run, "trimmed": counts}
     return {
         "pass": number,
         "cluster_id": passed.plan.cluster_id,
@@ -303,20 +308,9 @@ def pass_facts(number: int, passed: Passed, seconds: float) -> dict[str, object]
         "hold": totals.hold,
         "skip": totals.skip,
         **({} if passed.protected is None else {"raised": passed.protected.raised}),
-        "holds": dict(passed.measured.holds),
+        "holds": {code: held for (code,), held in passed.measured["holds"].items()},
         "not_trimmed": None if passed.hold is None else {"code": passed.hold.code, "text": printable(passed.hold.text)},
         **trimmed,
-    }
-
-
-def _counts(report: TrimReport) -> dict[str, int | None]:
-    return {
-        "partitions": report.count("trimmed"),
-        "records": report.trimmed.records,
-        "bytes": report.trimmed.size_bytes,
-        "held": report.count("held"),
-        "failed": report.count("failed"),
-        "unverified": report.count("unverified"),
     }
 
 

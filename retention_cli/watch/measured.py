@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from retention_cli.core.model import Decision, Unknown
@@ -29,69 +28,50 @@ None: that is not known, or it stays for ever.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Per consumer that sets a floor: records behind it that are unread, and seconds until they may be deleted."""
-
-    lag: Mapping[str, int] = field(default_factory=dict)
-    loss: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    left_out: int = 0
+Series = Mapping[tuple[str, ...], float | None]
+"""A metric's values by its labels; None: that series is absent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Values of one plan. ``holds`` counts held partitions by reason code; a partition may have several.
+def measured(plan: Plan, groups: Mapping[str, Series], percent: float | None) -> dict[str, Series]:
+    """Return the series of a plan by metric (:data:`~retention_cli.watch.board.NAMES`).
 
-    ``disks`` is the share of each log dir's volume in use, by broker and dir; ``ceiling`` R6's, None if it is off.
-    ``records`` and ``size_bytes`` are what the plan would trim; ``size_bytes`` is None if a size is unknown.
+    ``groups`` is what :func:`groups_of` returned, ``percent`` the policy's ceiling for disks. Held partitions are
+    counted by reason code; one may have several.
     """
-
-    actions: Mapping[str, int]
-    holds: Mapping[str, int]
-    groups: Groups
-    disks: Mapping[tuple[str, str], float]
-    ceiling: float | None
-    records: int
-    size_bytes: int | None
-
-
-def measured(plan: Plan, groups: Groups, percent: float | None) -> Measured:
-    """Return the values of a plan. ``percent`` is the policy's ceiling for disks."""
     totals = plan.totals
     held = (one.reasons for one in plan.decisions if one.action == "hold")
     holds = Counter(code for reasons in held for code in {reason.code for reason in reasons})
-    return Measured(
-        {"trim": totals.trim, "keep": totals.keep, "hold": totals.hold, "skip": totals.skip},
-        dict(sorted(holds.items())),
-        groups,
-        _usage(plan.disks),
-        None if percent is None else percent / 100,
-        totals.records,
-        totals.size_bytes,
-    )
+    return {
+        "partitions": {(one,): getattr(totals, one) for one in ("trim", "keep", "hold", "skip")},
+        "trimmable_records": {(): totals.records},
+        "trimmable_bytes": {(): totals.size_bytes},
+        "holds": {(code,): holds[code] for code in sorted(holds)},
+        **groups,
+        "disk_usage_ratio": _usage(plan.disks),
+        "disk_ceiling_ratio": {(): None if percent is None else percent / 100},
+    }
 
 
-def groups_of(decisions: Sequence[Decision], loss_of: LossOf) -> Groups:
-    """Return lag and time to loss of the consumers that set floors."""
-    lag: dict[str, int] = {}
+def groups_of(decisions: Sequence[Decision], loss_of: LossOf) -> dict[str, Series]:
+    """Return how many records consumers that set floors have not read, and in how many seconds they may lose them."""
+    lag: dict[tuple[str], int] = {}
     loss: dict[tuple[str, str], float] = {}
     for one in decisions:
         if one.min_commit_by is None or (unread := unread_in(one)) is None:
             continue
         name = label(one.min_commit_by)
-        lag[name] = lag.get(name, 0) + unread
+        lag[name,] = lag.get((name,), 0) + unread
         left = loss_of(one) if unread > 0 else None
         if left is not None:
             pair = (name, one.topic)
             loss[pair] = min(left, loss.get(pair, left))
     most = sorted(lag, key=lambda group: (-lag[group], group))[:MOST_GROUPS]
     first = sorted(loss, key=lambda pair: (loss[pair], pair))[:MOST_PAIRS]
-    losers = list(dict.fromkeys(group for group, _topic in first))[:MOST_GROUPS]
-    return Groups(
-        {group: lag[group] for group in sorted({*most, *losers})},
-        {pair: loss[pair] for pair in sorted(first) if pair[0] in losers},
-        len(lag) - len({*most, *losers}),
-    )
+    losers = list(dict.fromkeys((group,) for group, _topic in first))[:MOST_GROUPS]
+    return {
+        "group_lag_records": {group: lag[group] for group in sorted({*most, *losers})},
+        "group_seconds_to_loss": {pair: loss[pair] for pair in sorted(first) if pair[:1] in losers},
+    }
 
 
 def unread_in(one: Decision) -> int | None:
@@ -108,7 +88,7 @@ def label(text: str) -> str:
     return f"{printable(text)[:_LABEL]}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
-def _usage(disks: Sequence[DiskOutcome]) -> dict[tuple[str, str], float]:
+def _usage(disks: Sequence[DiskOutcome]) -> Series:
     return {
         (str(one.broker), label(folder)): room.used_bytes / room.total_bytes
         for one in (outcome.disk for outcome in disks)

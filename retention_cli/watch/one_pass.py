@@ -8,7 +8,7 @@ long until what a consumer has not read goes: the forecast's answer for the cons
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.forecast.loss import Place, seconds_to_loss
-from retention_cli.forecast.reading import forecasts_of, limits_of, r6_of, seen_in
+from retention_cli.forecast.reading import forecasts_of, limits_of, places_of, seen_in
 from retention_cli.forecast.steady import Terms as ForecastTerms
 from retention_cli.forecast.steady import guarded
 from retention_cli.forecast.value import HOUR_MS
@@ -47,7 +47,7 @@ from retention_cli.trim.narrow import Ceiling, Narrowed, narrowed
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import ExitCodeFor, PlanRefusedError, TrimJob, carry_out, shipped
 from retention_cli.watch.leader import Leadership
-from retention_cli.watch.measured import Groups, LossOf, Measured, groups_of, measured, unread_in
+from retention_cli.watch.measured import LossOf, Series, groups_of, measured, unread_in
 from retention_cli.watch.policy_file import Look, PolicyFile
 
 if TYPE_CHECKING:  # only an inventory needs these
@@ -67,7 +67,7 @@ class Passed:
     """
 
     plan: Plan
-    measured: Measured
+    measured: Mapping[str, Series]
     hold: Reason | None = None
     refused: bool = False
     broken: PolicyError | None = None
@@ -188,7 +188,7 @@ class Passes:
         selection = look.selection
         inventory = self.inventory(selection)
         now_ms = self.clock_ms()
-        groups, rules = Groups(), selection.decided_alone.policy.disks
+        groups, rules = dict[str, Series](), selection.decided_alone.policy.disks
 
         def observed(inputs: PlanInputs) -> None:
             nonlocal groups
@@ -208,10 +208,15 @@ class Passes:
         values = measured(plan, groups, rules.percent)
         term = self.leadership.term() if self.trims else None
         lost = self._other_ledger(memories, plan.cluster_id) or memories.unsaved or self._other_log(plan.cluster_id)
-        hold = self._hold(look, plan, term, lost)
+        dry = None if self.trims else Reason("dry", "dry run: pass --trim to delete")
+        # A plan that is past a limit (G6), or that a person has to approve first, is refused: no part of it may go,
+        # however small a pass's share is.
+        refused = next(iter((*plan.refusals, *(one for one in plan.notes if one.code == "approval"))), None)
+        standby = Reason("leader", self.leadership.why_not) if term is None else None
+        hold = look.hold or dry or lost or refused or standby
         notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
-            return Passed(plan, values, hold, self.trims and _refusal(plan) is not None, look.broken, notes=notes)
+            return Passed(plan, values, hold, self.trims and refused is not None, look.broken, notes=notes)
         under = narrowed(plan, self.ceiling, self._after, lambda topic: _whole(selection, topic))
         job = TrimJob(
             reader=reader,
@@ -234,14 +239,6 @@ class Passes:
                 self._head = read_head(cluster_folder(self.state_dir, plan.cluster_id)) or self._head
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
-
-    def _hold(self, look: Look, plan: Plan, term: int | None, ledger: Reason | None) -> Reason | None:
-        """Return why this plan must not be carried out, None if it may."""
-        dry = None if self.trims else Reason("dry", "dry run: pass --trim to delete")
-        # A plan that is past a limit is refused: no part of it may go, however small a pass's share is.
-        refused = _refusal(plan)
-        standby = Reason("leader", self.leadership.why_not) if term is None else None
-        return look.hold or dry or ledger or refused or standby
 
     def _other_ledger(self, memories: Memories, cluster_id: str) -> Reason | None:
         """Return why the ledger is not to be trimmed by: it is not the one that earlier passes used, or older.
@@ -307,11 +304,6 @@ class Passes:
         self._cluster_id = cluster_id
 
 
-def _refusal(plan: Plan) -> Reason | None:
-    """Return why the plan is past a limit (G6), or has to be approved by a person first."""
-    return next(iter((*plan.refusals, *(one for one in plan.notes if one.code == "approval"))), None)
-
-
 def _whole(selection: Selection, topic: str) -> bool:
     settings = selection.settings_for(topic)
     return settings is not None and settings.whole_segments
@@ -342,13 +334,7 @@ def losses(
     seen = seen_in(observation, memories, {}, there, now_ms, None if full else behind)
     terms = ForecastTerms(every_ms, HOUR_MS, now_ms)
     parts = forecasts_of(seen, limits, settings, terms)
-    r6 = r6_of([(disk, rules.percent) for disk in inputs.disks if full], seen, settings, parts, limits)
-    places = {
-        one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
-        for topic, rows in seen.items()
-        for one in rows
-        if one.facts.tp in behind
-    }
+    places = places_of([(disk, rules.percent) for disk in inputs.disks if full], seen, settings, parts, limits, terms)
     return lambda one: seconds_left(one, places.get(one.tp), settings[one.topic], rules)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from retention_cli.watch.measured import Series
 from tests.support.world import World, consumed, wait_until
 
 PLAIN = """
@@ -34,6 +35,17 @@ main()
 """The command, with an interval that passes five times as fast."""
 ONE_A_BATCH = f"import retention_cli.trim.reconcile as reconcile\nreconcile.PARTITIONS_A_LEADER = 1\n{PLAIN}"
 """Each partition is a batch of its own."""
+PLAN_SERIES: dict[str, Series] = {
+    "partitions": {("trim",): 1},
+    "trimmable_records": {(): 5},
+    "trimmable_bytes": {(): 100},
+    "holds": {("F2",): 2},
+    "group_lag_records": {("group:a",): 3, ('group:"\\\n',): 1},
+    "group_seconds_to_loss": {("group:a", "t"): 60.0},
+    "disk_usage_ratio": {("1", "/data"): 0.5},
+    "disk_ceiling_ratio": {(): 0.8},
+}
+"""What metrics tell of a plan: every one of its series."""
 
 
 class Watcher:

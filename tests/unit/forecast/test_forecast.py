@@ -408,7 +408,7 @@ def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
     waiting = part(kept=Span(0, 150))._replace(kept=Retained(Span(0, 150), "R1", (), 120))
     r6 = R6([(here, queue_of(here, 50, {HERE: waiting}, []))])
     assert r6.deadline(HERE, Span(0, 0), LAST_LOOK) == Span(100, math.inf), "until R1 begins (F10) the disk fills"
-    assert certain(queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)])).comes_to(LAST_LOOK) == 100
+    assert certain(queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]))(LAST_LOOK) == 100
     assert Span(0, 0) == NOTHING
 
 

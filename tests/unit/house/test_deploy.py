@@ -22,8 +22,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from retention_cli import __version__
 from retention_cli.policy.load import parse_policy
 from retention_cli.watch.board import KINDS, NAMES, Board, registry_of
-from retention_cli.watch.measured import Groups, Measured
 from tests.support.command_lines import parse
+from tests.support.watching import PLAN_SERIES
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "docs" / "deploy"
@@ -35,9 +35,8 @@ def series() -> dict[str, tuple[str, set[str]]]:
     """Return each metric's type and labels, as a full board shows them."""
     board = Board(300, lambda: True, lambda: True)
     board.succeed(1.0)
-    groups = Groups({"group:a": 3}, {("group:a", "t"): 60.0})
     board.cluster, board.pass_s, board.planned_s, board.protected = "c", 0.1, 2.0, 1
-    board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8, 5, 100)
+    board.measured = PLAN_SERIES
     text = generate_latest(registry_of(board)).decode()  # type: ignore[no-untyped-call]
     families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
     return {one.name: (family.type, set(one.labels)) for family in families for one in family.samples}

@@ -51,13 +51,13 @@ from retention_cli.trim.run import PlanRefusedError
 from retention_cli.watch.board import KINDS, NAMES, Board, Server, as_text, kind_of, registry_of
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.loop import Folded, Loop, pause_s
-from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
+from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Series, groups_of, label, measured
 from retention_cli.watch.notify import Notice
 from retention_cli.watch.one_pass import Passed, seconds_left
 from retention_cli.watch.policy_file import PolicyFile
 from tests.support.facts import HOUR, NOW, topic
 from tests.support.forecasts import limits
-from tests.support.watching import samples
+from tests.support.watching import PLAN_SERIES, samples
 
 
 def ceiling_row(partition: int, start: int, records: int, size: int | None, floor: int | None) -> Decision:
@@ -446,17 +446,21 @@ def test_unread_partition_has_no_time_to_loss() -> None:
     assert seconds_left(one, None, Settings(), DiskRules()) is None
 
 
+def nothing_measured() -> dict[str, Series]:
+    return measured(plan_of([]), groups_of([], lambda _one: None), None)
+
+
 def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
     board = Board(300, lambda: True, lambda: True)
     registry = registry_of(board)
     few = {key[0] for key in _samples(registry)}
     assert few < set(NAMES)
     board.succeed(1.0)
-    groups = Groups({"group:a": 3, 'group:"\\\n': 1}, {("group:a", "t"): 60.0})
     board.cluster, board.pass_s, board.planned_s, board.protected = "c", 0.1, 2.0, 1
-    board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8, 5, 100)
+    board.measured = PLAN_SERIES
+    assert ("kretain_group_lag_records", "group:a") in _samples(registry)
     assert {key[0] for key in _samples(registry)} == set(NAMES)
-    board.measured = Measured({"trim": 1}, {}, Groups(), {}, None, 0, None)
+    board.measured = nothing_measured()
     assert ("kretain_group_lag_records", "group:a") not in _samples(registry)
 
 
@@ -468,9 +472,8 @@ def row(outcome: Any) -> Change:
 @pytest.mark.parametrize("refused", [False, True])
 def test_failure_of_protect_is_counted_each_time_and_posted_once_in_a_row(refused: bool) -> None:
     """Whatever else went wrong in the pass."""
-    measured = Measured({}, {}, Groups({}, {}), {}, None, 0, 0)
     failed, done = (Protection("c", "b", [row(one), row("done")]) for one in ("failed", "done"))
-    last = Passed(plan_of([]), measured, refused=refused, unprotected=UnauthorizedError("not allowed"))
+    last = Passed(plan_of([]), nothing_measured(), refused=refused, unprotected=UnauthorizedError("not allowed"))
     passes = [replace(last, unprotected=None, protected=one) for one in (failed, failed, done, failed)]
     left, posted, lines = [*passes, last], list[Notice](), list[str]()
     board = Board(0.001, lambda: True, lambda: True)
@@ -520,17 +523,16 @@ def test_group_series_are_bounded_and_include_the_worst() -> None:
         for number in range(2 * MOST_PAIRS)
     ]
     found = groups_of(rows, lambda one: 3600 - one.partition / 1000)
-    assert len(found.lag) <= 2 * MOST_GROUPS
-    assert len(found.loss) <= MOST_PAIRS
+    lag, loss = found["group_lag_records"], found["group_seconds_to_loss"]
+    assert len(lag) <= 2 * MOST_GROUPS
+    assert len(loss) <= MOST_PAIRS
     worst = f"group:{2 * MOST_PAIRS - 1}"
-    assert found.lag[worst] == 2 * MOST_PAIRS - 1 + 9
-    assert min(found.loss.values()) == found.loss[worst, f"t{2 * MOST_PAIRS - 1}"]
-    assert found.left_out == len(rows) - len(found.lag)
+    assert lag[worst,] == 2 * MOST_PAIRS - 1 + 9
+    assert min(left for left in loss.values() if left is not None) == loss[worst, f"t{2 * MOST_PAIRS - 1}"]
 
 
 def test_group_that_read_everything_has_no_time_to_loss() -> None:
     rows = [ceiling_row(n, 5, 0, 0, 7)._replace(high_watermark=10 if n else 7) for n in range(3)]
     found = groups_of(rows, lambda one: 100.0 - one.partition)
-    assert dict(found.loss) == {("group:g", "t"): 98.0}
-    assert dict(found.lag) == {"group:g": 6}
-    assert groups_of(rows, lambda _one: None).loss == {}
+    assert found == {"group_lag_records": {("group:g",): 6}, "group_seconds_to_loss": {("group:g", "t"): 98.0}}
+    assert groups_of(rows, lambda _one: None)["group_seconds_to_loss"] == {}
