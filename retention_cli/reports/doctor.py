@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
@@ -74,12 +74,10 @@ class Diagnosis:
 
     def commands(self) -> dict[str, Verdict]:
         """Return the worst verdict per command; those that few policies need are there only if something is missing."""
-        named = [command for check in self.checks for command in check.commands if command not in _COMMANDS]
-        worst: dict[str, Verdict] = dict.fromkeys([*_COMMANDS, *named], "good")
+        worst: dict[str, Verdict] = dict.fromkeys(_COMMANDS, "good")
         for check in self.checks:
             for command in check.commands:
-                if check.verdict == "missing" or worst[command] == "good":
-                    worst[command] = check.verdict
+                worst[command] = max(worst.get(command, "good"), check.verdict, key=get_args(Verdict).index)
         return worst
 
 

@@ -150,24 +150,8 @@ def list_all(
 
 
 @dataclass(slots=True)
-class _Partition:
-    """S, H and the leader replica's bytes; the group that stands lowest and where, and where the next one stands."""
-
-    start: int
-    end: int
-    size: int
-    lowest: tuple[int, str] | None = None
-    second: int | None = None
-
-    def bytes_between(self, low: int, high: int) -> int:
-        """Return the share of the replica's bytes between two offsets."""
-        records = self.end - self.start
-        return 0 if records <= 0 else self.size * (high - low) // records
-
-
-@dataclass(slots=True)
 class Standings:
-    """Adds consumers' positions to their summaries, and keeps each partition's two lowest of those that set floors.
+    """Adds consumers' positions to their summaries, and keeps those that set floors.
 
     Args:
         starts: S, where it is known.
@@ -184,8 +168,7 @@ class Standings:
     memory: Ledger = field(default_factory=lambda: Ledger(None))
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     now_ms: int = 0
-    _partitions: dict[TopicPartition, _Partition | None] = field(default_factory=dict)
-    _behind: dict[str, int | None] = field(default_factory=dict)
+    _stands: dict[TopicPartition, list[tuple[int, str]]] = field(default_factory=dict)
 
     def add(
         self, key: str, summary: GroupSummary, rows: Commits, *, known: Container[TopicPartition] | None = None
@@ -205,28 +188,9 @@ class Standings:
                 elif known is None or tp in known:
                     summary.lag = None
                 if summary.sets_floors:
-                    self.hold(key, tp, offset)
+                    self._stands.setdefault(tp, []).append((offset, key))
                 if end is not None and end > offset and (seen_ms := self._seen_ms(tp, offset)) is not None:
                     summary.unread_since_ms = min(seen_ms, summary.unread_since_ms or seen_ms)
-
-    def hold(self, group: str, tp: TopicPartition, offset: int) -> None:
-        """Add a group's position on a partition. Call it once per pair."""
-        if tp not in self._partitions:
-            start, end, size = self.starts.get(tp), self.ends.get(tp), self.sizes.get(tp)
-            known = start is not None and end is not None and size is not None
-            self._partitions[tp] = _Partition(start, end, size) if known else None  # type: ignore[arg-type]
-        if (here := self._partitions[tp]) is None:
-            self._behind[group] = None
-            return
-        offset = min(max(offset, here.start), here.end)
-        so_far = self._behind.setdefault(group, 0)
-        self._behind[group] = None if so_far is None else so_far + here.bytes_between(offset, here.end)
-        if here.lowest is None:
-            here.lowest = (offset, group)
-        elif (offset, group) < here.lowest:
-            here.second, here.lowest = here.lowest[0], (offset, group)
-        elif here.second is None or offset < here.second:
-            here.second = offset
 
     def lay_into(self, groups: Mapping[str, GroupSummary], *, everyone: bool) -> None:
         """Set each group's bytes.
@@ -235,15 +199,23 @@ class Standings:
             groups: by name.
             everyone: whether all groups were added; otherwise what one of them holds alone is unknown.
         """
-        alone = dict.fromkeys(self._behind, 0)
-        for here in self._partitions.values():
-            if here is not None and here.lowest is not None:
-                offset, group = here.lowest
-                alone[group] += here.bytes_between(offset, here.end if here.second is None else here.second)
+        behind: dict[str, int | None] = {}
+        alone: dict[str, int] = {}
+        for tp, stands in self._stands.items():
+            start, end, size = self.starts.get(tp), self.ends.get(tp), self.sizes.get(tp)
+            if start is None or end is None or size is None:
+                behind |= dict.fromkeys(group for _, group in stands)
+                continue
+            rows, records = sorted((min(max(at, start), end), group) for at, group in stands), max(1, end - start)
+            for offset, group in rows:
+                so_far = behind.get(group, 0)
+                behind[group] = None if so_far is None else so_far + size * (end - offset) // records
+            (lowest, group), (second, _) = [*rows, (end, "")][:2]
+            alone[group] = alone.get(group, 0) + size * (second - lowest) // records
         everyone = everyone and all(one.lag is not None for one in groups.values() if one.sets_floors)
         for name, one in groups.items():
             if one.sets_floors and one.lag is not None:
-                one.lag_bytes = self._behind.get(name, 0)
+                one.lag_bytes = behind.get(name, 0)
                 if everyone and one.lag_bytes is not None:
                     one.alone_bytes = alone.get(name, 0)
 

@@ -142,11 +142,9 @@ def held_by(ledger: Ledger, groups: Iterable[str], topic_ids: Mapping[str, str])
         NotRememberedError: the ledger has no record of one of them.
     """
     ledger.begin(topic_ids)
-    found = []
-    for name, key in _keys(ledger, groups).items():
-        rows = next((rows for one, _seen, rows in ledger.gone_groups((), 0) if one == key), {})
-        found.append(Held(name, sorted(topic for topic, some in rows.items() if some), sum(map(len, rows.values()))))
-    return found
+    known = {key: rows for key, _seen, rows in ledger.gone_groups((), 0)}
+    found = ((name, known.get(key, {})) for name, key in _keys(ledger, groups).items())
+    return [Held(name, sorted(one for one in rows if rows[one]), sum(map(len, rows.values()))) for name, rows in found]
 
 
 def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ And what each consumer has yet to read: records, bytes, and since when the oldes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -14,6 +14,7 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.consumers import plain_name
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.samples import pack, seen_past
@@ -162,23 +163,22 @@ def by_topic(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) -> l
     ``partitions`` counts those that it reads; ``unknown`` those of them (a topic as one) of which it is not known how
     many records it has yet to read.
     """
-    found: dict[tuple[str | None, str], Row] = {}
-    for row in rows:
-        one = _unread(row, logs)
-        at = found.get((row.topic, row.group))
-        if at is None:
-            at = dict.fromkeys(BY_TOPIC)
-            at |= {"topic": row.topic, "group": plain_name(row.group), "partitions": 0, "unknown": 0}
-            at |= {"records": 0, "bytes": 0, "remembered": False}
-            found[row.topic, row.group] = at
-        at["partitions"] += row.partition is not None
-        at["unknown"] += one.records is None
-        at["records"] = _plus(at["records"], one.records)
-        at["bytes"] = _plus(at["bytes"], one.size_bytes)
-        at["remembered"] = at["remembered"] or row.kind == "gone"
-        if one.since_ms is not None:
-            at["unread_since"] = min(one.since_ms, at["unread_since"] or one.since_ms)
-    return _sorted(found.values(), "topic", "group")
+    found: list[Row] = []
+    for (topic, group), some in by_key(((row.topic, row.group), row) for row in rows).items():
+        each = [_unread(row, logs) for row in some]
+        found.append(
+            {
+                "topic": topic,
+                "group": plain_name(group),
+                "partitions": sum(row.partition is not None for row in some),
+                "unknown": sum(one.records is None for one in each),
+                "records": _sum([one.records for one in each]),
+                "bytes": _sum([one.size_bytes for one in each]),
+                "unread_since": min((one.since_ms for one in each if one.since_ms is not None), default=None),
+                "remembered": any(row.kind == "gone" for row in some),
+            }
+        )
+    return _sorted(found, "topic", "group")
 
 
 def _sorted(rows: Iterable[Row], *order: str) -> list[Row]:
@@ -191,8 +191,8 @@ def _unread(row: CommitRow, logs: Mapping[TopicPartition, Log]) -> Unread:
     return _UNKNOWN if log is None else unread_of(row, log)
 
 
-def _plus(total: int | None, one: int | None) -> int | None:
-    return None if total is None or one is None else total + one
+def _sum(values: Sequence[int | None]) -> int | None:
+    return None if None in values else sum(value for value in values if value is not None)
 
 
 def read_positions(

@@ -9,7 +9,7 @@ from typing import Final
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
+from retention_cli.core.model import INFINITE_MS, Maybe, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.ledger import Ledger
@@ -78,11 +78,17 @@ def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
         except PolicyError as error:
             found.extend(error.problems)
             continue
-        if settings is not None and settings.consumed_after_ms is not None:
-            conflict = forced_retention_conflict(settings.consumed_after_ms, INFINITE_MS, settings.forced_age_ms)
-            if conflict is not None:
-                found.append(_conflict(policy, pattern, [pattern], conflict.reasons[0].text))
+        if settings is not None and (text := _conflict_of(settings, INFINITE_MS)) is not None:
+            found.append(_conflict(policy, pattern, [pattern], text))
     return found
+
+
+def _conflict_of(settings: Settings, live_ms: Maybe[int]) -> str | None:
+    """Return why R1's time is wrong beside a live ``retention.ms`` and R4's age; None if it is not, or not set."""
+    if settings.consumed_after_ms is None:
+        return None
+    conflict = forced_retention_conflict(settings.consumed_after_ms, live_ms, settings.forced_age_ms)
+    return None if conflict is None else conflict.reasons[0].text
 
 
 _AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms")
@@ -134,35 +140,27 @@ def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings
 
 def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterReader, findings: Findings) -> None:
     configs = reader.topic_configs(list(managed)) if managed else {}
-    unreadable: list[str] = []
-    conflicts: dict[str, list[str]] = {}
-    known_topics: list[TopicFacts] = []
-    for name, settings in managed.items():
-        findings.managed += 1
-        findings.frozen += settings.hold is not None
-        config = configs[name]
-        if isinstance(config, RequestFailedError):
-            unreadable.append(f"{name}: {config}")
-            continue
-        topic = configured(TopicFacts(name, "", False, frozenset(), -1), config)
-        known_topics.append(topic)
-        if isinstance(untouchable(topic, settings), Reason):
-            findings.skipped += 1
-        elif settings.consumed_after_ms is not None:
-            live_ms = live_retention(topic)
-            conflict = forced_retention_conflict(settings.consumed_after_ms, live_ms, settings.forced_age_ms)
-            if conflict is not None:
-                conflicts.setdefault(conflict.reasons[0].text, []).append(name)
+    unreadable = sorted(f"{name}: {configs[name]}" for name in managed if isinstance(configs[name], RequestFailedError))
+    known_topics = [
+        configured(TopicFacts(name, "", False, frozenset(), -1), config)
+        for name in managed
+        if not isinstance(config := configs[name], RequestFailedError)
+    ]
+    touched = [one for one in known_topics if not isinstance(untouchable(one, managed[one.name]), Reason)]
+    findings.managed, findings.skipped = len(managed), len(known_topics) - len(touched)
+    findings.frozen = sum(one.hold is not None for one in managed.values())
+    conflicts = by_key((_conflict_of(managed[one.name], live_retention(one)), one.name) for one in touched)
     findings.notes += [note.text for note in reached_by_pattern(known_topics, managed, policy)]
     elsewhere = off_disks(known_topics, managed)
     findings.notes += [note.text for note in elsewhere._replace(unconfirmed=[]).notes()]
     findings.problems += _unconfirmed(policy, elsewhere.unconfirmed)
     known = {problem.text for problem in findings.problems}
-    for text, names in conflicts.items():
-        problem = _conflict(policy, names[0], names, text)
-        if not any(text in one for one in known):  # not already found in the file alone
-            findings.problems.append(problem)
-    findings.notes += [f"its settings can't be read: {text}" for text in sorted(unreadable)[:3]]
+    findings.problems += [
+        _conflict(policy, names[0], names, text)
+        for text, names in conflicts.items()
+        if text is not None and not any(text in one for one in known)  # not already found in the file alone
+    ]
+    findings.notes += [f"its settings can't be read: {text}" for text in unreadable[:3]]
     if len(unreadable) > 3:
         findings.notes.append(f"and {len(unreadable) - 3} more topics whose settings can't be read")
 

@@ -26,7 +26,7 @@ def laid(positions: Positions, *, everyone: bool = True, **others: GroupSummary)
     groups = {name: GroupSummary(name, "classic", "consumer", "", "counts") for name in positions} | others
     for name, rows in positions.items():
         for tp, offset in rows.items():
-            held.hold(name, tp, offset)
+            held.add(name, groups[name], {tp.topic: [(tp.partition, offset, None)]})
     held.lay_into(groups, everyone=everyone)
     return {name: (one.lag_bytes, one.alone_bytes) for name, one in groups.items()}
 
