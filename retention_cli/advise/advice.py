@@ -22,8 +22,6 @@ from retention_cli.advise.facts import (
     AtMost,
     Demand,
     Forever,
-    PartitionState,
-    Stamp,
     TopicState,
     Usual,
     WantedBy,
@@ -192,7 +190,7 @@ def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger
     """Check for timestamps in the future: one keeps its segment and all later ones that much longer."""
     if topic.settings.deletes is False:
         return None
-    stamps = {one.number: _newest(one) for one in topic.partitions}
+    stamps = {one.number: one.newest for one in topic.partitions if one.newest is not None}
     ahead = _where(stamps, lambda one: one.time_ms > now_ms + CLOCK_DIFFERENCE_MS)
     if not ahead:
         return None
@@ -214,11 +212,6 @@ def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger
         f"(kafka-delete-records.sh, offset {worst.offset + 1})"
     )
     return Danger("future-timestamps", "blocked", text, tuple(sorted(ahead)), remedy)
-
-
-def _newest(one: PartitionState) -> Maybe[Stamp]:
-    """Return a partition's newest record by time, one of the year 1970 if it has none."""
-    return Stamp(0, 0) if one.newest is None else one.newest
 
 
 def _where(facts: Mapping[int, Maybe[T]], test: Callable[[T], bool]) -> dict[int, T]:
@@ -328,11 +321,6 @@ def _unread(topic: TopicState) -> Iterable[Reason]:
             yield from fact.reasons
 
 
-def segment_for(retention_ms: int, least_ms: int = MINUTE) -> int:
-    """Return the ``segment.ms`` for a ``retention.ms``: equal to it, at most a day, at least ``least_ms``."""
-    return max(least_ms, min(LONGEST_SEGMENT_MS, retention_ms))
-
-
 def changes_for(topic: TopicState, demand: Demand, dangers: Collection[str]) -> dict[str, int]:
     """Return the topic settings to set, by Kafka's names; empty if none need to change, or if facts are missing."""
     found: dict[str, int] = {}
@@ -368,7 +356,7 @@ def _time(topic: TopicState, target: int, least_segment_ms: int) -> dict[str, in
     live, segment = topic.settings.retention_ms, topic.settings.segment_ms
     if not isinstance(live, Unknown) and live != target:
         found["retention.ms"] = target
-    better = segment_for(target, least_segment_ms)
+    better = max(least_segment_ms, min(LONGEST_SEGMENT_MS, target))
     if isinstance(segment, int) and segment > better:
         found["segment.ms"] = better
     return found
@@ -397,9 +385,7 @@ def _roomier(topic: TopicState, demand: Demand) -> dict[str, int]:
 def broker_properties_for(topic: TopicState, demand: Demand, now_ms: int) -> dict[str, int]:
     """Return the properties for every broker's ``server.properties``, which brokers read only when they start."""
     limit = retention_ms(topic)
-    if not isinstance(limit, int) or offsets_expire_first(topic, demand, now_ms) is None:
-        return {}
-    if isinstance(topic.settings.offsets_retention_ms, Unknown):
+    if not isinstance(limit, int) or not isinstance(offsets_expire_first(topic, demand, now_ms), Danger):
         return {}
     return {"offsets.retention.minutes": -(-limit // MINUTE)}
 

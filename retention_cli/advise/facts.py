@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
@@ -208,7 +208,8 @@ class TopicState:
 class AtMost:
     """The parts of the longest time that a broker with steady writes can keep a record (ms).
 
-    ``ahead_ms`` is how far ahead of now the newest timestamp is: its segment is kept that much longer.
+    ``ahead_ms`` is how far ahead of now the newest known timestamp is: its segment is kept that much longer. It is 0
+    if two clocks may merely differ.
     ``check_interval_ms`` may pass until the broker finds the segment expired, and ``delete_delay_ms`` passes until
     the files are deleted.
     """
@@ -267,20 +268,15 @@ def retention_bytes(topic: TopicState) -> int | None:
     return certain(topic.settings.retention_bytes) if certain(topic.settings.deletes) else None
 
 
-def ahead_ms(partitions: Iterable[PartitionState], now_ms: int) -> int:
-    """Return how far ahead of now the newest known timestamp is (ms), 0 if two clocks may merely differ."""
-    newest = (one.newest for one in partitions)
-    ahead = max((one.time_ms - now_ms for one in newest if one is not None and not isinstance(one, Unknown)), default=0)
-    return ahead if ahead > CLOCK_DIFFERENCE_MS else 0
-
-
 @or_unknown
 def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
     """Return the longest that the broker keeps a record: with little traffic, when only time limits apply."""
     retention = certain(retention_ms(topic))
     if retention is None:
         return "forever"
-    segment, ahead = certain(topic.settings.segment_ms), ahead_ms(topic.partitions, now_ms)
+    segment, newest = certain(topic.settings.segment_ms), (one.newest for one in topic.partitions)
+    ahead = max((one.time_ms - now_ms for one in newest if isinstance(one, Stamp)), default=0)
+    ahead = ahead if ahead > CLOCK_DIFFERENCE_MS else 0
     return AtMost(retention, segment, ahead, topic.settings.check_interval_ms, topic.settings.delete_delay_ms)
 
 

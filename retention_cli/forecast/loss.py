@@ -6,7 +6,6 @@ comes to records once the disk is full.
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -172,18 +171,13 @@ def _reached(room_bytes: float, growing: Iterable[tuple[float, float]]) -> float
     """Return when the sum of what grows reaches the room: each at its rate (bytes per ms) for so many bytes."""
     if room_bytes <= 0:
         return 0.0
-    stops = [(left / rate, rate) for rate, left in growing if rate > 0 and left > 0]
-    heapq.heapify(stops)
-    rate = sum(one for _, one in stops)
+    stops = sorted(((left / rate, rate) for rate, left in growing if rate > 0 and left > 0), reverse=True)
     now = taken = 0.0
-    while stops:
-        until, each = stops[0]
+    for (until, _), rate in reversed(list(zip(stops, accumulate(rate for _, rate in stops), strict=True))):
         if taken + rate * (until - now) >= room_bytes:
             return now + (room_bytes - taken) / rate
         taken += rate * (until - now)
         now = until
-        heapq.heappop(stops)
-        rate = sum(one for _, one in stops) if len(stops) < 8 else max(0.0, rate - each)
     return math.inf
 
 

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 from typing import Final, Literal, NamedTuple
 
 from retention_cli.core.codes import Code
@@ -128,16 +128,11 @@ def group_rate(before: Sample, now: Sample, least_ms: int = HOUR_MS) -> Maybe[Ra
     """Return how fast a group moves through a partition, from its position at two moments, in offsets per ms."""
     over_ms = now.wall_ms - before.wall_ms
     if over_ms < max(1, least_ms):
-        return _too_soon(least_ms)
+        return Unknown.because("rate", f"its position was last seen less than {format_duration(least_ms)} ago")
     if now.high_watermark < before.high_watermark:
         return Unknown.because("rate", "it moved back since it was last seen")
     mean = (now.high_watermark - before.high_watermark) / over_ms
     return Rate(mean, mean, mean, over_ms)
-
-
-@cache
-def _too_soon(least_ms: int) -> Unknown:
-    return Unknown.because("rate", f"its position was last seen less than {format_duration(least_ms)} ago")
 
 
 def age_of(samples: Sequence[Sample], now: Sample, offset: int) -> Span:

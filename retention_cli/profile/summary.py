@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from retention_cli.core.grouping import by_key
 from retention_cli.profile.hours import HOUR_MS, Kind, PartitionHours, Row
@@ -25,14 +25,6 @@ class At(NamedTuple):
     partition: int
     offset: int
     time_ms: int
-
-
-class Retained(NamedTuple):
-    """The records and bytes not older than ``retention_ms``, to the hour."""
-
-    retention_ms: int
-    records: int
-    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -65,22 +57,18 @@ class Summary:
     furthest: At | None = None
     ancient_from: At | None = None
     hours: dict[int, Amount] = field(default_factory=dict)
-    kinds: dict[Kind, Amount] = field(default_factory=dict)
+    kinds: dict[Kind, Amount] = field(default_factory=lambda: {kind: Amount() for kind in get_args(Kind)})
 
-    def of_kind(self, kind: Kind) -> Amount:
-        """Return the amount of one kind of records without an hour."""
-        return self.kinds.get(kind, Amount())
-
-    def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> list[Retained]:
-        """Return what each retention would keep. The hour that contains the cutoff is counted in full.
+    def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> dict[int, Amount]:
+        """Return what each retention would keep, to the hour. The hour that contains the cutoff is counted in full.
 
         Records stamped in the future or without a time are kept; those stamped before 2000 are not.
         """
-        stays = [self.of_kind("future"), self.of_kind("no-time")]
-        found = []
+        found = {}
         for retention in retentions_ms:
-            young = [one for hour, one in self.hours.items() if hour + HOUR_MS > now_ms - retention] + stays
-            found.append(Retained(retention, sum(one.records for one in young), sum(one.size_bytes for one in young)))
+            kept = [one for hour, one in self.hours.items() if hour + HOUR_MS > now_ms - retention]
+            kept += self.kinds["future"], self.kinds["no-time"]
+            found[retention] = Amount(sum(one.records for one in kept), sum(one.size_bytes for one in kept))
         return found
 
 
@@ -105,7 +93,7 @@ def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
         ancient_from=next((At(n, row.first_offset, row.oldest_ms) for n, row in of_kind.get("before-2000", ())), None),
     )
     for _, kind, hour, row in rows:
-        amount = found.kinds.setdefault(kind, Amount()) if hour is None else found.hours.setdefault(hour, Amount())
+        amount = found.kinds[kind] if hour is None else found.hours.setdefault(hour, Amount())
         amount.records += row.records
         amount.size_bytes += row.size_bytes
     return found

@@ -12,7 +12,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import count
 from retention_cli.profile.reading import Profile, TopicHours
 from retention_cli.profile.rows import COLUMNS, all_rows, as_json, head
-from retention_cli.profile.summary import RETENTIONS_MS, At, Retained, Summary, binned, summarize
+from retention_cli.profile.summary import RETENTIONS_MS, Amount, At, Summary, binned, summarize
 
 HEIGHT: Final = 5
 AXIS: Final = 12
@@ -105,7 +105,7 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[t
         yield f"tombstones: {count(summary.tombstones, 'record')} without a value", None
     if kept := kept_of(found, topic, summary):
         since = "the newest event time" if topic.by_event_time else "now"
-        sizes = ", ".join(f"{span(one.retention_ms)} {size(one.size_bytes)}" for one in kept)
+        sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in kept.items())
         yield f"a retention, counted from {since}, would keep: {sizes}", None
 
 
@@ -122,7 +122,7 @@ def _order(topic: TopicHours, summary: Summary) -> str:
 def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
     if (far := summary.furthest) is not None:
         ahead = f"stamped more than {span(topic.frame.max_ahead_ms)} ahead of now"
-        future = count(summary.of_kind("future").records, "record")
+        future = count(summary.kinds["future"].records, "record")
         remedy = (
             "fix that producer; brokers refuse such timestamps with message.timestamp.after.max.ms, and R2 skips "
             "them with retention.eventtime.ignore.future: true"
@@ -130,10 +130,10 @@ def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str
         where = f"the furthest {moment(far.time_ms)} at {_at(topic, far)}{_unit(far, topic)}"
         yield f"future: {future} {ahead}, {where}: {remedy}", "red"
     if (first := summary.ancient_from) is not None:
-        ancient = f"{count(summary.of_kind('before-2000').records, 'record')}, the first at {_at(topic, first)}"
+        ancient = f"{count(summary.kinds['before-2000'].records, 'record')}, the first at {_at(topic, first)}"
         remedy = "seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)"
         yield f"before 2000: {ancient}: {remedy}", "red"
-    timeless = summary.of_kind("no-time")
+    timeless = summary.kinds["no-time"]
     if topic.source is not None and summary.unreadable:
         unreadable = f"{count(summary.unreadable, 'record')} without one that can be read ({topic.source})"
         yield f"no event time: {unreadable}", "yellow"
@@ -154,15 +154,15 @@ def _unit(record: At, topic: TopicHours) -> str:
     return ""
 
 
-def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> list[Retained]:
+def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:
     """Return what each retention would keep, as far as the records that were read show it."""
     wanted, since = found.wanted, found.wanted.now_ms
     if topic.by_event_time:  # R2's clock is the newest event time
         if summary.newest is None:
-            return []
+            return {}
         since = summary.newest.time_ms
     if wanted.to_ms is not None:
-        return []
+        return {}
     return summary.kept(since, [one for one in RETENTIONS_MS if since - one >= (wanted.from_ms or 0)])
 
 
@@ -178,15 +178,15 @@ def _topic(found: Profile, topic: TopicHours) -> dict[str, Any]:
         "out_of_order": summary.late,
         "out_of_order_ms": summary.late_ms,
         "out_of_order_exact": summary.late_exact,
-        "future": summary.of_kind("future").records,
+        "future": summary.kinds["future"].records,
         "furthest": None if summary.furthest is None else summary.furthest._asdict(),
-        "before_2000": summary.of_kind("before-2000").records,
-        "no_time": summary.of_kind("no-time").records,
+        "before_2000": summary.kinds["before-2000"].records,
+        "no_time": summary.kinds["no-time"].records,
         "no_event_time": summary.unreadable if topic.source is not None else None,
         "oldest_ms": summary.oldest_ms,
         "newest_ms": None if summary.newest is None else summary.newest.time_ms,
         "kept": [
-            {"retention_ms": one.retention_ms, "records": one.records, "bytes": one.size_bytes}
-            for one in kept_of(found, topic, summary)
+            {"retention_ms": retention, "records": one.records, "bytes": one.size_bytes}
+            for retention, one in kept_of(found, topic, summary).items()
         ],
     }

@@ -13,7 +13,7 @@ from typing import Final
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader, Elsewhere
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_paths, inventory_view
@@ -88,11 +88,6 @@ def check_addresses(members: Sequence[Member]) -> None:
                 )
 
 
-def unwatched(_name: str) -> contextlib.AbstractContextManager[Progress]:
-    """Return a progress that discards its reports."""
-    return contextlib.nullcontext(silent)
-
-
 def make_fleet_plan(
     engine: Engine,
     members: Sequence[Member],
@@ -100,7 +95,7 @@ def make_fleet_plan(
     *,
     source: str,
     digest: str | None,
-    watch: Watch = unwatched,
+    watch: Watch,
 ) -> FleetPlan:
     """Plan every member. Nothing is changed.
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.advise import advice
-from retention_cli.advise.advice import Advice, Danger, advise, kafka_configs, segment_for
+from retention_cli.advise.advice import Advice, Danger, advise, kafka_configs
 from retention_cli.advise.facts import (
     DAY,
     HOUR,
@@ -76,7 +76,8 @@ def test_advised_settings_equal_the_guides_table(
 def test_advised_segment_time_is_at_most_retention_and_a_day_but_at_least_the_cluster_minimum(
     retention: int, least: int, segment: int
 ) -> None:
-    assert segment_for(retention, least) == segment
+    slow = topic(retention_ms=retention, segment_ms=100 * DAY)
+    assert advise(slow, Demand(least_segment_ms=least), NOW).changes == {"segment.ms": segment}
 
 
 @pytest.mark.parametrize(

@@ -91,28 +91,32 @@ def answering(*answers: tuple[str, Plan | Failure]) -> Engine:
     return lambda _members, _now_ms, _watch: iter(answers)
 
 
-def test_fleet_plan_lists_clusters_in_file_order_whatever_finishes_first() -> None:
-    members = [member("eu"), member("ap"), member("us")]
-    made = make_fleet_plan(
-        answering(("us", US), ("eu", EU), ("ap", DOWN)),
+def planned(*answers: tuple[str, Plan | Failure], names: tuple[str, ...] = ("eu", "us")) -> FleetPlan:
+    """Return the plan of a fleet whose engine has these answers."""
+    members, quiet = [member(name) for name in names], contextlib.nullcontext(silent)
+    return make_fleet_plan(
+        answering(*answers),
         members,
         EU.created_at_ms,
         source="fleet.yaml",
         digest="sha256:f",
+        watch=lambda _name: quiet,
     )
+
+
+def test_fleet_plan_lists_clusters_in_file_order_whatever_finishes_first() -> None:
+    made = planned(("us", US), ("eu", EU), ("ap", DOWN), names=("eu", "ap", "us"))
     assert made == FLEET
     assert list(made.clusters) == ["eu", "ap", "us"]
 
 
 def test_cluster_left_out_by_an_engine_is_a_failure() -> None:
-    made = make_fleet_plan(answering(("eu", EU)), [member("eu"), member("us")], 0, source="f", digest=None)
-    assert list(made.failures) == ["us"]
+    assert list(planned(("eu", EU)).failures) == ["us"]
 
 
 def test_two_names_with_one_cluster_id_are_an_error() -> None:
-    engine = answering(("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
     with pytest.raises(SameClusterError, match=r"^eu and us are one cluster, c1: name it once, under one policy"):
-        make_fleet_plan(engine, [member("eu"), member("us")], 0, source="f", digest=None)
+        planned(("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
 
 
 def test_two_names_with_one_address_are_an_error_before_connecting() -> None:

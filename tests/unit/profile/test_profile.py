@@ -34,7 +34,7 @@ from retention_cli.profile.hours import (
 )
 from retention_cli.profile.reading import Profile, TopicHours, Wanted
 from retention_cli.profile.rows import COLUMNS, FORMAT, all_rows, head, schema, write_parquet
-from retention_cli.profile.summary import DAY_MS, RETENTIONS_MS, Summary, binned, summarize
+from retention_cli.profile.summary import DAY_MS, RETENTIONS_MS, Amount, Summary, binned, summarize
 
 NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
 FRAME = Frame(NOW)
@@ -316,7 +316,7 @@ def test_chart_bins_cover_any_number_of_years(years: int) -> None:
     hours = {-years * 365 * DAY_MS + NOW: 5, NOW: 5}
     summary = Summary(records=10)
     for hour, records in hours.items():
-        summary.hours[hour // HOUR_MS * HOUR_MS] = type(summary.of_kind("hour"))(records, 1)
+        summary.hours[hour // HOUR_MS * HOUR_MS] = Amount(records, 1)
     bins = binned(summary, 20)
     assert bins is not None
     assert len(bins.values) <= 20
@@ -339,22 +339,22 @@ def test_chart_columns_are_as_high_as_their_values(values: list[int], lines: lis
 def test_retention_keeps_records_without_an_age() -> None:
     found = profile_of([NOW - 40 * DAY_MS, NOW - 5 * DAY_MS, NOW - HOUR_MS, NOW * 1000, -1, NOW // 1000])
     kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
-    assert [(one.retention_ms, one.records, one.size_bytes) for one in kept] == [
-        (retention, number, number * 10) for retention, number in zip(RETENTIONS_MS, (3, 3, 4, 4), strict=True)
-    ]
+    assert kept == {
+        retention: Amount(number, number * 10) for retention, number in zip(RETENTIONS_MS, (3, 3, 4, 4), strict=True)
+    }
 
 
 def test_retention_by_event_time_counts_from_the_newest_event_time() -> None:
     found = profile_of([NOW - 40 * DAY_MS, NOW - 41 * DAY_MS - HOUR_MS], source=EventSource("header", "et"))
     kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
-    assert [one.records for one in kept] == [1, 2, 2, 2]
+    assert [one.records for one in kept.values()] == [1, 2, 2, 2]
     assert "counted from the newest event time" in said(found)
 
 
 def test_retention_beyond_the_window_is_not_estimated() -> None:
     found = profile_of([NOW - HOUR_MS], from_ms=NOW - 5 * DAY_MS)
     summary = summarize(found.topics["t"].partitions)
-    assert [one.retention_ms for one in kept_of(found, found.topics["t"], summary)] == [DAY_MS, 3 * DAY_MS]
+    assert list(kept_of(found, found.topics["t"], summary)) == [DAY_MS, 3 * DAY_MS]
     assert not kept_of(profile_of([NOW], to_ms=NOW + 1), found.topics["t"], summary)
 
 
