@@ -8,14 +8,13 @@ large, so its oldest record is kept that much longer than its newest.
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown, certain, or_unknown
-from retention_cli.core.units import format_age, format_duration
+from retention_cli.core.units import format_age, format_duration, format_time
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
 
@@ -47,9 +46,7 @@ def exact(ms: int) -> str:
 
 def moment(ms: int) -> str:
     """Return a moment in Unix ms as ISO 8601 in UTC, to the second; only its year if that is beyond 9999."""
-    if ms > LAST_DATE_MS:
-        return f"the year {1970 + ms // 31_556_952_000:,}"
-    return f"{dt.datetime.fromtimestamp(max(0, ms) // 1000, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"the year {1970 + ms // 31_556_952_000:,}" if ms > LAST_DATE_MS else format_time(max(0, ms) // 1000 * 1000)
 
 
 CLOCK_DIFFERENCE_MS: Final = MINUTE

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -56,8 +56,7 @@ class Frame:
         return self.now_ms + min(self.max_ahead_ms, AHEAD_AT_MOST_MS)
 
 
-@dataclass(slots=True)
-class Row:
+class Row(NamedTuple):
     """The records of one hour, or of one of the kinds without an hour. Times are in Unix ms, sizes in bytes.
 
     ``size_bytes`` are keys, values and headers as a consumer sees them, uncompressed. ``unreadable`` counts records
@@ -78,18 +77,22 @@ class Row:
     late: int
     late_ms: int
 
-    def add(self, later: Row) -> None:
-        """Add the counts of a row with later offsets."""
-        self.records += later.records
-        self.size_bytes += later.size_bytes
-        self.tombstones += later.tombstones
-        self.unreadable += later.unreadable
-        self.last_offset = later.last_offset
-        self.oldest_ms = min(self.oldest_ms, later.oldest_ms)
-        if later.newest_ms > self.newest_ms:
-            self.newest_ms, self.newest_offset = later.newest_ms, later.newest_offset
-        self.late += later.late
-        self.late_ms = max(self.late_ms, later.late_ms)
+    def plus(self, later: Row) -> Row:
+        """Return the row with the counts of one with later offsets."""
+        newest = later if later.newest_ms > self.newest_ms else self
+        return Row(
+            records=self.records + later.records,
+            size_bytes=self.size_bytes + later.size_bytes,
+            tombstones=self.tombstones + later.tombstones,
+            unreadable=self.unreadable + later.unreadable,
+            first_offset=self.first_offset,
+            last_offset=later.last_offset,
+            oldest_ms=min(self.oldest_ms, later.oldest_ms),
+            newest_ms=newest.newest_ms,
+            newest_offset=newest.newest_offset,
+            late=self.late + later.late,
+            late_ms=max(self.late_ms, later.late_ms),
+        )
 
 
 @dataclass(slots=True)
@@ -214,12 +217,12 @@ class PartitionHours:
             self.frame,
             self.start,
             later.end,
-            {key: replace(row) for key, row in self.rows.items()},
+            dict(self.rows),
             self.max_ms,
             exact=self.exact and later.exact,
         )
         for key, row in later.rows.items():
-            found._take(key, found._after(replace(row), key, later.front))
+            found._take(key, found._after(row, key, later.front))
         found.max_ms = max((one for one in (self.max_ms, later.max_ms) if one is not None), default=None)
         return found
 
@@ -237,24 +240,19 @@ class PartitionHours:
         return inside if high is None else inside & (times < high)
 
     def _take(self, key: int, row: Row) -> None:
-        if (mine := self.rows.get(key)) is None:
-            self.rows[key] = row
-        else:
-            mine.add(row)
+        self.rows[key] = self.rows[key].plus(row) if key in self.rows else row
 
     def _after(self, row: Row, key: int, front: Front | None) -> Row:
-        """Count as late those in-order records of a row that are older than a record before this piece."""
+        """Return a row with those in-order records counted as late that are older than a record before this piece."""
         top = self.max_ms
         if top is None or front is None or key == _NO_TIME or row.oldest_ms >= top:
             return row
-        row.late_ms = max(row.late_ms, top - row.oldest_ms)
-        if row.newest_ms < top:
-            row.late = row.records
-        else:
+        late = row.records
+        if row.newest_ms >= top:
             in_order, sure = front.count(max(0, key * HOUR_MS), top)
-            row.late += in_order
+            late = row.late + in_order
             self.exact = self.exact and sure
-        return row
+        return row._replace(late=late, late_ms=max(row.late_ms, top - row.oldest_ms))
 
     def _grouped(self, columns: list[Any]) -> Iterator[tuple[int, Row]]:
         """Yield each key among the records with its row."""
@@ -298,7 +296,7 @@ def to_bytes(piece: PartitionHours) -> bytes:
         "frame": asdict(piece.frame),
         "start": piece.start,
         "end": piece.end,
-        "rows": [(key, astuple(row)) for key, row in piece.rows.items()],
+        "rows": list(piece.rows.items()),
         "max_ms": piece.max_ms,
         "front": None if front is None else [front.length, front.known_to_ms],
         "exact": piece.exact,

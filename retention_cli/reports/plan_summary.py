@@ -20,24 +20,17 @@ _PLACES = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicSum:
-    """A topic: its partitions, their records now (H − S), and how many of them would go, or stay for being on hold.
-
-    ``size_bytes`` are those that would go, None if unknown.
-    """
+    """A topic: what would go of it, its records now (H − S), and how many of them stay for being on hold."""
 
     name: str
-    partitions: int
+    totals: Totals
     records: int
-    going: int
-    size_bytes: int | None
-    unconsumed: int
-    on_hold: int
     held_records: int
 
     @property
     def staying(self) -> int:
         """The records that neither go nor are on hold."""
-        return max(0, self.records - self.going - self.held_records)
+        return max(0, self.records - self.totals.records - self.held_records)
 
 
 @dataclass(slots=True)
@@ -85,7 +78,8 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
     reasons: dict[tuple[str, Reason], ReasonSum] = {}
     for name, some in groupby(plan.decisions, lambda one: one.topic):
         rows = list(some)
-        topics.append(_topic_sum(name, rows))
+        held = sum(_records_in(one) for one in rows if one.action == "hold")
+        topics.append(TopicSum(name, Totals.of(rows), sum(map(_records_in, rows)), held))
         for one in rows:
             if one.action != "skip" and one.min_commit is not None and one.min_commit_by is not None:
                 behind = (one.high_watermark or 0) - max(one.min_commit, one.log_start or 0)
@@ -103,7 +97,7 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
     order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
     return PlanSummary(
         totals=plan.totals,
-        topics=heapq.nsmallest(most, topics, key=lambda one: (-one.going, -one.records, one.name)),
+        topics=heapq.nsmallest(most, topics, key=lambda one: (-one.totals.records, -one.records, one.name)),
         largest=heapq.nsmallest(most, topics, key=lambda one: (-one.records, one.name)),
         topic_count=len(topics),
         consumers=heapq.nsmallest(most, consumers.values(), key=lambda one: (-one.records, one.name)),
@@ -113,13 +107,6 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
         ),
         reason_count=len(reasons),
     )
-
-
-def _topic_sum(name: str, rows: Sequence[Decision]) -> TopicSum:
-    sums, held = Totals.of(rows), [one for one in rows if one.action == "hold"]
-    records = sum(map(_records_in, rows))
-    held_records = sum(map(_records_in, held))
-    return TopicSum(name, len(rows), records, sums.records, sums.size_bytes, sums.unconsumed, len(held), held_records)
 
 
 def _records_in(one: Decision) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,7 +100,7 @@ def brute(records: Sequence[Record], frame: Frame = FRAME) -> dict[tuple[str, in
 
 
 def rows(hours: PartitionHours) -> dict[tuple[str, int | None], dict[str, int]]:
-    return {(kind, start): asdict(row) for kind, start, row in hours.items()}
+    return {(kind, start): row._asdict() for kind, start, row in hours.items()}
 
 
 def add(hours: PartitionHours, records: Sequence[Record]) -> PartitionHours:
