@@ -124,11 +124,8 @@ class Front:
 
     def count(self, begin_ms: int, end_ms: int) -> tuple[int, bool]:
         """Return how many records have a time in [``begin_ms``, ``end_ms``), and whether that count is exact."""
-        found = 0
-        for values, counts in self.steps:
-            first, last = values.searchsorted((begin_ms, end_ms))
-            found += int(counts[first:last].sum())
-        return found, self.known_to_ms is None or self.known_to_ms >= end_ms
+        found = (counts[slice(*values.searchsorted((begin_ms, end_ms)))].sum() for values, counts in self.steps)
+        return int(sum(found)), self.known_to_ms is None or self.known_to_ms >= end_ms
 
 
 @dataclass(slots=True)

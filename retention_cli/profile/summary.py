@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, NamedTuple, get_args
 
 from retention_cli.core.grouping import by_key
@@ -155,9 +157,4 @@ def _span(summary: Summary, hours: Sequence[int]) -> tuple[int, int]:
 
 def _skip(summary: Summary, hours: Sequence[int], spare: int) -> int:
     """Return how many of these hours, from the first on, hold at most ``spare`` records together."""
-    seen = 0
-    for number, hour in enumerate(hours):
-        seen += summary.hours[hour].records
-        if seen > spare:
-            return number
-    return 0
+    return bisect_right(list(accumulate(summary.hours[hour].records for hour in hours)), spare)
