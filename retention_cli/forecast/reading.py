@@ -15,7 +15,18 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, plain_name
-from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unknown
+from retention_cli.core.model import (
+    Maybe,
+    PartitionFacts,
+    Reason,
+    Sample,
+    TopicFacts,
+    TopicPartition,
+    Unknown,
+    certain,
+    known,
+    or_unknown,
+)
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.decision import off_disks
@@ -57,6 +68,7 @@ from retention_cli.state.memories import Memories
 Limits = Mapping[str, TopicSettings]
 Parts = dict[TopicPartition, PartitionForecast]
 _NO_REPLICAS: Final = Unknown.because("metadata", "its replicas are unknown")
+_DOUBT: Final = Unknown.because("ledger", "whether the memory is of this log is unknown")
 
 
 def read_forecast(
@@ -190,21 +202,12 @@ def seen_in(
     memory = memories(observation.cluster_id)
     by = {floor_by(name): name for name in before}
     at_ms = observation.ends_read_ms or now_ms
-    doubt = Unknown.because("ledger", "whether the memory is of this log is unknown")
     found: dict[str, list[Seen]] = {}
     for tp in observation.facts if only is None else only:
         facts = observation.facts[tp]
-        end, topic_id = facts.high_watermark, facts.topic.topic_id
-        samples: Maybe[Sequence[Sample]]
-        if isinstance(end, Unknown):
-            samples = end
-        elif isinstance(topic_id, Unknown):
-            samples = topic_id
-        elif memory.lost is not None or tp in observation.doubts:
-            samples = memory.lost or doubt
-        else:
-            samples = memory.partition(tp.topic, topic_id, tp.partition).samples
-        now = Sample(at_ms, 0 if isinstance(end, Unknown) or isinstance(topic_id, Unknown) else end)
+        end, no_id = facts.high_watermark, isinstance(facts.topic.topic_id, Unknown)
+        samples = _samples_of(facts, memory, doubted=tp in observation.doubts)
+        now = Sample(at_ms, 0 if isinstance(end, Unknown) or no_id else end)
         stood, gone = None, False
         if not isinstance(facts.floor, Unknown):
             name = by.get(facts.floor.by)
@@ -212,6 +215,16 @@ def seen_in(
             gone = facts.floor.by.startswith("group:") and facts.floor.by not in there
         found.setdefault(tp.topic, []).append(Seen(facts, samples, now, stood, gone))
     return found
+
+
+@or_unknown
+def _samples_of(facts: PartitionFacts, memory: Ledger, *, doubted: bool) -> Sequence[Sample]:
+    """Return the ledger's samples of a log whose end is known, if it is proven to be that log (M2)."""
+    certain(facts.high_watermark)
+    topic_id = certain(facts.topic.topic_id)
+    if memory.lost is not None or doubted:
+        return certain(memory.lost or _DOUBT)
+    return memory.partition(facts.topic.name, topic_id, facts.partition).samples
 
 
 def forecasts_of(
@@ -242,17 +255,12 @@ def places_of(
     terms: Terms,
 ) -> dict[TopicPartition, Place]:
     """Return the partitions whose ends are known. ``disks`` are with the policy's ceilings (R6), None without one."""
-    queued = []
-    for topic, rows in seen.items():
-        chosen = settings[topic]
-        for one in rows:
-            facts, start = one.facts, one.facts.log_start
-            never = frozen(chosen) is not None or untouchable(facts.topic, chosen) is not None
-            if guarded(Code.R6, chosen) or never or off_disks(facts.topic, chosen) is not None:
-                continue
-            if not isinstance(start, Unknown):
-                samples = () if isinstance(one.samples, Unknown) else one.samples
-                queued.append(Queued(facts.tp, samples, start, parts[facts.tp].each, limits[topic].segment_bytes))
+    queued = [
+        Queued(one.facts.tp, known(one.samples) or (), start, parts[one.facts.tp].each, limits[topic].segment_bytes)
+        for topic, rows in seen.items()
+        for one in rows
+        if not isinstance(start := one.facts.log_start, Unknown) and _taken_unread(one.facts.topic, settings[topic])
+    ]
     r6 = R6((disk, queue_of(disk, percent, parts, queued)) for disk, percent in disks if percent is not None)
     return {
         one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
@@ -262,24 +270,27 @@ def places_of(
     }
 
 
+def _taken_unread(topic: TopicFacts, settings: Settings) -> bool:
+    """Return whether R6 may take what a topic's consumers have not read."""
+    never = frozen(settings) or untouchable(topic, settings) or off_disks(topic, settings)
+    return never is None and not guarded(Code.R6, settings)
+
+
 def _disks(
     reader: ClusterReader, selection: Selection, memory: Ledger, parts: Parts, now_ms: int
 ) -> tuple[list[DiskForecast], list[Reason]]:
     """Return the disks' forecasts. Their usage is compared with the ledger's looks, and not added to them."""
     outcomes, notes = look(reader, selection.decided_alone.policy.disks, Ledger(None), now_ms)
-    found = []
-    for one in outcomes:
-        room = one.disk.room
-        grows: Maybe[Growth]
-        if isinstance(room, Unknown):
-            grows = room
-        elif memory.lost is not None:
-            grows = memory.lost
-        else:
-            now = Look(now_ms, room.used_bytes, room.total_bytes)
-            grows = growth(memory.disk(one.disk.key).looks, now)
-        found.append(forecast_disk(one.disk, grows, one.percent, parts))
-    return found, notes
+    grown = ((one, _growth_of(one.disk, memory, now_ms)) for one in outcomes)
+    return [forecast_disk(one.disk, grows, one.percent, parts) for one, grows in grown], notes
+
+
+@or_unknown
+def _growth_of(disk: Disk, memory: Ledger, now_ms: int) -> Growth:
+    room = certain(disk.room)
+    if memory.lost is not None:
+        return certain(memory.lost)
+    return certain(growth(memory.disk(disk.key).looks, Look(now_ms, room.used_bytes, room.total_bytes)))
 
 
 def _groups(

@@ -131,35 +131,35 @@ def forecast_partitions(
         one.samples if isinstance(one.samples, Unknown) else rate_of(one.samples, one.now, terms.least_ms)
         for one in seen
     ]
-    written = sum(one.mean for one in rates if not isinstance(one, Unknown))
-    found = []
-    for one, rate in zip(seen, rates, strict=True):
-        mean = 0.0 if isinstance(rate, Unknown) else rate.mean
-        found.append(_forecast(one, rate, mean / written if written else 1 / len(seen), limits, settings, terms))
-    return found
+    means = [0.0 if isinstance(one, Unknown) else one.mean for one in rates]
+    written = sum(means)
+    shares = [mean / written if written else 1 / len(seen) for mean in means]
+    each = zip(seen, rates, shares, strict=True)
+    return [_forecast(one, rate, share, limits, settings, terms) for one, rate, share in each]
 
 
 def _forecast(
     one: Seen, rate: Maybe[Rate], topic_share: float, limits: TopicSettings, settings: Settings, terms: Terms
 ) -> PartitionForecast:
-    start, end = one.facts.log_start, one.facts.high_watermark
-    if isinstance(start, Unknown):
-        return PartitionForecast(start, start, start, start, 0.0)
-    if isinstance(end, Unknown):
-        return PartitionForecast(end, end, end, end, 0.0)
-    each = bytes_per_record(one.facts.size_bytes, start, end, limits.segment_bytes)
-    if isinstance(rate, Unknown):
-        return PartitionForecast(rate, each, rate, rate, 0.0)
-    flow = Flow(end - start, rate, NOTHING if end == start and rate.high == 0 else each)
+    each = bytes_per_record(one.facts, limits.segment_bytes)
+    flow = _flow(one.facts, rate, each)
+    if isinstance(flow, Unknown):
+        return PartitionForecast(flow, each, flow, flow, 0.0)
     alone = brokers_keep(flow, limits)
-    standing = _standing(one, settings, rate, terms, topic_share)
+    standing = _standing(one, settings, flow.rate, terms, topic_share)
     kept = policy_keeps(flow, standing, alone, terms.every_ms)
     unread: Maybe[Span] = NOTHING
     if terms.priced and not isinstance(standing.lag, Unknown) and standing.lag:
         behind = replace(standing, falls_behind=None)
         caught_up = policy_keeps(flow, replace(behind, lag=0), alone, terms.every_ms)
         unread = _less(_records_of(policy_keeps(flow, behind, alone, terms.every_ms)), _records_of(caught_up))
-    return PartitionForecast(rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits), unread)
+    return PartitionForecast(flow.rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits), unread)
+
+
+@or_unknown
+def _flow(facts: PartitionFacts, rate: Maybe[Rate], each: Maybe[Span]) -> Flow:
+    records, speed = certain(_records(facts)), certain(rate)
+    return Flow(records, speed, NOTHING if not records and speed.high == 0 else each)
 
 
 def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionForecast]) -> TopicForecast:
@@ -172,7 +172,7 @@ def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionFor
     return TopicForecast(
         name=name,
         partitions=len(parts),
-        now=_sum((_records(one.facts), _size(one.facts)) for one in seen),
+        now=_sum((_exactly(_records(one.facts)), _exactly(one.facts.size_bytes)) for one in seen),
         rate=_topic_rate(parts),
         alone=_sum((one.alone, product(one.alone, one.each)) for one in parts),
         policy=_sum((keeps, product(keeps, one.each)) for one in parts for keeps in (_records_of(one.kept),)),
@@ -213,17 +213,17 @@ def _less(one: Maybe[Span], other: Maybe[Span]) -> Span:
 
 
 @or_unknown
-def bytes_per_record(size_bytes: Maybe[int], log_start: int, high_watermark: int, segment_bytes: Maybe[int]) -> Span:
+def bytes_per_record(facts: PartitionFacts, segment_bytes: Maybe[int]) -> Span:
     """Return how many bytes of a replica one offset takes, from its size.
 
     If the log start offset has moved, the size may include dead bytes of the segment that it lies in; but the whole
     size never takes more offsets than there ever were.
     """
-    size, records = certain(size_bytes), high_watermark - log_start
+    records, size = certain(_records(facts)), certain(facts.size_bytes)
     if records <= 0:
         return certain(Unknown.because("size", "it is empty: how large its records are is unknown"))
-    most, ever = size / records, size / high_watermark
-    if log_start == 0:
+    most, ever = size / records, size / certain(facts.high_watermark)
+    if facts.log_start == 0:
         return Span.of(most)
     return Span(ever if isinstance(segment_bytes, Unknown) else max(ever, (size - segment_bytes) / records), most)
 
@@ -362,14 +362,14 @@ def _topic_rate(parts: Sequence[PartitionForecast]) -> Rate:
 
 
 @or_unknown
-def _records(facts: PartitionFacts) -> Span:
-    start, end = certain(facts.log_start), certain(facts.high_watermark)
-    return Span.of(end - start)
+def _records(facts: PartitionFacts) -> int:
+    start = certain(facts.log_start)
+    return certain(facts.high_watermark) - start
 
 
 @or_unknown
-def _size(facts: PartitionFacts) -> Span:
-    return Span.of(certain(facts.size_bytes))
+def _exactly(number: Maybe[int]) -> Span:
+    return Span.of(certain(number))
 
 
 @or_unknown

@@ -318,20 +318,18 @@ def _doing(passed: Passed) -> list[str]:
     totals, report = passed.plan.totals, passed.report
     planned = f"{amount(totals.records, totals.size_bytes)} of {count(totals.trim, 'partition')}"
     if report is None:
+        held = None if passed.hold is None or passed.hold.code == "dry" else passed.hold.text
         if not totals.trim:
-            said = ["nothing to trim"]
-            return said if passed.hold is None or passed.hold.code == "dry" else [*said, passed.hold.text]
-        if passed.hold is None or passed.hold.code == "dry":
-            return [f"would trim {planned}"]
-        return [f"did not trim {planned}: {passed.hold.text}"]
+            return ["nothing to trim"] if held is None else ["nothing to trim", held]
+        return [f"would trim {planned}" if held is None else f"did not trim {planned}: {held}"]
     done = report.trimmed
     said = [f"trimmed {amount(done.records, done.size_bytes)} of {count(report.count('trimmed'), 'partition')}"]
     for word in ("failed", "unverified"):
         if number := report.count(word):
             reason = next((row.reasons[0].text for row in report.rows if row.outcome == word and row.reasons), "")
             said.append(f"{number:,} {word} ({reason})")
-    if held := report.count("held") - totals.hold:
-        said.append(f"{held:,} held at the recheck")
+    if later := report.count("held") - totals.hold:
+        said.append(f"{later:,} held at the recheck")
     if report.interrupted:
         said.append("interrupted, the rest is left")
     elif (why := stopped(passed)) is not None:

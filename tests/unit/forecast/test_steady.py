@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kretain.render.forecast import money_json, price
 from retention_cli.advise.facts import TopicSettings
 from retention_cli.audit.log import Run, one_by_one
-from retention_cli.core.model import Maybe, Reason, Sample, Unknown
+from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
 from retention_cli.forecast.cost import GIB, MONTH_MS, Past, added, by_consumer, by_label, stayed, topic_bill, total_of
 from retention_cli.forecast.steady import (
@@ -32,7 +32,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Prices, Settings
 from tests.support.audit_logs import AT, BEGUN, batch, result
-from tests.support.facts import HOUR, NOW, Log
+from tests.support.facts import HOUR, NOW, Log, topic
 from tests.support.forecasts import limits
 
 NEVER_READ = Unknown.because("F4", "no group")
@@ -158,12 +158,22 @@ def test_rule_that_waits_for_groups_to_be_watched_is_forecast_from_then_on(
     assert [one.code for one in found.kept.notes] == (["F10"] if waits_ms else [])
 
 
-def test_dead_bytes_before_the_log_start_widen_the_bytes_per_record() -> None:
-    assert bytes_per_record(1000, 0, 10, 100) == (100, 100)
-    assert bytes_per_record(1000, 5, 10, 100) == (180, 200)
-    assert bytes_per_record(1000, 5, 10, 10_000) == (100, 200)
-    assert isinstance(bytes_per_record(1000, 10, 10, 100), Unknown)
-    assert isinstance(bytes_per_record(NEVER_READ, 0, 10, 100), Unknown)
+@pytest.mark.parametrize(
+    ("size", "start", "segment", "each"),
+    [
+        (1000, 0, 100, (100, 100)),
+        (1000, 5, 100, (180, 200)),
+        (1000, 5, 10_000, (100, 200)),
+        (1000, 10, 100, None),
+        (NEVER_READ, 0, 100, None),
+    ],
+)
+def test_dead_bytes_before_the_log_start_widen_the_bytes_per_record(
+    size: Maybe[int], start: int, segment: int, each: tuple[int, int] | None
+) -> None:
+    facts = PartitionFacts(topic("t"), 0, start, 10, 10, NEVER_READ, size_bytes=size)
+    found = bytes_per_record(facts, segment)
+    assert (None if isinstance(found, Unknown) else found) == each
 
 
 def trimmed_to(ages: list[int], rules: tuple[int | None, int | None, int | None], read: int) -> int:
