@@ -237,15 +237,9 @@ JUDGES: Final[Sequence[Callable[[TopicState, Demand, int], Maybe[Danger | None]]
 
 def judge(topic: TopicState, demand: Demand, now_ms: int) -> tuple[list[Danger], list[Reason]]:
     """Return the topic's dangers, and the reasons why others could not be judged."""
-    dangers: list[Danger] = []
-    unknown: list[Reason] = []
-    for one in JUDGES:
-        found = one(topic, demand, now_ms)
-        if isinstance(found, Unknown):
-            unknown += found.reasons
-        elif found is not None:
-            dangers.append(found)
-    return dangers, unknown
+    found = [judge_one(topic, demand, now_ms) for judge_one in JUDGES]
+    unknown = [reason for one in found if isinstance(one, Unknown) for reason in one.reasons]
+    return [one for one in found if isinstance(one, Danger)], unknown
 
 
 LONGEST_SEGMENT_MS: Final = DAY

@@ -139,21 +139,19 @@ def by_partition(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) 
 
     ``partition`` is null where a consumer can't be read for a whole topic, ``topic`` too where that is any topic.
     """
-    found: list[Row] = []
-    for row in rows:
-        one = _unread(row, logs)
-        found.append(
-            {
-                "topic": row.topic,
-                "partition": row.partition,
-                "group": plain_name(row.group),
-                "committed": row.offset,
-                "records": one.records,
-                "bytes": one.size_bytes,
-                "unread_since": one.since_ms,
-                "remembered": row.kind == "gone",
-            }
-        )
+    found: Iterable[Row] = (
+        {
+            "topic": row.topic,
+            "partition": row.partition,
+            "group": plain_name(row.group),
+            "committed": row.offset,
+            "records": one.records,
+            "bytes": one.size_bytes,
+            "unread_since": one.since_ms,
+            "remembered": row.kind == "gone",
+        }
+        for row, one in ((row, _unread(row, logs)) for row in rows)
+    )
     return _sorted(found, "topic", "partition", "group")
 
 
