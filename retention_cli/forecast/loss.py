@@ -192,7 +192,7 @@ _NOT_SEEN: Final = Unknown.because("rate", "its position was never seen before")
 class Unread:
     """What one group has yet to read of one partition.
 
-    ``age_ms`` is how long ago its oldest unread record was written (:func:`~retention_cli.forecast.rates.age_of`),
+    ``age_ms`` is how long ago its oldest unread record was written (:func:`~retention_cli.forecast.value.age_of`),
     ``lag`` how many offsets it is behind, ``lost`` how many went before it read them. ``written`` is how fast the
     partition is written to, ``read`` how fast the group reads. ``bytes_per_record`` is of one replica.
     """
@@ -259,7 +259,7 @@ def time_to_loss(
         unread: what it has yet to read.
         brokers: the topic's live limits.
         settings: the policy's for the topic, None if it does not manage it.
-        r6_ms: how long until R6 comes to the oldest unread record (:class:`~retention_cli.forecast.disks.R6`), without
+        r6_ms: how long until R6 comes to the oldest unread record (:class:`R6`), without
             end if no disk with it has a ceiling.
         every_ms: how often the policy trims: what is due waits for the next time (ms).
     """
