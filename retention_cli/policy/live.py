@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from retention_cli.core.file_problems import json_problem, schema_problem
+from retention_cli.core.file_problems import json_problem
 from retention_cli.core.json_values import JsonContentError, parse_json
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.model import COMMITOFFSET_TIMES, LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.settings import Origin
-from retention_cli.policy.shown import plain
+from retention_cli.policy.shown import plain, value_problem
 
 POLICY_TOPIC: Final = "_kretain_policy"
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -70,7 +70,7 @@ def check_value(key: str, value: Any) -> Any:
     try:
         model = EntryModel.model_validate({"match": ["*"], key: value})
     except ValidationError as error:
-        raise LiveValueError(f"{key}: {schema_problem(error.errors(include_url=False)[0])}") from None
+        raise LiveValueError(f"{key}: {value_problem(error.errors(include_url=False)[0])}") from None
     return model.model_dump(by_alias=True, exclude_unset=True)[key]
 
 

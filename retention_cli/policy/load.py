@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from retention_cli.core.file_problems import schema_problem
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem
@@ -37,6 +36,7 @@ from retention_cli.policy.schema_reports import (
     NotifyModel,
 )
 from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, FloorSource, GroupRules, Limits, Prices
+from retention_cli.policy.shown import value_problem
 from retention_cli.policy.urls import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 
@@ -172,7 +172,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
             tuple(model.groups.latest),
             model.groups.remember,
             tuple(_source(one, folder, model.groups) for one in model.floors),
-            "ignore" if model.groups.share == "ignore" else "count",
+            model.groups.share,
             tuple(model.groups.by_commits),
             tuple(model.groups.stale_epochs),
             model.groups.offsets_topic == "hidden",
@@ -196,7 +196,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         prices=None
         if model.cost is None
         else Prices(model.cost.per_gib_month, model.cost.replication == "excluded", model.cost.currency),
-        state="cluster" if model.state == CLUSTER else "local",
+        state=model.state,
         entries=tuple(entries),
         archive_keys=tuple(str(folder / one) for one in model.archive_key),
     )
@@ -207,7 +207,7 @@ def _approve(model: ApproveModel, folder: Path) -> ApproveRules:
     amounts = (above.records, above.bytes, above.unconsumed)
     if amounts == (None, None, None):  # every trim
         amounts = (0, None, None)
-    return ApproveRules(tuple(model.keys), tuple(model.requesters), *amounts, folder)
+    return ApproveRules(tuple(map(str.strip, model.keys)), tuple(map(str.strip, model.requesters)), *amounts, folder)
 
 
 def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource:
@@ -323,7 +323,7 @@ def problems_of(
                 PolicyProblem(document.source, document.line_of((*path, *at)), key, said) for at, said in wrong.items
             ]
             continue
-        said = texts.get(item["type"]) or schema_problem(item)
+        said = texts.get(item["type"]) or value_problem(item)
         if item["input"] is None:
             if path and isinstance(path[-1], str):  # "has no value" was said of the key
                 continue

@@ -54,7 +54,7 @@ class GroupsModel(StrictModel):
         alias="stale.epochs",
         description="Groups whose clients commit old leader epochs: theirs count as commits without one (F5).",
     )
-    offsets_topic: v.VisibleOrHidden = Field(
+    offsets_topic: Literal["visible", "hidden"] = Field(
         default="visible",
         alias="offsets.topic",
         description="hidden: the provider hides __consumer_offsets. Floors are then known only where groups.require "
@@ -70,7 +70,7 @@ class GroupsModel(StrictModel):
         description="Groups that start so far back where they have no commit (KIP-1106), by name: nothing younger is "
         "trimmed for them (F2).",
     )
-    share: v.CountOrIgnore = Field(
+    share: Literal["count", "ignore"] = Field(
         default="count",
         description="Whether share groups (KIP-932) count, by their start offsets (F1), or protect nothing.",
     )
@@ -126,7 +126,7 @@ class DisksModel(StrictModel):
     reserved: v.SizesByDir | None = Field(
         default=None, description="Bytes that a volume reports as neither usable nor used, such as ext4's 5 %."
     )
-    shared: v.Flag | None = Field(
+    shared: bool | None = Field(
         default=None, description="Others than Kafka take more than half of what is in use, and that is right."
     )
     watermarks: list[WatermarkModel] | None = Field(
@@ -150,7 +150,7 @@ class EntryModel(StrictModel):
     """Settings for the topics that match. Later entries override earlier ones, key by key."""
 
     match: v.TopicPatterns = Field(description="Topic names or globs; 're:…' is a regular expression (RE2).")
-    commitoffset_enable: v.Flag | None = Field(
+    commitoffset_enable: bool | None = Field(
         default=None,
         alias="retention.commitoffset.enable",
         description="Trim what every consumer has read, after a time (R1, KIP-68).",
@@ -180,12 +180,12 @@ class EntryModel(StrictModel):
         description="Where the event time is (R2): timestamp, header:NAME, json:/pointer, avro:/field, protobuf:field. "
         "Default: the record's timestamp, unless the topic is LogAppendTime.",
     )
-    ignore_future: v.Flag | None = Field(
+    ignore_future: bool | None = Field(
         default=None,
         alias="retention.eventtime.ignore.future",
         description="Look for the newest event time that is not in the future, by reading records (G4).",
     )
-    on_unreadable: v.HoldOrSkip | None = Field(
+    on_unreadable: Literal["hold", "skip"] | None = Field(
         default=None,
         alias="on.unreadable",
         description="A record whose event time can't be read holds what lies behind it, or is skipped (R2). "
@@ -196,7 +196,7 @@ class EntryModel(StrictModel):
         alias="log.retention.min.timestamp",
         description="Trim what is stamped before this moment (R3, KIP-47). 0 is off; 'cluster': it is moved live.",
     )
-    allow_empty: v.Flag | None = Field(
+    allow_empty: bool | None = Field(
         default=None, alias="allow.empty", description="Let log.retention.min.timestamp lie in the future (R3)."
     )
     min_wallclock_ms: v.Milliseconds | None = Field(
@@ -217,24 +217,24 @@ class EntryModel(StrictModel):
         alias="retention.topic.bytes",
         description="Trim the oldest of a topic whose partitions are larger together (R5). -1 is none.",
     )
-    granularity: v.RecordOrSegment | None = Field(
+    granularity: Literal["record", "segment"] | None = Field(
         default=None,
         description="segment: round bounds down to where a segment begins, as the KIPs' brokers would; needs an "
         "inventory. Default: record.",
     )
-    tiered: v.SkipOrTrim | None = Field(
+    tiered: Literal["skip", "trim"] | None = Field(
         default=None,
         description="Whether R6 may trim topics with remote storage, and R1 to R5 pass policy check there.",
     )
-    unconsumed: v.HoldOrTrim | None = Field(
+    unconsumed: Literal["hold", "trim"] | None = Field(
         default=None,
         description="Whether rules other than R1 and R4 may trim unread records (G2). Default: hold.",
     )
-    compacted: v.SkipOrTrim | None = Field(
+    compacted: Literal["skip", "trim"] | None = Field(
         default=None,
         description="Whether cleanup.policy=compact,delete may be trimmed: that drops a key's only copy (G5).",
     )
-    allow_ancient: v.Flag | None = Field(
+    allow_ancient: bool | None = Field(
         default=None, alias="allow.ancient", description="Trust records stamped before 2000-01-01 (G9)."
     )
     archive: v.ArchiveUrl | None = Field(
@@ -378,7 +378,7 @@ class FileModel(StrictModel):
         default=[], description="Consumers outside Kafka's groups, which count as groups do (F7)."
     )
     scan_records: v.PositiveCount = Field(default=DEFAULT_SCAN_RECORDS, alias="lookup.scan.records")
-    state: v.LocalOrCluster = Field(
+    state: Literal["local", "cluster"] = Field(
         default="local",
         description="Where kretain remembers: in the state directory, or in the topic _kretain_state, shared by all.",
     )

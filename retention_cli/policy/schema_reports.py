@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -13,14 +13,6 @@ from retention_cli.policy.shown import shown
 from retention_cli.policy.urls import EVENTS, Event, read_webhook
 
 _LABEL: Final = re.compile(r"\w[\w ./@-]{0,62}")
-_HIGHEST_PRICE: Final = 1e9
-
-
-def read_price(value: object) -> float:
-    """Read a price, a number from 0 on."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _HIGHEST_PRICE:
-        raise ValueError(f"{shown(value)} is not a price: give a number such as 0.10")
-    return float(value)
 
 
 def read_labels(value: object) -> dict[str, str]:
@@ -36,10 +28,11 @@ def read_labels(value: object) -> dict[str, str]:
     return v.right(dict(value), wrong)
 
 
-IncludedOrExcluded = Annotated[
-    str, BeforeValidator(v.word_reader("included", "excluded")), WithJsonSchema({"enum": ["included", "excluded"]})
+Price = Annotated[
+    float,
+    BeforeValidator(v.number_reader("a price: give a number such as 0.10", 0, 1e9)),
+    WithJsonSchema({"type": "number", "minimum": 0}),
 ]
-Price = Annotated[float, BeforeValidator(read_price), WithJsonSchema({"type": "number", "minimum": 0})]
 Currency = Annotated[
     str,
     BeforeValidator(
@@ -73,17 +66,9 @@ class AuditModel(StrictModel):
     )
 
 
-def read_keys(value: object) -> list[str]:
-    """Read a public key or a list of them; each is a file or the key's own text."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
-        raise ValueError("give public keys: files such as keys/alice.pem, or a list of these")
-    return [one.strip() for one in found]
-
-
 _Keys = Annotated[
     list[str],
-    BeforeValidator(read_keys),
+    BeforeValidator(v.texts_reader("give public keys: files such as keys/alice.pem, or a list of these")),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 
@@ -139,7 +124,7 @@ class CostModel(StrictModel):
     """What storage costs: kretain forecast then shows money (docs/forecast.md)."""
 
     per_gib_month: Price = Field(alias="per.gib.month", description="What a GiB costs a month (30 days).")
-    replication: IncludedOrExcluded = Field(
+    replication: Literal["included", "excluded"] = Field(
         default="included",
         description="included: the price is for a GiB with all its replicas. excluded: it is for each replica.",
     )

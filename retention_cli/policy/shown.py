@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from retention_cli.core.file_problems import schema_problem
 
 MOST: Final = 80
 """No error repeats more characters than this of one value."""
@@ -31,3 +34,12 @@ def short(text: str) -> str:
 def plain(text: str) -> str:
     """Return a name without quotes, if it can be printed so."""
     return short(text) if text.strip() and text.isprintable() else shown(text)
+
+
+def value_problem(item: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, from one of the errors in pydantic's ValidationError."""
+    said = schema_problem(item)
+    if item["type"] in ("literal_error", "bool_type"):
+        words = said.replace("'", "")
+        return f"{shown(item['input'])} {words}"
+    return said

@@ -8,6 +8,7 @@ repeat no more than 80 characters of what is wrong.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -79,13 +80,24 @@ _bytes: Final = partial(
 )
 
 
+def number_reader(wanted: str, least: float, most: float) -> Callable[[object], float]:
+    """Return what reads a number from ``least`` to ``most``; ``wanted`` says what it is not otherwise."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise ValueError(f"{shown(value)} is not {wanted}")
+        return float(value)
+
+    return read
+
+
+_percent: Final = number_reader("a percentage from 0 to 100", 0, 100)
+
+
 def read_percent(value: object) -> float:
     """Read a percentage from 0 to 100, with or without its sign."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", short(value))):
-        value = float(match[1])
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
-        raise ValueError(f"{shown(value)} is not a percentage from 0 to 100")
-    return float(value)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", short(value)) if isinstance(value, str) else None
+    return _percent(value if match is None else float(match[1]))
 
 
 def read_ceiling(value: object) -> float:
@@ -100,19 +112,16 @@ def read_ceiling(value: object) -> float:
     return percent
 
 
-def read_factor(value: object) -> float:
-    """Read a number that is more than 0, and 1 at the most."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-        raise ValueError(f"{shown(value)} is not a factor: more than 0, and at most 1")
-    return float(value)
+def texts_reader(wanted: str) -> Callable[[object], list[str]]:
+    """Return what reads a text or a list of texts, none of them blank; ``wanted`` says what to give otherwise."""
 
+    def read(value: object) -> list[str]:
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
+            raise ValueError(wanted)
+        return list(found)
 
-def read_paths(value: object) -> list[str]:
-    """Read a path or a list of them."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
-        raise ValueError("give a file, a folder or a glob, or a list of these, such as inventory/*.parquet")
-    return list(found)
+    return read
 
 
 def count_reader(minimum: int) -> Callable[[object], int]:
@@ -126,24 +135,6 @@ def count_reader(minimum: int) -> Callable[[object], int]:
         if number < minimum:
             raise ValueError(f"{shown(value)} is less than {minimum}")
         return number
-
-    return read
-
-
-def read_flag(value: object) -> bool:
-    """Read true or false."""
-    if isinstance(value, bool):
-        return value
-    raise ValueError(f"{shown(value)} is not true or false")
-
-
-def word_reader(*words: str) -> Callable[[object], str]:
-    """Return what reads one of these words."""
-
-    def read(value: object) -> str:
-        if isinstance(value, str) and value in words:
-            return value
-        raise ValueError(f"{shown(value)} is not {' or '.join(words)}")
 
     return read
 
@@ -380,7 +371,9 @@ Ceiling = Annotated[
     ),
 ]
 Factor = Annotated[
-    float, BeforeValidator(read_factor), WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1})
+    float,
+    BeforeValidator(number_reader("a factor: more than 0, and at most 1", math.ulp(0), 1)),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
 ]
 SizesByDir = Annotated[
     dict[str, int],
@@ -389,7 +382,7 @@ SizesByDir = Annotated[
 ]
 Paths = Annotated[
     list[str],
-    BeforeValidator(read_paths),
+    BeforeValidator(texts_reader("give a file, a folder or a glob, or a list of these, such as inventory/*.parquet")),
     WithJsonSchema(
         {
             "anyOf": [
@@ -403,9 +396,6 @@ Devices = Annotated[
     list[list[str]],
     BeforeValidator(read_devices),
     WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 1}}),
-]
-RecordOrSegment = Annotated[
-    str, BeforeValidator(word_reader("record", "segment")), WithJsonSchema({"enum": ["record", "segment"]})
 ]
 TimeMs = Annotated[
     int,
@@ -421,19 +411,6 @@ TimeMs = Annotated[
 ]
 _SOURCES: Final = r"^(timestamp|header:.+|(json|avro):(/.*)?|protobuf:[A-Za-z0-9_/]+)$"
 Source = Annotated[str, BeforeValidator(read_event_source), WithJsonSchema({"type": "string", "pattern": _SOURCES})]
-HoldOrSkip = Annotated[str, BeforeValidator(word_reader("hold", "skip")), WithJsonSchema({"enum": ["hold", "skip"]})]
-LocalOrCluster = Annotated[
-    str, BeforeValidator(word_reader("local", "cluster")), WithJsonSchema({"enum": ["local", "cluster"]})
-]
-CountOrIgnore = Annotated[
-    str, BeforeValidator(word_reader("count", "ignore")), WithJsonSchema({"enum": ["count", "ignore"]})
-]
-VisibleOrHidden = Annotated[
-    str, BeforeValidator(word_reader("visible", "hidden")), WithJsonSchema({"enum": ["visible", "hidden"]})
-]
-Flag = Annotated[bool, BeforeValidator(read_flag), WithJsonSchema({"type": "boolean"})]
-HoldOrTrim = Annotated[str, BeforeValidator(word_reader("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
-SkipOrTrim = Annotated[str, BeforeValidator(word_reader("skip", "trim")), WithJsonSchema({"enum": ["skip", "trim"]})]
 Text = Annotated[
     str,
     BeforeValidator(text_reader(r"(?s).*\S.*", "give the reason, as text")),
