@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.seed import Shape, commit
-from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded import DEFAULT_VERSION, jars
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.core.model import TopicPartition
+from tests.support.clusters import EmbeddedKafka
 
 POLICY = """version: 1
 topics:

@@ -19,8 +19,8 @@ from bench.event_times import every_time_rule, header_scan
 from bench.harness import Bench, build_yardstick, run, stock_tools
 from bench.seed import Shape, seed
 from bench.segments import segments_scan
-from kretain.embedded import EmbeddedKafka
 from kretain.embedded.java import find_java
+from tests.support.clusters import EmbeddedKafka
 
 
 def help_beside_typer() -> float:

@@ -13,8 +13,9 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from kretain.embedded import EmbeddedKafka, jars, node
+from kretain.embedded import jars, node
 from kretain.embedded.java import find_java
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import World
 
 

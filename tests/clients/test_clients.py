@@ -22,9 +22,10 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
 from tests.conftest import QUICK
+from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import move_leader
 from tests.support.world import HOUR, World, consumed
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import DAY, HOUR, World
 
 

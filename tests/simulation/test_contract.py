@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from tests.simulation import logs
 from tests.simulation.both_kafkas import STEPS, Both, all_led, walk
+from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, move_leader
 from tests.support.world import World, reader_for, wait_until
 

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup, MembersRead
@@ -21,6 +20,7 @@ from tests.simulation.clients import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import Group, SimKafka
 from tests.simulation.reader import SimReader
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import QUIET, World, commit_raw, reader_for, wait_until
 
 STEPS: Final = ("commit", "commit", "negative", "pend", "pend", "end", "forget", "add")

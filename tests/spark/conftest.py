@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.engines.spark.session import open_session
+from tests.support.clusters import EmbeddedKafka
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import QUICK_START
 from tests.support.world import World

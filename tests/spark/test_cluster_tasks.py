@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
@@ -26,6 +25,7 @@ from retention_cli.plan import saved
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
+from tests.support.clusters import EmbeddedKafka
 from tests.support.spark.engines import Engines, past_day
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 

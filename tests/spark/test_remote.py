@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, reader_of
+from tests.support.clusters import EmbeddedKafka
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import (
     SparkServer,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
 
 MIB = 1 << 20

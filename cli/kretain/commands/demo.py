@@ -57,7 +57,7 @@ def _run(*, tour: bool, keep: bool) -> Exit:
     from kretain.embedded import EmbeddedKafka
     from kretain.embedded.demo import POLICY, load, run_groups
 
-    with EmbeddedKafka(1, progress=_tell) as kafka:
+    with EmbeddedKafka(progress=_tell) as kafka:
         load(kafka, _tell)
         run_groups(kafka, _tell)
         # In the folder of the broker's files, which is removed at the end in any case.

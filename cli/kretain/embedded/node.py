@@ -7,11 +7,10 @@ import contextlib
 import os
 import random
 import re
-import signal
 import socket
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,16 +29,12 @@ _PORTS = range(20_000, 32_000)
 class Node:
     """A combined broker and controller (KRaft) on loopback.
 
-    ``port`` is the plaintext listener's port, ``secure_port`` the second listener's, if there is one. ``log_dirs`` are
-    the folders of its partitions. The output of its last process begins at byte ``log_began`` of the log.
+    ``port`` is the plaintext listener's port. The output of its last process begins at byte ``log_began`` of the log.
     """
 
     node_id: int
     port: int
-    controller_port: int
-    secure_port: int | None
     home: Path
-    log_dirs: Sequence[Path]
     properties: Mapping[str, str]
     java: Path
     class_path: str
@@ -63,10 +58,8 @@ class Node:
         return self.home / "broker.log"
 
     def write_configuration(self) -> Path:
-        """Create the node's folders and its properties file; return the file's path."""
+        """Create the node's folder and its properties file; return the file's path."""
         self.home.mkdir(parents=True, exist_ok=True)
-        for folder in self.log_dirs:
-            folder.mkdir(parents=True, exist_ok=True)
         config = self.home / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()), encoding="utf-8")
         return config
@@ -88,81 +81,15 @@ class Node:
         if code != 0:
             raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.failure_line()}")
 
-    def format_like(self, formatted: Sequence[Mapping[str, bytes]], cluster_id: str) -> None:
-        """Write the node's configuration, and copy into its log dirs the files that the tool wrote for another node."""
-        self.write_configuration()
-        for folder, files in zip(self.log_dirs, formatted, strict=True):
-            for name, content in files.items():
-                (folder / name).parent.mkdir(exist_ok=True)
-                (folder / name).write_bytes(
-                    self._identified(content, cluster_id) if name == "meta.properties" else content
-                )
-
-    def formatted(self) -> list[dict[str, bytes]]:
-        """Return the files that formatting wrote to each log dir: content by name, which may have a folder."""
-        return [
-            {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-            for folder in self.log_dirs
-        ]
-
-    def _identified(self, meta: bytes, cluster_id: str) -> bytes:
-        """Return a log dir's ``meta.properties`` with this node's ids, and a new id for the folder."""
-        ids = {"cluster.id": cluster_id, "node.id": str(self.node_id), "directory.id": new_id()}
-        lines = []
-        for line in meta.decode().splitlines():
-            key, _, value = line.partition("=")
-            lines.append(f"{key}={ids.get(key, value)}" if value else line)
-        return "\n".join([*lines, ""]).encode()
-
-    def refuse_taken_ports(self) -> None:
-        """Check that this node's ports are free.
-
-        Raises:
-            EmbeddedError: one of its ports is taken; the text names it.
-        """
-        for port in (self.port, self.controller_port, self.secure_port):
-            if port is None:
-                continue
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the broker: TIME_WAIT is free
-                try:
-                    probe.bind(("127.0.0.1", port))
-                except OSError as error:
-                    raise EmbeddedError(
-                        f"port {port} is in use ({error.strerror}): choose another, or stop the program that uses it"
-                    ) from error
-
     def start(self) -> None:
-        """Start the broker's process; the cluster waits until it is ready.
-
-        Raises:
-            EmbeddedError: one of its ports is taken.
-        """
-        self.refuse_taken_ports()
+        """Start the broker's process; the cluster waits until it is ready."""
         self.process = self._java("kafka.Kafka", str(self.home / "server.properties"), heap_mb=self.heap_mb)
 
     def kill(self) -> None:
         """Kill the process with SIGKILL, like a power failure."""
-        self._signal(signal.SIGKILL)
         if self.process is not None:
+            self.process.kill()
             self.process.wait()
-
-    def terminate(self) -> None:
-        """Ask the broker to shut down cleanly, and kill it if it does not."""
-        self._signal(signal.SIGTERM)
-        if self.process is not None:
-            try:
-                self.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.kill()
-
-    def freeze(self) -> None:
-        """Stop the process with SIGSTOP: its port stays open, and it does not answer."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Undo :meth:`freeze`."""
-        self._signal(signal.SIGCONT)
 
     def failure_line(self) -> str:
         """Return the line that best explains why this node's last process died: its first exception."""
@@ -177,11 +104,6 @@ class Node:
                 if sign.search(line):
                     return line
         return lines[-1] if lines else "it said nothing"
-
-    def _signal(self, number: int) -> None:
-        if self.pid is not None and self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
 
     def _java(self, main: str, *arguments: str, heap_mb: int) -> subprocess.Popen[bytes]:
         command = [

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
 from retention_cli.archive.store import Store
@@ -32,6 +31,7 @@ from tests.support.archiving import (
     transaction,
     whole,
 )
+from tests.support.clusters import EmbeddedKafka
 from tests.support.terminal import Terminal
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 

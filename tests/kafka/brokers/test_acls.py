@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import HOUR, Cli, World, consumed, run_cli, written
 
 SECRET = "acl-s3cret"

@@ -9,7 +9,7 @@ from typing import Any
 from bench.harness import POLICY
 from bench.seed import Shape, seed
 from bench.synthetic.start import synthetic
-from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import run_cli, written
 
 SHAPE = Shape(topics=5, groups=4, topics_a_group=3, empty_share=0.25, prefix="synthetic")

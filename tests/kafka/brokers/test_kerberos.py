@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from kretain.embedded.node import free_ports
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import read_properties, translate
 from retention_cli.brokers.security.settings import NO_KERBEROS
 from tests.conftest import QUICK
 from tests.support.client_files import properties
+from tests.support.clusters import EmbeddedKafka
 from tests.support.java_stores import key_pem, self_signed
 from tests.support.world import HOUR, Cli, World, run_cli, wait_until, written
 

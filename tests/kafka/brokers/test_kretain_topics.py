@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC
+from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import make_kretain_topics, memories_of, run
 from tests.support.world import World, consumed, now_ms, reader_for, written
 

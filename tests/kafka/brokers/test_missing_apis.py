@@ -14,9 +14,9 @@ from typing import Final, Self
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from kretain.embedded import EmbeddedKafka
 from kretain.embedded.node import free_ports
 from tests.conftest import QUICK
+from tests.support.clusters import EmbeddedKafka
 from tests.support.plain import kept_alive
 from tests.support.world import HOUR, Cli, World, run_cli, written
 

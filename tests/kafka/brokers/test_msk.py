@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.aws import Signer
 from retention_cli.brokers.security.client_files import read_properties, translate
 from tests.conftest import QUICK
 from tests.support.client_files import properties
+from tests.support.clusters import EmbeddedKafka
 from tests.support.leaks import said_of_a_trim, show_none
 from tests.support.msk.brokers import (
     ACCESS_KEY,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError, UnauthorizedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import read_properties, translate
@@ -18,6 +17,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.writer import ClusterWriter, TopicSpec
 from tests.conftest import QUICK
 from tests.support.client_files import properties
+from tests.support.clusters import EmbeddedKafka
 from tests.support.leaks import said_of_a_trim, show_none
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
 from tests.support.world import HOUR, Cli, World, run_cli, wait_until, written

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from kretain.embedded.node import free_ports
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from tests.conftest import QUICK
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import World, reader_for, run_cli
 
 ELSEWHERE = "kafka.invalid:9092"
@@ -44,7 +44,7 @@ def test_unreachable_advertised_address_is_named(behind: EmbeddedKafka, command:
 
 
 def test_controller_port_is_recognised_at_once(behind: EmbeddedKafka) -> None:
-    controller = f"127.0.0.1:{behind.nodes[0].controller_port}"
+    controller = f"127.0.0.1:{behind.nodes[0].ports[1]}"
     began = time.monotonic()
     done = run_cli("doctor", "-b", controller, "--timeout", "60s")
     assert time.monotonic() - began < 30

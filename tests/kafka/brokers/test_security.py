@@ -22,11 +22,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from kretain.embedded import EmbeddedKafka
 from kretain.embedded.java import find_java
 from tests.conftest import QUICK
 from tests.support.acls import allow
 from tests.support.client_files import properties
+from tests.support.clusters import EmbeddedKafka
 from tests.support.leaks import said_of_a_trim, show_none
 from tests.support.watching import watching
 from tests.support.world import HOUR, Cli, World, consumed, run_cli, wait_until, written

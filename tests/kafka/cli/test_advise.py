@@ -13,10 +13,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
 from tests.support.acls import allow
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop, advice, carry_out, codes, judged
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import DAY, HOUR, QUIET, World, now_ms, run_cli, wait_until, written
 
 DANGERS: dict[str, set[str]] = {

@@ -17,8 +17,8 @@ from typing import Final
 import pytest
 import yaml
 
-from kretain.embedded import EmbeddedKafka
 from kretain.flows.recipes import RECIPES
+from tests.support.clusters import EmbeddedKafka
 from tests.support.docs import ROOT
 from tests.support.ledger_stores import renew_state_topic
 from tests.support.terminal import Terminal

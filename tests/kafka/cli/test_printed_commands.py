@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from kretain.embedded.jars import DEFAULT_VERSION, resolve
 from kretain.embedded.java import find_java
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import World, commit_raw, consumed, wait_until, written
 
 TOOLS = {

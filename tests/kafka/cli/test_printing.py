@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from kretain.app import app
-from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import make_kretain_topics, renew_state_topic
 from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
 from tests.support.world import HOUR, World, consumed, run_cli

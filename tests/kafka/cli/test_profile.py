@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from confluent_kafka import Producer
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.policy.load import parse_policy
@@ -22,6 +21,7 @@ from retention_cli.profile.hours import HOUR_MS
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, fill, prepare
 from retention_cli.profile.rows import all_rows
 from retention_cli.profile.summary import summarize
+from tests.support.clusters import EmbeddedKafka
 from tests.support.flights import flights
 from tests.support.leaders import SETTINGS, leaders
 from tests.support.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until

@@ -19,10 +19,11 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
 from tests.conftest import QUICK
 from tests.support import archiving, processes
+from tests.support.clusters import EmbeddedKafka
 from tests.support.terminal import Terminal
 from tests.support.world import HOUR, Cli, World, consumed, everywhere, reader_for, wait_until
 

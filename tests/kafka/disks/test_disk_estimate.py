@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.core.units import format_bytes
+from tests.support.clusters import EmbeddedKafka
 from tests.support.volumes import MIB, RECORD, await_copies, scan_all, used
 from tests.support.world import HOUR, Cli, World, now_ms, wait_until, written
 

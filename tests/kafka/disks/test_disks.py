@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.volumes import MIB, RECORD, scan_all, volume
 from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
 

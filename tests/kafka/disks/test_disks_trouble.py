@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from kafka.admin import KafkaAdminClient
 
-from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.volumes import MIB, RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
 from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until, written
 

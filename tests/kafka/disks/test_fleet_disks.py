@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.volumes import MIB, scan_all
 from tests.support.world import HOUR, World, now_ms, run_cli
 

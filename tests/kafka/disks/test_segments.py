@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
 from tests.conftest import QUICK
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 MIB = str(1 << 20)

@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka, jars
+from kretain.embedded import jars
+from tests.support.clusters import EmbeddedKafka
 from tests.support.volumes import MIB, RECORD, Filled, disk_in, trimmed, volume
 from tests.support.world import HOUR, World, now_ms, wait_until, written
 

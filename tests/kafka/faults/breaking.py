@@ -17,10 +17,10 @@ from kafka.admin import NewPartitions
 from kafka.errors import KafkaError as PythonKafkaError
 from kafka.structs import TopicPartition as KafkaTopicPartition
 
-from kretain.embedded import EmbeddedKafka
 from tests.kafka.faults.judge import Commits, Record
 from tests.kafka.faults.load import Load, admin_of
 from tests.kafka.faults.runs import Fault, Round
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import World, now_ms, wait_until
 
 
@@ -108,11 +108,11 @@ class LinkedKafka(EmbeddedKafka):
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _properties(
-        self, node_id: int, port: int, control: int, secure: int | None, voters: str, dirs: Sequence[Path]
+        self, node_id: int, port: int, secure: int | None, controls: Sequence[int], dirs: Sequence[Path]
     ) -> dict[str, str]:
         link = self.link(node_id)
         link.lead_to(port)
-        own = super()._properties(node_id, port, control, secure, voters, dirs)
+        own = super()._properties(node_id, port, secure, controls, dirs)
         return own | {"advertised.listeners": f"PLAIN://127.0.0.1:{link.port}"}
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
@@ -21,6 +20,7 @@ from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.samples import pack
 from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC
+from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import (
     Store,
     decide,

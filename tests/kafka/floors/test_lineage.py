@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.reader import ClusterReader
 from tests.support import archiving
+from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, epoch_now, lead_by, leaders
 from tests.support.world import HOUR, World, consumed, now_ms, wait_until
 

@@ -19,10 +19,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kretain.embedded import jars
-from kretain.embedded.cluster import EmbeddedKafka
 from kretain.embedded.java import find_java
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from tests.support.clusters import EmbeddedKafka
 from tests.support.raw_headers import Raw, send_raw
 from tests.support.world import HOUR, World, consumed, now_ms, wait_until
 

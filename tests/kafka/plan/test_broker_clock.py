@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
@@ -18,6 +17,7 @@ from retention_cli.trim.history import PastDay
 from retention_cli.trim.recheck import Rechecks
 from retention_cli.trim.report import TrimReport, report_as_json
 from retention_cli.trim.run import TrimJob, carry_out
+from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import memories_of, renew_state_topic
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 

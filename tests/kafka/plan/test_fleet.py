@@ -17,9 +17,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.audit.lock import trim_lock
 from retention_cli.core.state_dir import cluster_folder
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import HOUR, Cli, World, consumed, run_cli
 
 OLD = [30 * HOUR] * 10

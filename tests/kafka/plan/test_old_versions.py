@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import HOUR, World, now_ms, written
 
 pytestmark = pytest.mark.timeout(900)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import DAY, HOUR, World, consumed, written
 
 OLD = [30 * HOUR] * 10

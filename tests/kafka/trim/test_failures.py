@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
+from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
 from tests.support.trims import OLD, read_topic
 from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, wait_until, written

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, merged
 from retention_cli.policy.load import parse_policy
 from retention_cli.state import policy_topic
+from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import make_kretain_topics, run
 from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for, written
 

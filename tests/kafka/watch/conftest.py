@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka
 from tests.support.world import World
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from retention_cli import __version__
 from retention_cli.brokers import election
 from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
+from tests.support.clusters import EmbeddedKafka
 from tests.support.trims import OLD, read_topic
 from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, trimming, watching
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until, written

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization as ser
 
-from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
 from tests.support.client_files import properties
+from tests.support.clusters import EmbeddedKafka
 from tests.support.java_stores import PEM, key_pem, pair, self_signed
 from tests.support.trims import OLD, read_topic
 from tests.support.watching import PLAIN, policy_of, trimming, watching

