@@ -32,7 +32,7 @@ from retention_cli.trim.evidenced import Sent, Told, rows_of
 from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.reconcile import batches_of, requests_of, wanted
-from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, row_of
+from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow
 from retention_cli.trim.state import State
 from retention_cli.trim.verify import Answer, judge
 
@@ -150,7 +150,7 @@ class Trimmer:
                 stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
         for tp in state.waiting():
             outcome: OutcomeName = "unchanged" if interrupted or left is not None else "failed"
-            state.end(tp, row_of(tp, outcome, reasons=(left or Reason("trim", stopped or "not reached"),)))
+            state.end(tp, TrimRow(tp, outcome, reasons=(left or Reason("trim", stopped or "not reached"),)))
         try:
             if self.journal is not None and audit_problem is None:
                 for number, known in state.corrected().items():
@@ -199,7 +199,7 @@ class Trimmer:
         targets = self._within_limits(found.targets)
         if self.deleter is None:
             for tp, target in targets.items():
-                self._state.rows[tp] = row_of(
+                self._state.rows[tp] = TrimRow(
                     tp,
                     "would-trim",
                     target.offset,
@@ -211,7 +211,7 @@ class Trimmer:
             return
         sorted_ = self.archived.sort(targets, fresh)
         for tp, held in sorted_.held.items():
-            self._state.end(tp, row_of(tp, "held", reasons=held.reasons), targets[tp].decision)
+            self._state.end(tp, TrimRow(tp, "held", reasons=held.reasons), targets[tp].decision)
         self._keep(fresh, [tp for tp in waiting if tp not in sorted_.uncopied])
         self._send_all(sorted_.ready, fresh)
         if sorted_.uncopied:  # copying is slow, so the results are used in the next round, after another recheck
@@ -245,11 +245,11 @@ class Trimmer:
             return
         slow = (Reason("trim", f"a recheck took longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time"),)
         for tp, target in targets.items():
-            self._try_again(tp, row_of(tp, "failed", target.offset, reasons=slow))
+            self._try_again(tp, TrimRow(tp, "failed", target.offset, reasons=slow))
         self._slow += 1
         if self._slow >= ATTEMPTS:
             for tp in self._state.waiting():
-                self._state.end(tp, row_of(tp, "failed", reasons=slow))
+                self._state.end(tp, TrimRow(tp, "failed", reasons=slow))
 
     def _try_again(self, tp: TopicPartition, failed: TrimRow) -> None:
         """Leave the partition for another round; a dry run has only one round."""
@@ -273,7 +273,7 @@ class Trimmer:
         if not self._batches:
             raise RefusedError(broken)
         for tp, target in targets.items():
-            state.end(tp, row_of(tp, "held", reasons=tuple(broken)), target.decision)
+            state.end(tp, TrimRow(tp, "held", reasons=tuple(broken)), target.decision)
         return {}
 
     def _send(
@@ -292,7 +292,7 @@ class Trimmer:
         if left_s <= 0:  # the disk under the audit log stalled
             late = (Reason("trim", "not sent: its recheck was too old when the batch was announced"),)
             unsent = [
-                state.unanswered.settle(tp, None) or row_of(tp, "failed", target.offset, reasons=late)
+                state.unanswered.settle(tp, None) or TrimRow(tp, "failed", target.offset, reasons=late)
                 for tp, target in batch.items()
             ]
             self._record(self._batches, unsent)
@@ -300,7 +300,7 @@ class Trimmer:
                 ((self._batches, tp), Sent(number, row)) for tp, row in zip(batch, unsent, strict=True)
             )
             for row in unsent:
-                self._try_again(TopicPartition(row.topic, row.partition), row)
+                self._try_again(row.tp, row)
             return
         for tp, target in batch.items():
             # The result until it is read back, in case a second Ctrl-C prevents that.

@@ -1,13 +1,19 @@
-"""What a trim's evidence says: the rows of a recheck, and what came of each partition. Pure."""
+"""What a trim's evidence says: the rows of a recheck, and what came of each partition; and the evidence of a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.writer import recorder_for
+from retention_cli.plan.make import PlanInputs
+from retention_cli.trim.journal import new_run_name
 from retention_cli.trim.recheck import Recheck
 from retention_cli.trim.report import TrimRow
 from retention_cli.trim.verify import Answer
@@ -116,3 +122,40 @@ class Told:
             row.size_bytes,
             why or None,
         )
+
+
+def record_plan(
+    inputs: PlanInputs, reader: ClusterReader, now_ms: int, state_dir: Path, url: str | None, *, inventory: bool
+) -> str:
+    """Write the evidence of a plan, so that a policy can be tried before its first delete (docs/replay.md).
+
+    It then has a run's name, which is returned.
+
+    It is in no audit log: nothing was trimmed, and its files say so.
+
+    Args:
+        inputs: what the plan was made of, with what groups have committed.
+        reader: the cluster that was read.
+        now_ms: the time that was decided for.
+        state_dir: where evidence is, if the policy says nothing.
+        url: the policy's ``evidence``.
+        inventory: whether sizes are by an inventory.
+
+    Raises:
+        StateError: it can't be written, or the policy wants none.
+    """
+    seen = inputs.observation
+    run = new_run_name(now_ms)
+    folder = cluster_folder(state_dir, seen.cluster_id)
+    head = {"run": run, "cluster": seen.cluster_id, "inventory": inventory, "plan": True}
+    recorder = recorder_for(url, folder, head, lambda _file, _rows, _digest: None)
+    if recorder is None:
+        raise StateError("--evidence: the policy says evidence: none, or pyarrow is missing (kretain[parquet])")
+    zero_ms = reader.clock.wall_ms() - 1000 * reader.clock.since_boot()
+    decisions = {one.tp: one for one in inputs.decisions}
+    began = min(seen.began, (now_ms - zero_ms) / 1000)
+    fresh = Recheck(
+        began, seen, decisions, seen.leaders, {}, now_ms=now_ms, zero_ms=zero_ms, disk_parts=inputs.disk_parts
+    )
+    recorder.facts(rows_of(1, fresh, decisions, decisions.keys()), seen)
+    return run

@@ -99,8 +99,8 @@ class AuditJournal:
         """Record a batch's results."""
         told = [
             {
-                "topic": row.topic,
-                "partition": row.partition,
+                "topic": row.tp.topic,
+                "partition": row.tp.partition,
                 "outcome": row.outcome,
                 "log_start": row.log_start,
                 **({"reason": row.reasons[0].text} if row.reasons else {}),

@@ -12,7 +12,7 @@ from typing import Final
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition
 from retention_cli.plan.reconcile import Held, Target, Unchanged, reconcile
-from retention_cli.trim.report import TrimRow, row_of
+from retention_cli.trim.report import TrimRow
 
 PARTITIONS_A_LEADER: Final = 1_000
 
@@ -48,13 +48,13 @@ def wanted(
     for tp in waiting:
         plan = planned[tp]
         if (reason := unreadable.get(tp)) is not None:
-            failed[tp] = row_of(tp, "failed", plan.trim_to, reasons=(reason,))
+            failed[tp] = TrimRow(tp, "failed", plan.trim_to, reasons=(reason,))
             continue
         match reconcile(plan, decisions.get(tp), epoch_end(tp, plan.leader_epoch)):
             case Held(reasons):
-                ended[tp] = row_of(tp, "held", reasons=reasons)
+                ended[tp] = TrimRow(tp, "held", reasons=reasons)
             case Unchanged(reasons, log_start):
-                ended[tp] = row_of(tp, "unchanged", log_start=log_start, reasons=reasons)
+                ended[tp] = TrimRow(tp, "unchanged", log_start=log_start, reasons=reasons)
             case Target() as target:
                 targets[tp] = target
     return Wanted(targets, ended, failed)

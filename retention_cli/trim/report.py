@@ -18,11 +18,10 @@ OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "w
 class TrimRow:
     """The result for one partition. ``target`` is the requested offset; ``log_start`` was read back."""
 
-    topic: str
-    partition: int
+    tp: TopicPartition
     outcome: OutcomeName
-    target: int | None
-    log_start: int | None
+    target: int | None = None
+    log_start: int | None = None
     reasons: tuple[Reason, ...] = ()
     records: int = 0
     size_bytes: int | None = 0
@@ -71,19 +70,6 @@ class TrimReport:
         )
 
 
-def row_of(
-    tp: TopicPartition,
-    outcome: OutcomeName,
-    target: int | None = None,
-    log_start: int | None = None,
-    reasons: tuple[Reason, ...] = (),
-    records: int = 0,
-    size_bytes: int | None = 0,
-) -> TrimRow:
-    """Return a partition's row."""
-    return TrimRow(tp.topic, tp.partition, outcome, target, log_start, reasons, records, size_bytes)
-
-
 def report_as_json(report: TrimReport) -> dict[str, Any]:
     """Return the report without its rows, as JSON's own types (``kretain.trim/v1``)."""
     names: tuple[OutcomeName, ...] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
@@ -110,8 +96,8 @@ def report_as_json(report: TrimReport) -> dict[str, Any]:
 def row_as_json(row: TrimRow) -> dict[str, Any]:
     """Return one partition's row as JSON's own types."""
     return {
-        "topic": row.topic,
-        "partition": row.partition,
+        "topic": row.tp.topic,
+        "partition": row.tp.partition,
         "outcome": row.outcome,
         "target": row.target,
         "log_start": row.log_start,

@@ -13,7 +13,7 @@ from typing import Self
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.plan.reconcile import Target
-from retention_cli.trim.report import OutcomeName, TrimRow, row_of
+from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.verify import Answer, Unanswered, judge
 
 
@@ -48,10 +48,10 @@ class State:
                     planned[one.tp] = one
                 else:
                     later = (Reason("max-partitions", "left for a later run"),)
-                    rows[one.tp] = row_of(one.tp, "unchanged", reasons=later)
+                    rows[one.tp] = TrimRow(one.tp, "unchanged", reasons=later)
             else:
                 outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
-                rows[one.tp] = row_of(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
+                rows[one.tp] = TrimRow(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
         asked = total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values())
         return cls(planned, rows, unplanned=len(rows), asked=asked)
 
@@ -85,7 +85,7 @@ class State:
     def recorded(self, number: int, rows: Iterable[TrimRow]) -> None:
         """Note the results of a batch as they stand in the audit log."""
         rows = list(rows)
-        self._last.update((_place(row), number) for row in rows)
+        self._last.update((row.tp, number) for row in rows)
         if any(row.outcome == "unverified" for row in rows):
             self._doubtful[number] = rows
 
@@ -99,9 +99,8 @@ class State:
         return {number: rows for number, rows in now.items() if rows != self._doubtful[number]}
 
     def _now(self, number: int, row: TrimRow) -> TrimRow:
-        tp = _place(row)
-        known = self.rows.get(tp)
-        done = known is not None and known.outcome == "trimmed" and self._last[tp] == number
+        known = self.rows.get(row.tp)
+        done = known is not None and known.outcome == "trimmed" and self._last[row.tp] == number
         return known if known is not None and done and row.outcome == "unverified" else row
 
     def judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
@@ -118,9 +117,5 @@ class State:
 
     def _counted(self, row: TrimRow | None) -> TrimRow | None:
         if row is not None and row.outcome == "trimmed":
-            self.done += Amount(row.records, row.size_bytes, self.planned[_place(row)].unconsumed)
+            self.done += Amount(row.records, row.size_bytes, self.planned[row.tp].unconsumed)
         return row
-
-
-def _place(row: TrimRow) -> TopicPartition:
-    return TopicPartition(row.topic, row.partition)

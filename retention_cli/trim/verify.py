@@ -13,7 +13,7 @@ from typing import Final
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.plan.reconcile import Target
-from retention_cli.trim.report import OutcomeName, TrimRow, row_of
+from retention_cli.trim.report import OutcomeName, TrimRow
 
 Answer = int | RequestFailedError | None
 """The log start offset in a leader's successful answer, the error, or None if the answer was not awaited."""
@@ -145,5 +145,5 @@ def _what(said: Answer) -> str:
 
 def _row(tp: TopicPartition, target: Target, outcome: OutcomeName, start: int | None, *reasons: Reason) -> TrimRow:
     if outcome in ("trimmed", "unverified"):
-        return row_of(tp, outcome, target.offset, start, reasons, target.records, target.size_bytes)
-    return row_of(tp, outcome, target.offset, start, reasons)
+        return TrimRow(tp, outcome, target.offset, start, reasons, target.records, target.size_bytes)
+    return TrimRow(tp, outcome, target.offset, start, reasons)

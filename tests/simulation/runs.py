@@ -171,7 +171,7 @@ def check_report(
     """
     for row in report.rows:
         world.outcomes[f"trim {row.outcome}"] += 1
-        tp = (row.topic, row.partition)
+        tp = row.tp
         moved = reading.moved.get(tp, 0)
         wrong = None
         if row.outcome == "trimmed" and row.records > moved:

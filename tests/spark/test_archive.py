@@ -68,9 +68,7 @@ def trim(local_spark: Any, world: World, tmp_path: Path) -> Trim:
 
 def outcomes(report: TrimReport) -> dict[tuple[str, int], tuple[str, str]]:
     """What became of each partition, and the first of its reasons."""
-    return {
-        (row.topic, row.partition): (row.outcome, row.reasons[0].text if row.reasons else "") for row in report.rows
-    }
+    return {row.tp: (row.outcome, row.reasons[0].text if row.reasons else "") for row in report.rows}
 
 
 def reason_held(world: World, trim: Trim, topic: str, place: Path) -> str:
@@ -96,7 +94,7 @@ def test_spark_archive_equals_the_local_one_and_is_trimmed(
         archive(world, topic, tmp_path / "local", partition)
     report = trim(policy(topic, tmp_path / "spark"))
     assert {one.outcome for one in report.rows} == {"trimmed"}, report.rows
-    assert {one.partition: one.log_start for one in report.rows} == ends | {2: 700}
+    assert {one.tp.partition: one.log_start for one in report.rows} == ends | {2: 700}
     local, spark = written(tmp_path / "local"), written(tmp_path / "spark")
     theirs = {path: one for path, one in spark.items() if "partition=2/" not in path}
     assert theirs == {path: one for path, one in local.items() if "partition=2/" not in path}

@@ -10,7 +10,7 @@ import pytest
 
 from retention_cli.plan.value import Plan
 from tests.support.clusters import EmbeddedKafka
-from tests.support.spark.disks import COUNT, MIB, RECORD, ceiling, topics_of_ages
+from tests.support.spark.disks import COUNT, ceiling, topics_of_ages
 from tests.support.spark.engines import Engines, reasons_of
 from tests.support.volumes import MIB, RECORD, scan_all
 from tests.support.world import DAY, World, now_ms

@@ -17,7 +17,7 @@ from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.parquet import HEAD_FILE
 from retention_cli.plan.rows import row_as_json, schema
 from retention_cli.plan.value import Plan
-from retention_cli.trim.report import TrimReport, row_of
+from retention_cli.trim.report import TrimReport, TrimRow
 
 
 def row(**more: Any) -> Decision:
@@ -160,10 +160,10 @@ REPORT = FleetReport(
     "fleet.yaml",
     "sha256:f",
     {
-        "eu": TrimReport("run-1", "c1", "b:9092", [row_of(EU.decisions[0].tp, "trimmed", 50, 50, (), 50, 500)]),
+        "eu": TrimReport("run-1", "c1", "b:9092", [TrimRow(EU.decisions[0].tp, "trimmed", 50, 50, (), 50, 500)]),
         "ap": DOWN,
         "us": TrimReport(
-            "run-2", "c2", "b:9092", [row_of(US.decisions[0].tp, "held", reasons=(Reason("F3", "down"),))]
+            "run-2", "c2", "b:9092", [TrimRow(US.decisions[0].tp, "held", reasons=(Reason("F3", "down"),))]
         ),
     },
 )

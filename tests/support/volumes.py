@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from tests.support.clusters import EmbeddedKafka
 from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
 

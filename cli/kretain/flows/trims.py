@@ -230,7 +230,7 @@ def waited(
     if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
         return [Reason("disk", "not waited for: the trim is incomplete")]
     deadline = time.monotonic() + at_most_ms / 1000
-    topics = sorted({row.topic for row in report.rows if row.outcome == "trimmed"})
+    topics = sorted({row.tp.topic for row in report.rows if row.outcome == "trimmed"})
     delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, with some delay
     return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress, delay_s=delay_s)
 

@@ -29,7 +29,6 @@ from kretain.render.output import (
 )
 from kretain.render.plan import failed
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
@@ -61,8 +60,8 @@ def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
 def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     rows: Sequence[TrimRow] = report.rows
     if len(rows) > SHOWN and not every_row:
-        loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.topic, row.partition))
-        rows = sorted(loudest[:MOST], key=lambda row: (row.topic, row.partition))
+        loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.tp))
+        rows = sorted(loudest[:MOST], key=lambda row: row.tp)
     counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
     logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [
@@ -75,7 +74,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
             ),
             [
                 (
-                    f"{row.topic}-{row.partition}",
+                    str(row.tp),
                     row.outcome,
                     "" if row.target is None else number(row.target),
                     number(row.log_start),
@@ -97,7 +96,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
 
 def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> Iterator[Part]:
     """Yield the loud outcomes with their reasons, and what another process removed before this trim."""
-    by_outcome = by_key((row.outcome, (TopicPartition(row.topic, row.partition), row.reasons)) for row in report.rows)
+    by_outcome = by_key((row.outcome, (row.tp, row.reasons)) for row in report.rows)
     for outcome in _LOUD:
         yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
     unchanged = by_outcome.get("unchanged", ())
@@ -159,7 +158,7 @@ def fleet_share(name: str, one: Plan, limited_to: int | None) -> Share:
     return Share(
         name,
         len(rows),
-        len({row.topic for row in rows}),
+        len({row.tp.topic for row in rows}),
         sum(row.records for row in rows),
         sum(row.unconsumed for row in rows),
     )

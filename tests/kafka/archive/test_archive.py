@@ -40,7 +40,7 @@ from tests.support.world import World, reader_for, run_cli, written
 
 
 def row(report: TrimReport, partition: int = 0) -> TrimRow:
-    return next(one for one in report.rows if one.partition == partition)
+    return next(one for one in report.rows if one.tp.partition == partition)
 
 
 def trim(world: World, topic: str, place: Path) -> TrimRow:
@@ -244,7 +244,7 @@ def test_unwritable_archive_holds_its_topic_and_no_other(world: World, topic: st
     produce(world, other, odd_flights(10))
     world.commit(f"{other}-g", other, 10)
     text = policy(topic, blocked / "archive") + "\n" + "\n".join(policy(other, tmp_path / "fine").splitlines()[2:])
-    rows = {one.topic: one for one in world.trim(world.plan(text), text).rows}
+    rows = {one.tp.topic: one for one in world.trim(world.plan(text), text).rows}
     assert rows[other].outcome == "trimmed"
     assert rows[topic].outcome == "held"
     reason = rows[topic].reasons[0]

@@ -21,7 +21,7 @@ from kretain.api.values import Outcome, Partition
 from retention_cli.core.model import TopicPartition
 from retention_cli.plan.rows import NAMES
 from retention_cli.trim import batches
-from retention_cli.trim.report import row_as_json, row_of
+from retention_cli.trim.report import TrimRow, row_as_json
 from tests.support.world import HOUR, World, consumed, written
 
 DOCS = Path(__file__).parents[3] / "docs" / "python.md"
@@ -83,7 +83,7 @@ def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
 
 def test_api_rows_have_the_json_keys_and_integer_offsets(world: World, topic: str, policy: Path) -> None:
     assert tuple(one.name for one in dataclasses.fields(Partition)) == NAMES
-    row = row_as_json(row_of(TopicPartition("t", 0), "trimmed"))
+    row = row_as_json(TrimRow(TopicPartition("t", 0), "trimmed"))
     assert [one.name for one in dataclasses.fields(Outcome)] == list(row)
     with connected(world, policy) as cluster:
         plan = cluster.plan()

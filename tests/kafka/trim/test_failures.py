@@ -83,7 +83,7 @@ def test_leader_lost_between_plan_and_trim_is_replaced(harmed: World, three: Emb
     lost = [n for n, leader in leaders(harmed, lone).items() if leader == victim]
     assert lost, "every broker leads a partition of three"
     three.node(victim).kill()
-    rows = {TopicPartition(row.topic, row.partition): row for row in harmed.trim(plan, policy).rows}
+    rows = {row.tp: row for row in harmed.trim(plan, policy).rows}
     for partition in range(3):
         row = rows[TopicPartition(safe, partition)]
         assert (row.outcome, row.log_start) == ("trimmed", 8), row
@@ -119,7 +119,7 @@ def test_leader_lost_between_recheck_and_request_fails_safely(
         honest(self, by_leader, on_outcome, **times)
 
     monkeypatch.setattr(Deleter, "delete", kill_first)
-    rows = {TopicPartition(row.topic, row.partition): row for row in harmed.trim(plan, policy).rows}
+    rows = {row.tp: row for row in harmed.trim(plan, policy).rows}
     for partition in range(3):
         row = rows[TopicPartition(safe, partition)]
         assert (row.outcome, row.log_start) == ("trimmed", 8), row

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kretain.embedded import EmbeddedKafka
 from tests.support.archiving import odd_flights, produce
 from tests.support.clusters import EmbeddedKafka
 from tests.support.spark.clusters import (

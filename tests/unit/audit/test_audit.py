@@ -25,7 +25,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import Choice, find_run, past_day, read_history, select
 from retention_cli.trim.journal import AuditJournal, new_run_name
-from retention_cli.trim.report import TrimReport, row_of
+from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.plans import plan, row
 from tests.support.world import run_cli
@@ -432,7 +432,7 @@ def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
             }
         ],
     }
-    done = row_of(TP, "trimmed", 40, 40, (), 30, 300)
+    done = TrimRow(TP, "trimmed", 40, 40, (), 30, 300)
     journal.result(1, [done])
     journal.end(TrimReport("r1", "c1", "b", [done]), 0)
     assert [line["event"] for line in written(log)] == ["run", "batch", "result", "end"]

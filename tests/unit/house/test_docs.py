@@ -42,7 +42,7 @@ from retention_cli.policy.schema import (
 from retention_cli.policy.schema_reports import ApproveModel, AuditModel, CostModel, EvidenceModel, NotifyModel
 from retention_cli.reports import offsets as offset_rows
 from retention_cli.reports.policy_check import check_alone
-from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
+from retention_cli.trim.report import TrimReport, TrimRow, report_as_json, row_as_json
 from tests.support.command_lines import parse
 from tests.support.docs import ROOT, reason_codes
 from tests.support.plans import EVERY, FLEET, REPORT
@@ -290,7 +290,7 @@ def section(page: str, title: str) -> str:
 def test_plan_page_documents_exactly_the_plan_and_report_keys() -> None:
     plan = as_json(replace(EVERY, requester=Signed("key", "signature")))
     assert keys_in_tables(section("plan.md", "The plan")) == paths(plan) | set(plan["partitions"][0])
-    report = TrimReport("run", "id", "b:9092", [row_of(EVERY.decisions[0].tp, "trimmed")])
+    report = TrimReport("run", "id", "b:9092", [TrimRow(EVERY.decisions[0].tp, "trimmed")])
     outcomes = {"trimmed", "would-trim", "unchanged", "held", "failed", "unverified"}
     documented = keys_in_tables(section("plan.md", "The report"))
     assert documented - outcomes == paths(report_as_json(report)) | {"partitions"} | set(row_as_json(report.rows[0]))

@@ -23,7 +23,7 @@ from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.batches import Trimmer
 from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
-from retention_cli.trim.report import OutcomeName, TrimRow, row_of
+from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import State
 from retention_cli.trim.verify import Answer, Unanswered, judge
 from tests.support.plans import EVERY, HOLD, KEEP, plan, row
@@ -371,7 +371,7 @@ def test_request_that_was_not_executed_is_not_reported() -> None:
 
 
 def told(partition: int, outcome: str, start: int | None = None) -> TrimRow:
-    return row_of(TopicPartition("orders", partition), cast(OutcomeName, outcome), 8, start)
+    return TrimRow(TopicPartition("orders", partition), cast(OutcomeName, outcome), 8, start)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.urls import EVENTS, NotifyRules
-from retention_cli.trim.report import TrimReport, row_of
+from retention_cli.trim.report import TrimReport, TrimRow
 from retention_cli.watch import board as module
 from retention_cli.watch.board import Board, Server
 from retention_cli.watch.leader import Leadership
@@ -68,7 +68,7 @@ def decision(topic: str, partition: int, action: str, *codes: str) -> Decision:
 
 def report(*outcomes: str) -> TrimReport:
     rows = [
-        row_of(TopicPartition("t", number), outcome, 7, 7, records=7 if outcome == "trimmed" else 0, size_bytes=None)  # type: ignore[arg-type]
+        TrimRow(TopicPartition("t", number), outcome, 7, 7, records=7 if outcome == "trimmed" else 0, size_bytes=None)  # type: ignore[arg-type]
         for number, outcome in enumerate(outcomes)
     ]
     return TrimReport("run-1", "cluster-id", "broker:9092", rows)
