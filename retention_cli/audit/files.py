@@ -28,25 +28,16 @@ _CHUNK: Final = 65_536
 _LONGEST: Final = 4_096
 
 
-class HeadError(Exception):
-    """The head exists but can't be read; the text says why."""
-
-
-def read_head(folder: Path) -> Link | None:
-    """Return what the head says, None if there is none.
-
-    Raises:
-        HeadError: it can't be read, or is not valid.
-    """
+def read_head(folder: Path) -> tuple[Link | None, str | None]:
+    """Return what the head says, None if there is none; and why it can't be read, if it can't."""
     try:
         event = read_event(folder / HEAD_NAME)
     except FileNotFoundError:
-        return None
+        return None, None
     except OSError as error:
-        raise HeadError(f"{HEAD_NAME} can't be read ({error.strerror})") from None
-    if (link := as_link(event.get("seq"), event.get("hash"))) is None:
-        raise HeadError(f"{HEAD_NAME} is damaged")
-    return link
+        return None, f"{HEAD_NAME} can't be read ({error.strerror})"
+    link = as_link(event.get("seq"), event.get("hash"))
+    return link, f"{HEAD_NAME} is damaged" if link is None else None
 
 
 def read_event(path: Path) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from retention_cli.audit.chain import Break, Chain, Link, Resumed, event_of, lat
 from retention_cli.audit.files import (
     FILE_NAME,
     HEAD_NAME,
-    HeadError,
     Snapshot,
     close_file,
     closed_files,
@@ -47,8 +46,8 @@ class AuditLog:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
 
-    def append(self, event: Mapping[str, Any]) -> None:
-        """Append one line, write its number and hash into the head, and wait until both are on disk.
+    def append(self, event: Mapping[str, Any]) -> Link:
+        """Append one line, write its number and hash into the head, and wait until both are on disk; return these.
 
         Only the holder of the trim lock may append. What a crash left is repaired: a torn last line is dropped, a head
         that is a line behind is written first. If the end is broken otherwise, the new line records that for good. The
@@ -71,6 +70,7 @@ class AuditLog:
             write_head(folder, link)
         except OSError as error:
             raise self._unwritable(error) from None
+        return link
 
     def rotate(self, max_bytes: int) -> None:
         """Close the file if it has so many bytes: the next line begins a new one. Only between two runs.
@@ -200,10 +200,10 @@ class AuditLog:
         """Yield a consistent view of the log, even while a running trim closes a file."""
         folder = self.path.parent
         while True:
-            head, closed = self._head(), closed_files(folder)
+            head, closed = read_head(folder), closed_files(folder)
             handle, size = open_log(self.path)
             try:
-                if head == self._head() and closed == closed_files(folder):
+                if head == read_head(folder) and closed == closed_files(folder):
                     yield Snapshot(folder, closed, handle, size, *head)
                     return
             finally:
@@ -232,15 +232,9 @@ class AuditLog:
             first = next(lines, None)
         return None if first is None else latest_of(event_of(first[1]) or {})
 
-    def _head(self) -> tuple[Link | None, str | None]:
-        try:
-            return read_head(self.path.parent), None
-        except HeadError as error:
-            return None, str(error)
-
     def _end(self, handle: int) -> tuple[Resumed, str | None]:
         """Return where the next line continues; and the closed file before it, if it is the first of its file."""
-        head, problem = self._head()
+        head, problem = read_head(self.path.parent)
         last, after = next(lines_backward(handle), None), None
         if last is None and (closed := closed_files(self.path.parent)):
             after = closed[-1]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from retention_cli import __version__
 from retention_cli.archive.writer import Archived, Copies
 from retention_cli.audit.chain import Link, signature_line
-from retention_cli.audit.files import read_head
 from retention_cli.audit.lock import user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import TopicPartition
@@ -134,10 +133,9 @@ class AuditJournal:
         if report is not None:
             totals = {"records": report.trimmed.records, "bytes": report.trimmed.size_bytes}
             totals |= {name: report.count(name) for name in ("trimmed", "unchanged", "held", "failed", "unverified")}
-        self._append("end", exit=exit_code, totals=totals, **({"error": error} if error else {}))
+        last = self._append("end", exit=exit_code, totals=totals, **({"error": error} if error else {}))
         if self._key is not None:
-            last = read_head(self._log.path.parent) or Link()
             self._log.append(signature_line(self._run, last, self._key) | {"at": timestamp(self._clock_ms())})
 
-    def _append(self, event: str, **more: Any) -> None:
-        self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})
+    def _append(self, event: str, **more: Any) -> Link:
+        return self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.audit.chain import Link
-from retention_cli.audit.files import HeadError, read_head
+from retention_cli.audit.files import read_head
 from retention_cli.audit.lock import LockedError
 from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.errors import BrokerError
@@ -235,8 +235,8 @@ class Passes:
         try:
             report = shipped(job, carry_out(job))
         finally:
-            with suppress(HeadError):  # the next pass says so, and this one's own error counts
-                self._head = read_head(cluster_folder(self.state_dir, plan.cluster_id)) or self._head
+            head, _problem = read_head(cluster_folder(self.state_dir, plan.cluster_id))  # the next pass tells a problem
+            self._head = head or self._head
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
 
@@ -280,10 +280,9 @@ class Passes:
 
     def _other_log(self, cluster_id: str) -> Reason | None:
         """Return why the audit log is not to be trusted: lines that this process saw are gone, and limits with them."""
-        try:
-            head = read_head(cluster_folder(self.state_dir, cluster_id))
-        except HeadError as error:
-            return Reason("audit", str(error))
+        head, problem = read_head(cluster_folder(self.state_dir, cluster_id))
+        if problem is not None:
+            return Reason("audit", problem)
         if self._head is not None and (head is None or head.seq < self._head.seq):
             text = "the audit log is another one, or older than this process knows: restart if that is intended"
             return Reason("audit", text)

@@ -282,14 +282,11 @@ def left_behind(folder: Path, rows: list[Row], seen: Observation, results: list[
         {"event": "run", **at, "user": "u", "host": "h", "cluster": {"id": folder.name}, "policy": {"source": "p"}}
         | {"planned": {"partitions": len(rows)}}
     )
-    recorder = recorder_for(
-        None,
-        folder,
-        {"run": run, "cluster": folder.name},
-        lambda file, count, digest: log.append(
-            {"event": "evidence", **at, "file": file, "rows": count, "sha256": digest}
-        ),
-    )
+
+    def tell(file: str, count: int, digest: str) -> None:
+        log.append({"event": "evidence", **at, "file": file, "rows": count, "sha256": digest})
+
+    recorder = recorder_for(None, folder, {"run": run, "cluster": folder.name}, tell)
     assert recorder is not None
     recorder.facts(rows, seen)
     by_tp = {one.facts.tp: one for one in rows}

@@ -70,7 +70,7 @@ def test_each_audit_line_has_its_number_and_the_previous_hash(log: AuditLog) -> 
     events = [json.loads(line) for line in lines]
     assert [event["seq"] for event in events] == [1, 2, 3, 4]
     assert [event["prev"] for event in events] == [ZEROS, *map(hash_of, lines[:3])]
-    assert read_head(log.path.parent) == Link(4, hash_of(lines[3]))
+    assert read_head(log.path.parent) == (Link(4, hash_of(lines[3])), None)
     chain = log.verify()
     assert (chain.lines, chain.since, chain.behind, chain.breaks) == (4, AT, False, [])
 

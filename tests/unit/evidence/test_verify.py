@@ -252,7 +252,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows, seen = usual(6, topics=2, seed=seed)
         left_behind(folder, rows, seen, trimmed(rows), run)
         AuditLog(folder).append(
-            signature_line(run, read_head(folder) or Link(), KEY) | {"at": "2027-01-15T08:00:00.000Z"}
+            signature_line(run, read_head(folder)[0] or Link(), KEY) | {"at": "2027-01-15T08:00:00.000Z"}
         )
         if seed == 0:
             shutil.copytree(folder, place / "older")
@@ -421,7 +421,7 @@ def forged(place: Path, draw: Random) -> None:
     for event in events:
         new = {name: value for name, value in event.items() if name not in ("seq", "prev")}
         if event["event"] == "signature" and signs:
-            new |= signature_line(event["run"], read_head(folder) or Link(), THIEF)
+            new |= signature_line(event["run"], read_head(folder)[0] or Link(), THIEF)
         AuditLog(folder).append(new)
     assert AuditLog(folder).verify().breaks == []
 
