@@ -15,6 +15,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import Values
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.core.progress import Progress, silent
+from retention_cli.core.units import some_of
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.policy.settings import Settings
@@ -87,8 +88,7 @@ def read_topics(
     others = [name for name in names if name not in judged]
     notes = []
     if policy is not None and others:
-        some = ", ".join(others[:3]) + (f" and {len(others) - 3:,} more" if len(others) > 3 else "")
-        notes.append(Reason("policy", f"{policy.source} does not manage {some}: judged without it"))
+        notes.append(Reason("policy", f"{policy.source} does not manage {some_of(others)}: judged without it"))
     return Reading(clock_ms(), metadata.cluster_id, reader.settings.bootstrap, topics, judged, notes)
 
 

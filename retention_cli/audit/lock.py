@@ -40,7 +40,7 @@ def trim_lock(folder: Path, started_at: str, wait_s: float = 0.0) -> Iterator[No
         raise StateError(f"{path} can't be opened: {error.strerror}") from None
     try:
         _lock(handle, path, time.monotonic() + wait_s)
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "user": user_name(), "since": started_at}
+        holder = {"pid": os.getpid(), **whoever(), "since": started_at}
         try:
             os.ftruncate(handle, 0)
             os.pwrite(handle, json.dumps(holder).encode() + b"\n", 0)
@@ -81,6 +81,11 @@ def user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def whoever() -> dict[str, str]:
+    """Return the user and the host of this process."""
+    return {"user": user_name(), "host": socket.gethostname()}
 
 
 def _holder(text: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -74,6 +75,11 @@ def _shown(text: str) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 record``, ``1,200 records``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def format_duration(ms: int) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
-from retention_cli.core.units import format_bytes
+from retention_cli.core.units import count, format_bytes, some_of
 from retention_cli.disks.disk import Disk, Room, named, setting_for, sized_by_policy
 from retention_cli.disks.inventory.format import InventoryFile
 from retention_cli.policy.settings import DiskRules
@@ -23,8 +23,6 @@ _ANONYMOUS: Final = "0:"
 Devices = Mapping[tuple[int, str], str]
 """The devices in an inventory, by (broker, log dir)."""
 NO_DEVICES: Final[Devices] = {}
-_NAMED: Final = 3
-"""How many of an absent broker's topics a note names."""
 
 
 def disks_of(
@@ -123,8 +121,7 @@ def _notes(disks: Sequence[Disk]) -> list[Reason]:
 def _absent(asked: bool, replicas: Sequence[TopicPartition]) -> str:
     what = "it does not report what is on its disks" if asked else "it is down: the cluster does not list it"
     names = sorted({tp.topic for tp in replicas})
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    held = f"{len(replicas):,} replica{'s' if len(replicas) > 1 else ''} of {', '.join(names[:_NAMED])}{more}"
+    held = f"{count(len(replicas), 'replica')} of {some_of(names)}"
     return f"{what}; it holds {held}, and its disk usage is unknown until it is back"
 
 

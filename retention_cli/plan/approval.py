@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from retention_cli.audit.lock import user_name
+from retention_cli.audit.lock import whoever
 from retention_cli.core.errors import Refusal
 from retention_cli.core.files import read_file
 from retention_cli.core.json_values import parse_json
@@ -101,11 +100,6 @@ def approval_notes(plan: Totals, rules: ApproveRules | None) -> list[Reason]:
 def _entry(plan: Plan, digest: str) -> dict[str, Any]:
     by = None if plan.requester is None else {"key": plan.requester.key, "signature": plan.requester.signature}
     return {"cluster": plan.cluster_id, "digest": digest, "requester": by}
-
-
-def whoever() -> dict[str, str]:
-    """Return the user and the host of this process."""
-    return {"user": user_name(), "host": socket.gethostname()}
 
 
 def read_approval(path: Path) -> Approval:

@@ -16,6 +16,7 @@ from retention_cli.core.consumers import is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
+from retention_cli.core.units import some_of
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.memory.ledger import Ledger
@@ -275,15 +276,11 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
     )
     if not found:
         return []
-    first, more = found[:_NAMED], len(found) - _NAMED
-    named = ", ".join(map(plain, first)) + (f" and {more:,} more" if more > 0 else "")
-    forget = kretain("groups", "forget", names=tuple(first))
+    forget = kretain("groups", "forget", names=tuple(found[:_NAMED]))
     what = "it, so it counts" if len(found) == 1 else "them, so they count"
-    return [
-        Reason(
-            Code.F7, f"remembered: {named}; but no entry of floors names {what} for nothing; if that is meant: {forget}"
-        )
-    ]
+    names = some_of([*map(plain, found)], _NAMED)
+    text = f"remembered: {names}; but no entry of floors names {what} for nothing; if that is meant: {forget}"
+    return [Reason(Code.F7, text)]
 
 
 def _is_named(source: FloorSource, key: str) -> bool:

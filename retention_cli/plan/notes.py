@@ -18,14 +18,13 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import INFINITE_MS, Decision, Reason, TopicFacts
-from retention_cli.core.units import timestamp
+from retention_cli.core.units import some_of, timestamp
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.guards.log_end import OPEN
 from retention_cli.observe.floors.fold import Commit
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import Settings
 
-_NAMED: Final = 3
 _REMOTE: Final = "remote.storage.enable: a trim also deletes what is in remote storage before the new log start"
 
 
@@ -67,11 +66,6 @@ def off_disks(topics: Iterable[TopicFacts], settings: Mapping[str, Settings]) ->
         if topic.diskless:
             found.diskless.append(topic.name)
     return found
-
-
-def some_of(names: list[str]) -> str:
-    """Return the first of some topics' names, and how many more there are."""
-    return f"{', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else ''}"
 
 
 def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Settings], policy: Policy) -> list[Reason]:

@@ -14,6 +14,7 @@ from typing import Final
 from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.units import some_of
 from retention_cli.policy.errors import PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, Settings
@@ -216,9 +217,7 @@ def _in_common(one: str, other: str) -> int:
 
 
 def _problem(policy: Policy, entry: Entry, near: str | None) -> PolicyProblem:
-    patterns = ", ".join(plain(one) for one in entry.match[:_PATTERNS])
-    more = len(entry.match) - _PATTERNS
-    every = f"{patterns} and {more:,} more" if more > 0 else patterns
     hint = "" if near is None else f"; did you mean {near}?"
+    every = some_of([*map(plain, entry.match)], _PATTERNS)
     line = entry.lines.get("match", entry.line)
     return PolicyProblem(policy.source, line, "", f"match {every} matches no topic{hint}")

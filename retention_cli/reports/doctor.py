@@ -20,7 +20,7 @@ from retention_cli.brokers.reader import RESTORE, ClusterReader
 from retention_cli.brokers.security.settings import NO_KERBEROS, ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.core.units import count
+from retention_cli.core.units import count, some_of
 from retention_cli.observe.floors.kafka_groups import outsiders_of, scope_doubt
 from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
@@ -252,7 +252,7 @@ def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
     others = [one for one in found.principals if one != own]
     if not others:
         return Check(name, "good", f"no other user has an ACL to write to {topic}")
-    return Check(name, "limited", f"{_some(others, 5)} may write to {topic}, and so {power}")
+    return Check(name, "limited", f"{some_of(others, 5)} may write to {topic}, and so {power}")
 
 
 def _may(
@@ -272,7 +272,7 @@ def _may(
 def _may_on_all(allowed: Mapping[str, frozenset[str]], operation: str, otherwise: Check, which: str) -> Check:
     """Return a check of an operation on all of some topics; ``otherwise`` has the text for those that lack it."""
     if lacking := sorted(name for name, operations in allowed.items() if operation not in operations):
-        return replace(otherwise, text=f"no {operation} on {_some(lacking, 3)}: {otherwise.text}")
+        return replace(otherwise, text=f"no {operation} on {some_of(lacking)}: {otherwise.text}")
     return Check(otherwise.name, "good", f"{operation} on every topic {which} ({len(allowed):,})")
 
 
@@ -363,7 +363,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
     )
     reader.read_share_offsets([group.name for group in counted if group.kind == "share"], on_commits)
     if unreadable:
-        named, why = _some(sorted(unreadable), 1), unreadable[min(unreadable)]
+        named, why = some_of(sorted(unreadable), 1), unreadable[min(unreadable)]
         text = f"{named}: offsets can't be read ({why}); what they may read holds (F3)"
         yield Check("groups", "missing", text, _COMMANDS)
     else:
@@ -402,10 +402,6 @@ def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:
         yield Check("state", "missing", str(error), ("plan", "trim"))
     else:
         yield Check("state", "good", f"audit log in {folder}: {count(len(runs), 'run')} so far")
-
-
-def _some(names: Sequence[str], most: int) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 _HOSTS: Final = (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from retention_cli import __version__
 from retention_cli.archive.writer import Archived, Copies
 from retention_cli.audit.chain import Link, signature_line
-from retention_cli.audit.lock import user_name
+from retention_cli.audit.lock import whoever
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import timestamp
@@ -60,8 +59,7 @@ class AuditJournal:
             "run",
             cluster={"id": plan.cluster_id, "bootstrap": plan.bootstrap},
             kretain=__version__,
-            user=user_name(),
-            host=socket.gethostname(),
+            **whoever(),
             pid=os.getpid(),
             policy={"source": plan.policy_source, "digest": plan.policy_digest, "flags": dict(plan.flags)},
             plan={"file": source, "created_at": timestamp(plan.created_at_ms)},

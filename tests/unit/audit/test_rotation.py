@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retention_cli.audit.chain import hash_of
-from retention_cli.audit.files import FILE_NAME, HEAD_NAME, closed_files, closed_name, folders_with_log
+from retention_cli.audit.files import FILE_NAME, HEAD_NAME, closed_files, closed_name, folders_with_log, read_head
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
@@ -233,20 +233,20 @@ def test_torn_line_is_not_carried_into_a_rotated_file(log: AuditLog) -> None:
 
 def test_log_rotated_during_a_read_is_read_completely(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever plans or looks at history holds no lock: the file may be closed between any two steps."""
-    honest = getattr(AuditLog, "_head")  # noqa: B009  (of ours, and private)
+    reads = "retention_cli.audit.log.read_head"
     left = ["r5", "r6", "r7"]
 
-    def meanwhile(self: AuditLog) -> object:
-        monkeypatch.setattr(AuditLog, "_head", honest)
+    def meanwhile(folder: Path) -> object:
+        monkeypatch.setattr(reads, read_head)
         if left:
             run(log, left.pop(0))
-        found = honest(self)
-        monkeypatch.setattr(AuditLog, "_head", meanwhile)
+        found = read_head(folder)
+        monkeypatch.setattr(reads, meanwhile)
         return found
 
-    monkeypatch.setattr(AuditLog, "_head", meanwhile)
+    monkeypatch.setattr(reads, meanwhile)
     assert told(log) == []
-    monkeypatch.setattr(AuditLog, "_head", honest)
+    monkeypatch.setattr(reads, read_head)
     assert log.verify().lines == 28
     events = log.events()
     assert next(events)["run"] == "r1"
