@@ -16,6 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 from kretain.embedded import jars, node
 from kretain.embedded.java import find_java
 from tests.support.clusters import EmbeddedKafka
+from tests.support.processes import locked
 from tests.support.world import World
 
 
@@ -25,7 +26,7 @@ def use_archived_classes() -> None:
     archive = jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa"
     archive.parent.mkdir(parents=True, exist_ok=True)
     options = node.JVM_OPTIONS
-    with jars.locked(archive.with_suffix(".lock")):
+    with locked(archive.with_suffix(".lock")):
         if not archive.exists():
             part = archive.with_suffix(".part")
             node.JVM_OPTIONS = (*options, f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off")

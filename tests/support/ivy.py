@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
+from tests.support.processes import locked
 
 
 def resolved(group: str, artifact: str, version: str) -> Path:
@@ -22,7 +23,7 @@ def resolved(group: str, artifact: str, version: str) -> Path:
     assert spec is not None
     assert spec.origin is not None
     (ivy,) = Path(spec.origin).parent.joinpath("jars").glob("ivy-*.jar")
-    with jars.locked(root / ".lock"):
+    with locked(root / ".lock"):
         if not target.is_dir():
             part = root / f".{target.name}.part"
             command = [

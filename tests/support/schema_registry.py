@@ -20,6 +20,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
 from tests.support.http_server import Answer, LocalServer
+from tests.support.processes import locked
 from tests.support.zookeeper import listening
 
 VERSION: Final = "2.6.13.Final"
@@ -31,7 +32,7 @@ def _unpacked() -> Path:
     folder = jars.cache_dir() / "jars" / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"apicurio-registry-{VERSION}"
-    with jars.locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         if not target.is_dir():
             project = jars.maven(folder).project("io.apicurio", "apicurio-registry-app")
             archive = project.at_version(VERSION).artifact("all", "tar.gz").resolve()

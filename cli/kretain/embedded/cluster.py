@@ -37,10 +37,6 @@ _DEFAULTS = {
 }
 
 
-def _silent(_line: str) -> None:
-    """Discard progress."""
-
-
 class EmbeddedKafka:
     """A broker that is its own controller. A context manager: leaving it stops what it started.
 
@@ -52,7 +48,7 @@ class EmbeddedKafka:
         EmbeddedError: no Java, no network on first use, a broker that died.
     """
 
-    def __init__(self, *, version: str = jars.DEFAULT_VERSION, progress: jars.Progress = _silent) -> None:
+    def __init__(self, *, version: str = jars.DEFAULT_VERSION, progress: jars.Progress = lambda _line: None) -> None:
         self.version = version
         self.nodes: Sequence[Node] = ()
         self.cluster_id = new_id()

@@ -59,7 +59,8 @@ def resolve(artifact: str, version: str, progress: Progress, *, cache: Path | No
         return target
     root.mkdir(parents=True, exist_ok=True)
     called, size = ("Kafka", KAFKA_BYTES) if group == KAFKA else (artifact, None)
-    with locked(root / ".lock"):
+    with (root / ".lock").open("w") as lock:  # against other processes of this user
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
             for left in root.glob(f"{_SCRATCH}*"):  # left by a killed process: we have the lock, so none is in use
                 shutil.rmtree(left, ignore_errors=True)
@@ -143,11 +144,3 @@ def _reason(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return f"{text}. Name the CA of who answered with REQUESTS_CA_BUNDLE"
     return f"{text}. The first use needs the network, or a mirror: {MIRROR_VARIABLE} names its URL"
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock against other processes of this user."""
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

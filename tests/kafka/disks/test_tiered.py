@@ -13,6 +13,7 @@ import pytest
 
 from kretain.embedded import jars
 from tests.support.clusters import EmbeddedKafka
+from tests.support.processes import locked
 from tests.support.volumes import MIB, RECORD, Filled, disk_in, trimmed, volume
 from tests.support.world import HOUR, World, now_ms, wait_until, written
 
@@ -24,7 +25,7 @@ def storage_jar() -> Path:
     """Return the test jar of Kafka's storage, downloaded once."""
     folder = jars.cache_dir() / "jars" / "tests"
     folder.mkdir(parents=True, exist_ok=True)
-    with jars.locked(folder / ".lock"):
+    with locked(folder / ".lock"):
         context = jars.maven(folder)
         return context.create_dependency(f"org.apache.kafka:kafka-storage:jar:test:{VERSION}").artifact.resolve()
 

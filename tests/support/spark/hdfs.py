@@ -17,6 +17,7 @@ import pytest
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
+from tests.support.processes import locked
 from tests.support.spark.clusters import HOST, Process, SparkProcesses, asked, own_folder
 from tests.support.spark.yarn import LOGGING, hadoop, hadoop_jars, write_xml
 
@@ -87,7 +88,7 @@ def libhdfs() -> Path:
     if not Path(cargo).is_file() or compiler is None:
         pytest.skip("no libhdfs.so: ARROW_LIBHDFS_DIR names its folder, or install cargo and a C compiler")
     folder = jars.cache_dir() / "libhdfs"
-    with jars.locked(jars.cache_dir() / ".libhdfs"):
+    with locked(jars.cache_dir() / ".libhdfs"):
         if not (folder / "libhdfs.so").is_file():
             folder.mkdir(exist_ok=True)
             _compile(str(cargo), compiler, folder)
