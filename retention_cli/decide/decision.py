@@ -9,14 +9,15 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple, assert_never
 
-from retention_cli.core.codes import Code, RuleName
 from retention_cli.core.model import (
     Action,
+    Code,
     Decision,
     Floor,
     Maybe,
     PartitionFacts,
     Reason,
+    RuleName,
     TopicFacts,
     Unknown,
     known,

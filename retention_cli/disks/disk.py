@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes
 from retention_cli.memory.disk import Growth
 from retention_cli.policy.settings import DiskRules

@@ -18,9 +18,8 @@ import numpy as np
 
 from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import Disk, Leaving
 from retention_cli.disks.water_level import (

@@ -9,9 +9,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from retention_cli.core.codes import Code
 from retention_cli.core.extras import texts_of
-from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
+from retention_cli.core.model import Code, Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.disks.disk import Disk
 from retention_cli.disks.inventory.format import Inventory, ScannedReplica, first_rows, replicas_at
 from retention_cli.disks.water_level import (

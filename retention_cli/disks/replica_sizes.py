@@ -14,8 +14,7 @@ from typing import Any, Final
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes, format_duration
 from retention_cli.disks.disk import Disk
 from retention_cli.memory.partition import PartitionMemory

@@ -14,8 +14,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import Leaders, Spec
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
+from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
 from retention_cli.disks.devices import all_disks, devices_in

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.replica_sizes import NO_SEGMENT_BYTES, Sizes

@@ -29,9 +29,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import (
     Blocker,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Maybe, TopicPartition, Unknown, Usage, Watermark
+from retention_cli.core.model import Code, Maybe, TopicPartition, Unknown, Usage, Watermark
 from retention_cli.disks.disk import Disk, Room
 
 

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import ANCIENT_MS, PartitionFacts, Reason, TopicFacts, Unknown
+from retention_cli.core.model import ANCIENT_MS, Code, PartitionFacts, Reason, TopicFacts, Unknown
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.decide.triggers import TRIGGERS
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention

@@ -9,14 +9,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from retention_cli.core.codes import Code, RuleName
 from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import (
     Action,
+    Code,
     Decision,
     Maybe,
     PartitionFacts,
     Reason,
+    RuleName,
     TopicPartition,
     Unknown,
 )

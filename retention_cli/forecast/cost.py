@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.advise.facts import TopicSettings
 from retention_cli.audit.log import Run
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Maybe, Unknown, certain, or_unknown
+from retention_cli.core.model import Code, Maybe, Unknown, certain, or_unknown
 from retention_cli.core.units import parse_time_ms
 from retention_cli.forecast.steady import PartitionForecast, Seen, product, saved
 from retention_cli.forecast.value import NOTHING, Bill, Bills, Span, TopicBill, TopicForecast, total

@@ -15,9 +15,8 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown, certain, or_unknown
+from retention_cli.core.model import Code, Maybe, PartitionFacts, Sample, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.disks.disk import Disk, ceiling_bytes
 from retention_cli.forecast.steady import COMPACT, PartitionForecast, Seen, Terms, guarded
 from retention_cli.forecast.value import ENDLESS, Cause, DiskForecast, Loss, Rate, Span, age_of, group_rate

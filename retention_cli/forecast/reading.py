@@ -13,9 +13,9 @@ from retention_cli.audit.log import AuditLog, one_by_one
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, plain_name
 from retention_cli.core.model import (
+    Code,
     Maybe,
     PartitionFacts,
     Reason,

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown, certain, or_unknown
+from retention_cli.core.model import Code, Maybe, PartitionFacts, Reason, Sample, Unknown, certain, or_unknown
 from retention_cli.decide.decision import weigh
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.decide.triggers.consumed import watched_first, watched_until_ms

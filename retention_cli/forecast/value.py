@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final, Literal, NamedTuple
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, Reason, Sample, Unknown
+from retention_cli.core.model import Code, Maybe, Reason, Sample, Unknown
 from retention_cli.core.units import format_duration
 from retention_cli.disks.disk import Disk
 from retention_cli.memory.disk import Growth

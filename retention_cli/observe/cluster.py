@@ -15,16 +15,8 @@ from retention_cli.brokers.log_offsets import Answer, Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
-from retention_cli.core.codes import Code
 from retention_cli.core.garbage import collection_paused
-from retention_cli.core.model import (
-    Maybe,
-    PartitionFacts,
-    Reason,
-    TopicFacts,
-    TopicPartition,
-    Unknown,
-)
+from retention_cli.core.model import Code, Maybe, PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards import untouchable
 from retention_cli.memory.ledger import Ledger

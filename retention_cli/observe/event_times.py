@@ -20,9 +20,9 @@ from retention_cli.brokers.records import (
     headers_of,
     note_epoch,
 )
-from retention_cli.core.codes import Code
 from retention_cli.core.model import (
     ANCIENT_MS,
+    Code,
     EventMax,
     EventPrefix,
     Maybe,

@@ -16,9 +16,8 @@ from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound, 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import LOG_APPEND_TIME, Message, Range, Reached, Search
 from retention_cli.brokers.wire.work import Pending
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import in_batches
-from retention_cli.core.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
+from retention_cli.core.model import ANCIENT_MS, Code, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.decide.lookups import Lookups, Wanted, settled
 from retention_cli.memory.partition import Front
 from retention_cli.observe.lineage import Reading, of_another_log, soon

@@ -10,11 +10,10 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.codes import Code
 from retention_cli.core.commands import kretain
 from retention_cli.core.consumers import is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
-from retention_cli.core.model import Decision, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Code, Decision, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import some_of
 from retention_cli.decide.decision import decide

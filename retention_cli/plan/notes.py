@@ -15,9 +15,8 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import OpenTransaction
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by
-from retention_cli.core.model import INFINITE_MS, Decision, Reason, TopicFacts
+from retention_cli.core.model import INFINITE_MS, Code, Decision, Reason, TopicFacts
 from retention_cli.core.units import some_of, timestamp
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.guards.log_end import OPEN

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
-from retention_cli.core.codes import Code
 from retention_cli.core.extras import arrow
 from retention_cli.core.grouping import in_batches
-from retention_cli.core.model import Decision, Reason
+from retention_cli.core.model import Code, Decision, Reason
 
 Kind = Literal["text", "int32", "int64", "bool", "reasons"]
 

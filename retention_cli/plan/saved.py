@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
 from pydantic_core import from_json
 
-from retention_cli.core.codes import RuleName
 from retention_cli.core.file_problems import json_problem, schema_problem
 from retention_cli.core.files import PLAN_MAX_BYTES, read_file
-from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.core.model import Decision, RuleName, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed
 from retention_cli.disks.disk import DiskOutcome, Space

@@ -11,9 +11,8 @@ from functools import partial
 from os.path import commonprefix
 from typing import Final
 
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.model import Code, Reason, TopicPartition
 from retention_cli.core.units import some_of
 from retention_cli.policy.errors import PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches

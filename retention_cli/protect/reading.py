@@ -14,8 +14,7 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
 from retention_cli.disks.devices import all_disks

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Decision, PartitionFacts, TopicPartition, Unknown, known
+from retention_cli.core.model import Code, Decision, PartitionFacts, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress
 from retention_cli.core.units import format_bytes, format_duration, format_time
 from retention_cli.decide.decision import Weighed, weigh

@@ -12,9 +12,8 @@ from retention_cli.brokers.groups import GroupKind, ListedGroup
 from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, group_key, is_outside, is_share, key_of, plain_name
-from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.model import Code, Reason, TopicPartition
 from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Rows

@@ -12,10 +12,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import PartitionFacts, Reason, TopicPartition, Unknown, known
+from retention_cli.core.model import Code, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.samples import pack, seen_past
 from retention_cli.observe.cluster import observe

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Action, Decision, Reason, TopicPartition
+from retention_cli.core.model import Action, Code, Decision, Reason, TopicPartition
 from retention_cli.plan.value import Plan, Totals
 
 _PLACES = 3

@@ -12,9 +12,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
-from retention_cli.core.codes import Code
 from retention_cli.core.commands import grant_line, kafka_tool
-from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.core.model import Code, TopicPartition, Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.policy.live import POLICY_TOPIC
 

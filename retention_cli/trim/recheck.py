@@ -12,8 +12,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Code, Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome

@@ -21,9 +21,8 @@ from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by
-from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.model import Code, Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.forecast.loss import Place, seconds_to_loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from retention_cli.core.codes import Code
+from retention_cli.core.model import Code
 from retention_cli.decide.guards import GUARDS
 
 ROOT = Path(__file__).parents[2]

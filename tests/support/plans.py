@@ -10,8 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from hypothesis import strategies as st
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Action, Decision, Reason
+from retention_cli.core.model import Action, Code, Decision, Reason
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.parquet import HEAD_FILE

@@ -13,8 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.facts import Window
 from retention_cli.audit.log import AuditLog, Run
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Code, Reason
 from retention_cli.disks.disk import DiskOutcome, Space
 from retention_cli.disks.inventory.format import Inventory
 from retention_cli.forecast.value import Span

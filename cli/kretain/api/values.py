@@ -14,9 +14,8 @@ from weakref import WeakKeyDictionary
 from kretain.api.errors import translated, usage
 from kretain.errors import Exit, worst
 from kretain.flows.trims import code_of
-from retention_cli.core.codes import Code, RuleName
 from retention_cli.core.extras import arrow, part
-from retention_cli.core.model import Action, Reason
+from retention_cli.core.model import Action, Code, Reason, RuleName
 from retention_cli.core.printable import printable
 from retention_cli.core.units import timestamp
 from retention_cli.plan.parquet import KEY

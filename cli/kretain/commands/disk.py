@@ -9,7 +9,7 @@ from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, now_ms, single_command
 from kretain.options.spark import SparkFlags
-from retention_cli.core.codes import Code
+from retention_cli.core.model import Code
 
 
 @single_command

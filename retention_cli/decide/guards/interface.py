@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import PartitionFacts, Unknown
+from retention_cli.core.model import Code, PartitionFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Code, Reason
 from retention_cli.core.units import format_bytes
 from retention_cli.policy.settings import Limits
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import ANCIENT_MS, PartitionFacts, Unknown
+from retention_cli.core.model import ANCIENT_MS, Code, PartitionFacts, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Reason, TopicFacts, Unknown
+from retention_cli.core.model import Code, Reason, TopicFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 _STREAMS = ("-changelog", "-repartition")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import PartitionFacts, Sample, Unknown
+from retention_cli.core.model import Code, PartitionFacts, Sample, Unknown
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.decide.triggers.interface import offset_at

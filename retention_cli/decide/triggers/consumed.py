@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import INFINITE_MS, Maybe, PartitionFacts, TopicFacts, Unknown, known
+from retention_cli.core.model import INFINITE_MS, Code, Maybe, PartitionFacts, TopicFacts, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import Settings

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import PartitionFacts, Reason, Unknown
+from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import EventSource, Settings

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from retention_cli.core.codes import Code, RuleName
-from retention_cli.core.model import PartitionFacts, Reason, Unknown
+from retention_cli.core.model import Code, PartitionFacts, Reason, RuleName, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.policy.settings import Settings
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import PartitionFacts, Reason, Unknown
+from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown
 from retention_cli.core.units import format_bytes
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
 from retention_cli.policy.settings import Settings

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import PartitionFacts, Reason, Unknown, Usage, Watermark
+from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown, Usage, Watermark
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.consumed import Consumed, forced_retention_conflict
 from retention_cli.decide.triggers.forced_age import ForcedAge

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, who
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
+from retention_cli.core.model import Code, Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.interface import NOTHING_RECALLED, RecalledGroup
 from retention_cli.observe.floors.standing import (

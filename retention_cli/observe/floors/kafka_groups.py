@@ -12,10 +12,9 @@ from retention_cli.brokers.groups import ListedGroup, MembersRead, MembersUnknow
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.codes import Code
 from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
-from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.model import Code, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, is_share
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Code, Reason
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, RecalledGroup
 from retention_cli.memory.ledger import Ledger

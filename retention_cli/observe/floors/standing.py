@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from retention_cli.core.codes import Code
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.consumers import floor_by, forget_hint, forget_line, is_outside, is_share, plain_name, who
-from retention_cli.core.model import Floor, Maybe, Reason, Unknown
+from retention_cli.core.model import Code, Floor, Maybe, Reason, Unknown
 from retention_cli.core.units import format_duration
 
 NAMED_AT_MOST: Final = 3

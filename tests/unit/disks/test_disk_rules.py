@@ -13,8 +13,7 @@ from kretain.render.disks import bar
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.metadata import PartitionMetadata
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, Reason, TopicFacts, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, off_disks, raised
 from retention_cli.disks.devices import disks_of
 from retention_cli.disks.disk import Disk, DiskOutcome, Leaving, Room, excess_bytes, mostly_others

@@ -12,8 +12,7 @@ import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
-from retention_cli.core.codes import Code
-from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.core.model import Code, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks import estimate as estimate_module
 from retention_cli.disks.disk import Disk, Leaving, Room

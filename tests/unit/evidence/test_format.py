@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.codes import Code
-from retention_cli.core.model import Floor, PartitionFacts
+from retention_cli.core.model import Code, Floor, PartitionFacts
 from retention_cli.evidence.files import FORMAT, content_of, evidence_in
 from retention_cli.evidence.format import facts_table, results_table
 from retention_cli.evidence.value import Commit, Commits, Result, Row
