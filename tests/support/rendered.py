@@ -13,13 +13,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.facts import Window
 from retention_cli.audit.log import AuditLog, Run
-from retention_cli.core.model import Code, Reason
+from retention_cli.core.model import Code, Reason, TopicPartition
 from retention_cli.disks.disk import DiskOutcome, Space
 from retention_cli.disks.inventory.format import Inventory
 from retention_cli.forecast.value import Span
 from retention_cli.policy.settings import Settings
 from retention_cli.profile.hours import PartitionHours, Row
 from retention_cli.reports.explain import Explained
+from retention_cli.trim.report import TrimRow
 
 _LATER = {"DiskOutcome": DiskOutcome, "Space": Space, "Policy": NoneType}
 """What modules import for the type checker alone."""
@@ -104,6 +105,14 @@ def _hours(pick: random.Random, seed: str) -> PartitionHours:
     return PartitionHours(frame, 0, 10, {} if pick.random() < 0.2 else rows, exact=pick.random() < 0.5)
 
 
+def _trim_row(_pick: random.Random, place: str) -> TrimRow:
+    seed, _, name = place.partition("/")
+    hints = {"topic": str, "partition": int, **get_type_hints(TrimRow)}
+    del hints["tp"]
+    parts = [made(hint, seed, f"{name}.{number}") for number, hint in enumerate(hints.values())]
+    return TrimRow(TopicPartition(*parts[:2]), *parts[2:])
+
+
 def _inventory(_pick: random.Random, seed: str) -> Any:
     import pyarrow as pa
 
@@ -139,6 +148,7 @@ _SPECIAL: dict[Any, Any] = {
     Advice: _advice,
     Explained: _explained,
     Run: _run,
+    TrimRow: _trim_row,
     PartitionHours: _hours,
     Inventory: _inventory,
 }
