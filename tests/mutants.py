@@ -197,7 +197,7 @@ MUTANTS: Final = (
         "tp: _CHANGED for tp in tps if",
         "tp: _CHANGED for tp in () if",
     ),
-    Mutant("R7: a mark is above itself", "disks/watermarks.py", "if percent >= Fraction", "if percent > Fraction"),
+    Mutant("R7: a mark is above itself", "disks/disk.py", "if percent >= Fraction", "if percent > Fraction"),
     Mutant("saved plan: a target beyond H", "plan/saved.py", "if not start <= target <= end:", "if False:"),
     Mutant(
         "audit log: an edited line is let be",

@@ -18,7 +18,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Record
-from retention_cli.brokers.resetter import GroupResetter
+from retention_cli.brokers.republisher import GroupResetter
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import name_in_text

@@ -1,4 +1,6 @@
-"""Append archived records to a topic, in transactions that also commit the progress. Only for ``kretain restore``.
+"""Append archived records to a topic, in transactions that also commit the progress, and set groups' offsets.
+
+Only ``kretain restore`` does either; a dry run has no such objects.
 
 The progress of a restore is committed together with the records, as the metadata of an offset of a group of its own. So
 both are committed or neither is, even if the restore is killed. The group's offset stays at the partition's start:
@@ -9,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
@@ -242,3 +244,52 @@ def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
             f"transactional ids, and READ and DELETE on groups that start with kretain-restore-"
         )
     return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
+
+
+_AGAIN_AFTER_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResetter:
+    """Commits offsets for groups, on one topic only.
+
+    Args:
+        settings: the connection settings.
+        topic: the only topic that it commits on.
+        timeout_s: the time-out of a request.
+    """
+
+    settings: ConnectionSettings
+    topic: str
+    timeout_s: float
+
+    def reset(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Commit a group's offsets by partition. Its coordinator refuses that while the group has a live member.
+
+        Raises:
+            BrokerError: not all of them were committed, or that is unknown.
+        """
+        places = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
+        client, deadline = AdminClient(self.settings.for_librdkafka()), time.monotonic() + self.timeout_s
+        while (error := self._tried(client, ConsumerGroupTopicPartitions(group, places))) is not None:
+            if not may_pass(error) or time.monotonic() > deadline:
+                raise self._said(group, error)
+            time.sleep(_AGAIN_AFTER_S)
+
+    def _tried(self, client: AdminClient, wanted: ConsumerGroupTopicPartitions) -> Any:
+        """Commit once; return the first error, None if there is none."""
+        future = client.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s)[wanted.group_id]
+        try:
+            answered = future.result(self.timeout_s + 5).topic_partitions
+        except KafkaException as error:
+            return error.args[0]
+        except TimeoutError:
+            raise BrokerError(f"group {wanted.group_id} could not be reset: no answer in time") from None
+        return next((one.error for one in answered if one.error is not None), None)
+
+    def _said(self, group: str, error: Any) -> BrokerError:
+        if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS"):
+            text = "it has live members by now: stop its consumers"
+        else:
+            text = self.settings.without_secrets(client_problem(error))
+        return RequestFailedError(f"group {group} could not be reset: {text}", retriable=False)

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from kafka.record.util import decode_varint
 
 from retention_cli.brokers.errors import SchemaError
-from retention_cli.brokers.security.registry_settings import USER_INFO, RegistrySettings
+from retention_cli.brokers.security.settings import USER_INFO, RegistrySettings
 from retention_cli.core.extras import part
 from retention_cli.core.http import HttpError, ask, tls_context
 from retention_cli.core.json_values import at

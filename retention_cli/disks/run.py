@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import Leaders, Spec
@@ -18,24 +18,31 @@ from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reas
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
 from retention_cli.disks.devices import all_disks, devices_in
-from retention_cli.disks.disk import Disk, DiskOutcome, Leaving, Space, above_ceiling, named, sized_by_policy, space_of
+from retention_cli.disks.disk import (
+    Disk,
+    DiskOutcome,
+    Leaving,
+    Space,
+    above_ceiling,
+    named,
+    sized_by_policy,
+    space_of,
+    usages,
+)
+from retention_cli.disks.estimate import Known, estimate, estimated_tails
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
 from retention_cli.disks.inventory_trust import unproven
+from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
-from retention_cli.disks.size_limits import estimated_tails
 from retention_cli.disks.usage import last_look_ms, remember, stays_bytes
-from retention_cli.disks.watermarks import usages
+from retention_cli.disks.water_level import OldestFirst, oldest_first
 from retention_cli.memory.disk import Growth
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe.cluster import bare_facts, change_between, end_of, unread_facts
 from retention_cli.observe.lineage import ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules, Settings
-
-if TYPE_CHECKING:  # importing these imports pyarrow, which only an inventory needs
-    from retention_cli.disks.inventory_view import InventoryView
-    from retention_cli.disks.water_level import OldestFirst
 
 _OLD_MS: Final = 3_600_000
 _CHANGED: Final = Unknown.because(
@@ -250,8 +257,6 @@ class DiskRun:
         A bound may reach beyond what was scanned of a replica. The bytes that it frees there can't be counted, so the
         walk is repeated with them as doubted, and trims nothing to make up for them.
         """
-        from retention_cli.disks.water_level import oldest_first
-
         if (age_ms := inventory.inventory.age_ms(now_ms)) > _OLD_MS:
             text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
             self.notes.append(Reason("inventory", f"{text}; scan again"))
@@ -278,8 +283,6 @@ class DiskRun:
         now_ms: int,
     ) -> OldestFirst:
         """Return R6's bounds by estimated segments. A replica whose size may include dead bytes is not trimmed."""
-        from retention_cli.disks.estimate import Known, estimate
-
         sizes, ends = self.sizes, {}
         for tp, one in self._facts.items():
             if (start := known(one.log_start)) is not None and (end := known(one.high_watermark)) is not None:

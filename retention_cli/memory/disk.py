@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import format_duration
-from retention_cli.memory.samples import thinned_by_age
+from retention_cli.memory.partition import thinned_by_age
 
 LOOKS_AT_MOST: Final = 64
 _APART_MS: Final = 60_000

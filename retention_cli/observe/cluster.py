@@ -22,10 +22,9 @@ from retention_cli.decide.guards import untouchable
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
-from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
-from retention_cli.observe.recall import Remembered
+from retention_cli.observe.recall import Recall, Remembered
 from retention_cli.observe.request import Observation, Pass, Request, Times
 from retention_cli.observe.times import read_times, with_lookups
 from retention_cli.policy.settings import GroupRules, Settings

@@ -18,7 +18,7 @@ from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Rows
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.samples import seen_past
+from retention_cli.memory.partition import seen_past
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.model import matches

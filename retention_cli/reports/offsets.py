@@ -16,7 +16,7 @@ from retention_cli.core.consumers import plain_name
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
-from retention_cli.memory.samples import pack, seen_past
+from retention_cli.memory.partition import pack, seen_past
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow, position_of
 from retention_cli.observe.request import FullRead, Observation

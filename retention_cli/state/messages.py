@@ -36,8 +36,8 @@ from retention_cli.memory.documents import (
 )
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.interface import Int64
+from retention_cli.memory.partition import SAMPLE_BYTES
 from retention_cli.memory.replica import ROW_BYTES
-from retention_cli.memory.samples import SAMPLE_BYTES
 
 T = TypeVar("T")
 VERSION: Final = 4

@@ -16,8 +16,7 @@ from retention_cli.brokers.log_offsets import Found, Leaders, NotFound, OpenTran
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.schemas import Kind, SchemaRegistry
-from retention_cli.brokers.security.registry_settings import RegistrySettings
-from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import ConnectionSettings, RegistrySettings
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.consumers import key_of
 from retention_cli.core.json_values import at

@@ -9,11 +9,10 @@ from pathlib import Path
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory.event_scan import BLOCKS_AT_MOST, Block, EventScan
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.partition import SAMPLES_AT_MOST, Front, PartitionMemory, pack
 from retention_cli.memory.positions import LogNow
 from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen
 from retention_cli.memory.replica import pack as pack_replicas
-from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 from retention_cli.state import messages
 from tests.support.groups import judge_ledger
 

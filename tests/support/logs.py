@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from retention_cli.brokers.wire.batch_headers import HEADER
-from retention_cli.disks.inventory.partition import PartitionRead, read_partition
+from retention_cli.disks.inventory.scan import PartitionRead, read_partition
 
 INDEX_INTERVAL = 4096
 TOPIC_ID = "qCKCnnUmRDu8xKoaqyCwHA"

@@ -149,7 +149,7 @@ def restore(
     from retention_cli.archive.restore import restore as run_restore
     from retention_cli.archive.restore_groups import choose, mapped, reset
     from retention_cli.brokers.errors import BrokerError
-    from retention_cli.brokers.resetter import GroupResetter
+    from retention_cli.brokers.republisher import GroupResetter
     from retention_cli.reports.ledger import NotRememberedError, forget
 
     settings = resolve(common)

@@ -17,9 +17,8 @@ from typing import Any, Final
 from retention_cli.brokers.errors import NoClusterError, SettingsError
 from retention_cli.brokers.security import aws, sasl_settings
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
-from retention_cli.brokers.security.registry_settings import CA, UNDERSTOOD, read_registry
 from retention_cli.brokers.security.sasl_settings import jaas_options
-from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
+from retention_cli.brokers.security.settings import CA, MASK, UNDERSTOOD, ConnectionSettings, is_secret, read_registry
 from retention_cli.core.files import read_file
 
 _SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", aws.MECHANISM, "GSSAPI")

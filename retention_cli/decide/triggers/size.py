@@ -9,7 +9,7 @@ from retention_cli.policy.settings import Settings
 
 
 class Size(Trigger):
-    """Asks for the smallest offset whose tail fits, calculated beforehand (``disks/size_limits.py``)."""
+    """Asks for the smallest offset whose tail fits, calculated beforehand (``disks/estimate.py``)."""
 
     code = Code.R5
 

@@ -59,8 +59,8 @@ from retention_cli.memory.positions import Logs
 from retention_cli.observe.cluster import bare_facts, configured, never_touched
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside, read_sources
-from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
+from retention_cli.observe.recall import Recall
 from retention_cli.plan.make import Decided, PlanJob, plan_of, with_live
 from retention_cli.plan.notes import losing, reached_by_pattern, unread_by_group
 from retention_cli.plan.rows import decisions_in, having

@@ -41,7 +41,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
-from retention_cli.observe.floors.recall import Recall
+from retention_cli.observe.recall import Recall
 from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches

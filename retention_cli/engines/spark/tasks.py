@@ -60,7 +60,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.outside import Read
-from retention_cli.observe.floors.recall import Recall
+from retention_cli.observe.recall import Recall
 from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.make import LocalPlanner, PlanJob, decide_all, managed_records
 from retention_cli.plan.notes import with_owners

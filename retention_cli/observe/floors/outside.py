@@ -15,8 +15,8 @@ from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import NOTHING_RECALLED
 from retention_cli.observe.floors.fold import FloorFold
-from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
+from retention_cli.observe.recall import Recall
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain

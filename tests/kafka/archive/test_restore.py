@@ -15,8 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
 from retention_cli.archive.store import Store
-from retention_cli.brokers.republisher import Republisher
-from retention_cli.brokers.resetter import GroupResetter
+from retention_cli.brokers.republisher import GroupResetter, Republisher
 from tests.support.archiving import (
     CODECS,
     Killer,

@@ -16,8 +16,7 @@ import yaml
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
-from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.samples import pack
+from retention_cli.memory.partition import PartitionMemory, pack
 from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka

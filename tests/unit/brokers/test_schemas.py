@@ -18,7 +18,7 @@ from retention_cli.brokers import schemas
 from retention_cli.brokers.errors import SchemaError
 from retention_cli.brokers.schemas import SchemaRegistry
 from retention_cli.brokers.security.client_files import Setting, translate
-from retention_cli.brokers.security.registry_settings import RegistrySettings
+from retention_cli.brokers.security.settings import RegistrySettings
 from retention_cli.core.extras import MissingPartError
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import event_source

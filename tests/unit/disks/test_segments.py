@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from retention_cli.disks.inventory.partition import GoneError
 
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.log_dirs import (
@@ -18,7 +19,7 @@ from retention_cli.disks.inventory.log_dirs import (
     folder_of,
     meta_properties_in,
 )
-from retention_cli.disks.inventory.partition import GoneError
+from retention_cli.disks.inventory.scan import GoneError
 from retention_cli.disks.inventory.segment import read_end
 from tests.support import logs
 from tests.support.logs import Made, read

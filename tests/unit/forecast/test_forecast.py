@@ -25,8 +25,8 @@ from retention_cli.forecast.loss import (
 from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms
 from retention_cli.forecast.value import ENDLESS, NOTHING, WINDOW_MS, Loss, Rate, Span, age_of, group_rate, rate_of
 from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.partition import thinned, without_repeats
 from retention_cli.memory.positions import Position, Positions
-from retention_cli.memory.samples import thinned, without_repeats
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOW, Log
 from tests.support.forecasts import HERE, LAST_LOOK, OTHER, disk, limits, queued

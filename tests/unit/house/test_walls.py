@@ -54,7 +54,6 @@ PURE = [
             "protect/value",
             "disks/pending_deletes",
             "disks/water_level",
-            "disks/watermarks",
             "observe/floors/fold",
             "observe/floors/standing",
         ),

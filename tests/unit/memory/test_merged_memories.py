@@ -7,15 +7,15 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.model import EventMax, Sample, Unknown
 from retention_cli.memory.event_scan import EventScan, further, read_scan
 from retention_cli.memory.group import GroupMemory, digest_of
-from retention_cli.memory.partition import Earlier, PartitionMemory, joined, pending
+from retention_cli.memory.partition import SAMPLES_AT_MOST, Earlier, PartitionMemory, joined, pack, pending
 from retention_cli.memory.positions import LogNow, Position, Positions
-from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 from retention_cli.observe.lineage import Cut, prove
 from tests.support.groups import judge
 

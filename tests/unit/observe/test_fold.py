@@ -21,10 +21,10 @@ from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.observe.floors.fold import Commit, FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.outside import fold_outside
-from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Consumer
 from retention_cli.observe.floors.sources.zookeeper import _position
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
+from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
 
 ORDERS0 = TopicPartition("orders", 0)

@@ -20,8 +20,8 @@ from retention_cli.memory.interface import Commits, RecalledGroup, Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside, read_sources
-from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
+from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
 from tests.support.reach import reach_at
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Sample, TopicPartition
-from retention_cli.memory.samples import pack
+from retention_cli.memory.partition import pack
 from retention_cli.observe.floors.fold import CommitRow, Kind
 from retention_cli.reports.groups import GroupSummary, Standings
 from retention_cli.reports.ledger import NotRememberedError, named
