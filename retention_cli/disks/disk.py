@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown, Usage, Watermark
 from retention_cli.core.units import format_bytes

@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from retention_cli.memory.interface import Int64
+from retention_cli.memory.positions import Int64
 
 Width = tuple[int, int]
 """A number of partitions, and when a topic was first seen with so many (Unix ms); 0: it has never had fewer."""

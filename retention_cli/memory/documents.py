@@ -13,8 +13,8 @@ from pydantic import PlainSerializer, PlainValidator
 from retention_cli.memory.ages import Watched
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.interface import Int64
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.positions import Int64
 
 PARTITIONS_A_DOCUMENT: Final = 32
 """Keeps a message below 500 kB in practice, and below a broker's limit at worst."""

@@ -14,8 +14,30 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from retention_cli.memory.interface import Commits, Int64, RecalledGroup, Rows
-from retention_cli.memory.positions import NONE, NOTHING, Logs, Place, Position, Positions, packed, unpacked
+from retention_cli.memory.positions import (
+    NONE,
+    NOTHING,
+    Commits,
+    Int64,
+    Logs,
+    Place,
+    Position,
+    Positions,
+    Rows,
+    packed,
+    unpacked,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledGroup:
+    """What is remembered of a live group: commits that are gone (F6), and those that are refused (F5)."""
+
+    gone: Rows = field(default_factory=dict)
+    refused: Mapping[tuple[str, int], tuple[int, int | None]] = field(default_factory=dict)
+
+
+NOTHING_RECALLED: Final = RecalledGroup()
 
 
 @dataclass(slots=True)

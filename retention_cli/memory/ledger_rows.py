@@ -17,11 +17,10 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import AGAIN_MS, STORED, StoredAges, Watched, watched_since
 from retention_cli.memory.disk import DiskMemory, unpack
-from retention_cli.memory.group import GroupMemory, digest_of
-from retention_cli.memory.interface import Commits, Last, LogsOf, RecalledGroup
+from retention_cli.memory.group import GroupMemory, RecalledGroup, digest_of
 from retention_cli.memory.ledger_file import LedgerFile, SharedCache
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.positions import NOTHING, Logs, Positions
+from retention_cli.memory.positions import NOTHING, Commits, Last, Logs, LogsOf, Positions
 
 SEEN_AGAIN_MS: Final = 3_600_000
 """An unchanged group is sent again at most once an hour, so it counts that much longer once it is gone."""

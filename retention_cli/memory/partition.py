@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import replica as replica_memory
 from retention_cli.memory.event_scan import further, read_scan
-from retention_cli.memory.interface import Int32, Int64
+from retention_cli.memory.positions import Int32, Int64
 
 SAMPLES_AT_MOST: Final = 64
 SAMPLE: Final = struct.Struct("<qq")

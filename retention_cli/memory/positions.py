@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 from pydantic_core import from_json
 
+Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""A leader epoch: a larger one can't be asked about."""
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""A number that the ledger's columns can hold, and brokers be asked about."""
+
+Commits = Mapping[str, Sequence[tuple[int, int, int | None]]]
+"""A group's commits by topic: partition, committed offset, and the commit's leader epoch, None if it has none."""
+Rows = dict[str, list[tuple[int, int, int | None]]]
+"""Remembered commits, likewise. The epoch is the one under which a commit was last seen to count: its own, else the
+leader's. None: it was never seen to count, and whether it does is unknown."""
+Last = tuple[str, int, Rows]
+"""A group that is gone: its name, when it was last seen (Unix ms), and its last commits."""
 Place = tuple[str, int]
 """A topic's name, and a partition."""
 Numbers = npt.NDArray[np.int64]
@@ -295,6 +308,10 @@ class Logs:
         n, found = _found(at << 32 | own & 0xFFFFFFFF, names[order])
         beyond: Mask = found & (offset > end[order][n])
         return beyond
+
+
+LogsOf = Callable[[], Logs]
+"""Returns what this pass has read of logs."""
 
 
 def packed(head: Any, sections: Sequence[Positions]) -> bytes:

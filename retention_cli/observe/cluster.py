@@ -23,7 +23,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
-from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
+from retention_cli.observe.lineage import Reading, ask_epochs
 from retention_cli.observe.recall import Recall, Remembered
 from retention_cli.observe.request import Observation, Pass, Request, Times
 from retention_cli.observe.times import read_times, with_lookups
@@ -33,6 +33,7 @@ START_MARGIN_MS: Final = 10 * 60_000
 """How much a client's clock may be behind ours that reckons where its group starts (``groups.start``, F2)."""
 _AGAIN_AFTER_S: Final = 0.5
 _DELETED: Final = Unknown.because("metadata", "the topic was deleted while it was read")
+_NOT_READ_YET: Final = Unknown.because("metadata", "not read yet")
 _NEVER_READ: Final = Unknown.because(Code.G5, "never trimmed, so not read")
 
 
@@ -222,17 +223,17 @@ class _Reading:
         sized = request.decides or request.with_rows
         sizes_soon = reader.sizes_soon(leaders) if sized and self.again is None else None
         ends_at = reader.clock.since_boot()
-        log_ends = self._read_ends()
+        facts = self._read_ends()
         lookups_at = reader.clock.since_boot()
         ends_read_ms = request.clock_ms()
         remembered = Remembered(self.memory, self.settings, leaders, ends_read_ms, request.now_ms)
         remembered.open({name: one.topic_id for name, one in self.topics.items()})
-        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(log_ends), *request.epochs.items())
+        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(facts), *request.epochs.items())
         # Those that have a leader and could be read so far are asked more about.
         can_be_asked = {tp: one for tp, one in leaders.items() if tp not in self.unsettled and one.leader is not None}
         epoch_ends = ask_epochs(reader, wanted, can_be_asked)
         tell_epochs(floors, epoch_ends)
-        remembered.prove(epoch_ends, log_ends)
+        remembered.prove(epoch_ends, facts)
         for tp, cut in remembered.cuts.items():
             floors.at(*tp).cut = (cut.offset, cut.epoch)
         for tp in remembered.doubts:
@@ -242,7 +243,7 @@ class _Reading:
         if sizes_soon is not None:
             self.progress("sizes on disk")
             sizes, sizes_problem = sizes_soon.result()
-        facts = self._facts(log_ends, floors, sizes, Unknown.because("size", sizes_problem or "not read"))
+        self._add_floors(facts, floors, sizes, Unknown.because("size", sizes_problem or "not read"))
         self._ask_starts(floors, facts, can_be_asked, deadline)
         remembered.recall(facts, all_samples=not request.decides)
         if request.disks is not None:
@@ -344,18 +345,18 @@ class _Reading:
         )
         return groups_of.read(metadata, request.patience_s, request.outside)
 
-    def _read_ends(self) -> dict[TopicPartition, LogEnds]:
+    def _read_ends(self) -> dict[TopicPartition, PartitionFacts]:
         self.progress("log ends")
         leaders = self.partitions
         specs: tuple[Spec, ...] = ("earliest", "latest", "last-stable")
         starts, ends, stable = self.reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
         return {
-            tp: LogEnds(
-                self._end(tp, "start", starts[tp]),
-                self._end(tp, "high watermark", ends[tp]),
-                self._end(tp, "last stable offset", stable[tp]),
+            tp: unread_facts(self.topics[tp.topic], tp.partition, place, _NOT_READ_YET)._replace(
+                log_start=self._end(tp, "start", starts[tp]),
+                high_watermark=self._end(tp, "high watermark", ends[tp]),
+                last_stable_offset=self._end(tp, "last stable offset", stable[tp]),
             )
-            for tp in leaders
+            for tp, place in leaders.items()
         }
 
     def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
@@ -365,32 +366,22 @@ class _Reading:
             self.unsettled[tp] = end.reasons[0]
         return end
 
-    def _facts(
+    def _add_floors(
         self,
-        log_ends: Mapping[TopicPartition, LogEnds],
+        facts: dict[TopicPartition, PartitionFacts],
         floors: FloorFold,
         sizes: Mapping[TopicPartition, int],
         no_size: Unknown,
-    ) -> dict[TopicPartition, PartitionFacts]:
-        facts = {}
+    ) -> None:
         watched_since_ms = self.memory.watched_since(*self.request.groups.watched, self.request.clock_ms())
-        for tp, (log_start, high_watermark, last_stable_offset) in log_ends.items():
-            topic, metadata = self.topics[tp.topic], self.partitions[tp]
-            unsized = topic.unsized
-            facts[tp] = PartitionFacts(
-                topic=topic,
-                partition=tp.partition,
-                log_start=log_start,
-                high_watermark=high_watermark,
-                last_stable_offset=last_stable_offset,
-                floor=floors.floor(tp, log_start, high_watermark),
+        for tp, one in facts.items():
+            unsized = one.topic.unsized
+            facts[tp] = one._replace(
+                floor=floors.floor(tp, one.log_start, one.high_watermark),
                 clock=self.request.clock,
                 watched_since_ms=watched_since_ms,
                 size_bytes=sizes.get(tp, no_size) if unsized is None else unsized,
-                has_leader=metadata.leader is not None,
-                leader_epoch=metadata.leader_epoch,
             )
-        return facts
 
     def _ask_starts(
         self,

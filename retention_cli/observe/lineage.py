@@ -17,7 +17,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord, Range, note_epoch
-from retention_cli.core.model import Code, Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import Code, Maybe, TopicPartition, Unknown
 from retention_cli.core.progress import Progress
 from retention_cli.memory.partition import PartitionMemory, pending
 from retention_cli.policy.settings import Settings
@@ -36,18 +37,6 @@ class Cut(NamedTuple):
     offset: int
     epoch: int | None = None
     until: int | None = None
-
-
-class LogEnds(NamedTuple):
-    """A partition's log start offset, high watermark and last stable offset, as read."""
-
-    log_start: Maybe[int]
-    high_watermark: Maybe[int]
-    last_stable_offset: Maybe[int]
-
-
-ReadEnds = Mapping[TopicPartition, LogEnds | PartitionFacts]
-"""Each partition's ends, as read."""
 
 
 def ask_epochs(reader: ClusterReader, wanted: Iterable[tuple[TopicPartition, int]], leaders: Leaders) -> EpochEnds:

@@ -11,12 +11,12 @@ from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, is_share
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Commits, RecalledGroup
+from retention_cli.memory.group import RecalledGroup
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pending
-from retention_cli.memory.positions import LogNow, Logs
+from retention_cli.memory.positions import Commits, LogNow, Logs
 from retention_cli.observe.floors.fold import FloorFold
-from retention_cli.observe.lineage import Cut, EpochEnds, ReadEnds, prove
+from retention_cli.observe.lineage import Cut, EpochEnds, prove
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, Settings
 
@@ -56,7 +56,7 @@ class Remembered:
                 else self.memory.partition(tp.topic, topic_id, tp.partition)
             )
 
-    def epochs_to_check(self, read: ReadEnds) -> list[tuple[TopicPartition, int]]:
+    def epochs_to_check(self, read: Mapping[TopicPartition, PartitionFacts]) -> list[tuple[TopicPartition, int]]:
         """Return the leader epochs to ask about before anything remembered is used, and to prove it the next time.
 
         H must have been read. If a partition's leader epoch has changed since the last pass, they are the one that
@@ -82,7 +82,7 @@ class Remembered:
                 wanted.append((tp, now - 1))
         return wanted
 
-    def prove(self, ends: EpochEnds, read: ReadEnds) -> None:
+    def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, PartitionFacts]) -> None:
         """Keep what is proven to be of these logs (M2); S and H must have been read."""
         by_partition: dict[TopicPartition, dict[int, Answer]] = {}
         for (tp, asked), answer in ends.items():

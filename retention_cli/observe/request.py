@@ -13,8 +13,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
-from retention_cli.memory.interface import Commits
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.positions import Commits
 from retention_cli.observe.floors.fold import CommitRow, FloorFold, Seen
 from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.lineage import Cut, EpochEnds

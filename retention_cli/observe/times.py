@@ -264,14 +264,6 @@ def _stopped(offset: int) -> Reason:
     )
 
 
-class _Awaited(NamedTuple):
-    """A partition's look-ups: how many it needs, and those that are there, by time (Unix ms)."""
-
-    needs: int
-    plain: dict[int, Maybe[LookUp]]
-    data: dict[int, Maybe[LookUp]]
-
-
 def with_lookups(
     reader: ClusterReader,
     facts: Mapping[TopicPartition, PartitionFacts],
@@ -328,7 +320,8 @@ def read_times(
         for tp, newest in events.newest.items():
             facts[tp] = facts[tp]._replace(newest=newest, event_prefix=events.prefix.get(tp, facts[tp].event_prefix))
         maxima = events.stamps
-    found: dict[TopicPartition, _Awaited] = {}
+    plain: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {}
+    data: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {}
 
     def asked() -> Iterator[tuple[TopicPartition, Wanted]]:
         of_topic: dict[str, Lookups] = {}
@@ -336,25 +329,22 @@ def read_times(
             if (needs := of_topic.get(tp.topic)) is None:
                 needs = of_topic[tp.topic] = Lookups(facts_of.topic, settings[tp.topic], reading.now_ms)
             wanted = needs.of(facts_of)
-            if count := len(wanted.times) + len(wanted.data):
-                if not found:
+            if wanted.times or wanted.data:
+                if not plain:
                     reading.progress("time look-ups")
-                found[tp] = _Awaited(count, {}, {})
+                plain[tp], data[tp] = {}, {}
                 yield tp, wanted
 
     limits = {name: one.scan_records for name, one in settings.items()}
     last = None if reading.deadline is None else max(reading.deadline, reader.clock.monotonic() + 1)
     until = soon(reader, last, len(facts))
-    stamped: list[TopicPartition] = []
     for one in look_up(reader, facts, asked(), leaders, limits, until, lambda tp: reading.memory[tp].data_at, maxima):
-        tp = one.tp
-        count, plain, data = found[tp]
-        (data if one.data else plain)[one.time_ms] = one.answer
+        (data if one.data else plain)[one.tp][one.time_ms] = one.answer
         if one.record is not None:
-            reading.memory[tp].add_data(one.record)
-        if len(plain) + len(data) < count:
-            continue
-        facts[tp] = known = facts[tp]._replace(lookups=plain, data_lookups=data)
+            reading.memory[one.tp].add_data(one.record)
+    stamped: list[TopicPartition] = []
+    for tp, answers in plain.items():
+        facts[tp] = known = facts[tp]._replace(lookups=answers, data_lookups=data[tp])
         if settings[tp.topic].min_wallclock_ms is not None and known.topic.timestamp_type == "LogAppendTime":  # G3
             stamped.append(tp)
     if lost is not None:  # whether the topic was ever CreateTime is not known either (G3)

@@ -16,9 +16,9 @@ from retention_cli.core.consumers import group_id, group_key, is_outside, is_sha
 from retention_cli.core.model import Code, Reason, TopicPartition
 from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Commits, Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import seen_past
+from retention_cli.memory.positions import Commits, Rows
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.model import matches

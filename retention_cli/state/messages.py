@@ -35,8 +35,8 @@ from retention_cli.memory.documents import (
     partitions_of,
 )
 from retention_cli.memory.event_scan import read_scan
-from retention_cli.memory.interface import Int64
 from retention_cli.memory.partition import SAMPLE_BYTES
+from retention_cli.memory.positions import Int64
 from retention_cli.memory.replica import ROW_BYTES
 
 T = TypeVar("T")

@@ -151,14 +151,9 @@ def test_failed_archive_job_holds_its_partitions_with_one_line(
     topic = filled(world)
 
     def broken(*_: Any) -> Any:
-        def task(batches: Any) -> Any:
-            for _ in batches:
-                raise RuntimeError("of the test")
-            yield from ()
+        raise RuntimeError("of the test")
 
-        return task
-
-    monkeypatch.setattr(archiver, "copier", broken)
+    monkeypatch.setattr(archiver, "copies", broken)
     reason = reason_held(world, trim, topic, tmp_path / "archive")
     assert "RuntimeError: of the test" in reason
     assert "\n" not in reason

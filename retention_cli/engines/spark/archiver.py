@@ -29,12 +29,10 @@ from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import count, timestamp
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import (
-    ArrowTask,
     ConnectionRef,
     Row,
     Sender,
     as_they_end,
-    batches_of,
     reader_of,
     run_tasks,
 )
@@ -121,9 +119,10 @@ class SparkArchiver(Archiver):
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
     ) -> dict[TopicPartition, Archived | Reason]:
         """Run one task that copies its partitions, and check each copy."""
-        task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size, self.keys)
+        where = (self.cluster_id, connection, self.reader.timeout_s)
+        work = functools.partial(copies, requests, where, self.size, self.keys)
         try:
-            rows = run_tasks(session, task, REPORTS, 1, "Spark's task failed")
+            rows = run_tasks(session, work, REPORTS, 1, "Spark's task failed")
         except SparkError as error:
             return {one.tp: failed(one.tp, one.url, error) for one in requests}
         reported = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
@@ -173,28 +172,23 @@ def sliced(
     return found
 
 
-def copier(
+def copies(
     requests: Sequence[ArchiveRequest],
-    cluster: str,
-    connection: ConnectionRef,
-    timeout_s: float,
+    where: tuple[str, ConnectionRef, float],
     size: SegmentSize,
-    keys: Sequence[str] = (),
-) -> ArrowTask:
-    """Return the task for ``mapInArrow``: if there is any input, one row of :data:`REPORTS` per request."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        stores: dict[str, NotingStore] = {}
-        with contextlib.ExitStack() as stack:
-            reader: ClusterReader | None = None
-            for one in (one for batch in batches if batch.num_rows for one in requests):
-                try:
-                    reader = reader or stack.enter_context(reader_of(cluster, connection, timeout_s))
-                    store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url, keys))
-                    done = archive_range(reader, store, one.source, one.end, lambda: timestamp(SYSTEM.wall_ms()), size)
-                    said: Row = {"report": store.report(done).as_json()}
-                except (ArchiveError, BrokerError, MissingPartError) as error:
-                    said = {"error": str(error)}
-                yield from batches_of([{"topic": one.tp.topic, "partition": one.tp.partition, **said}], REPORTS)
-
-    return run
+    keys: Sequence[str],
+    _number: int,
+) -> Iterator[Row]:
+    """Copy partitions, in a task; yield a row of :data:`REPORTS` for each."""
+    stores: dict[str, NotingStore] = {}
+    with contextlib.ExitStack() as stack:
+        reader: ClusterReader | None = None
+        for one in requests:
+            try:
+                reader = reader or stack.enter_context(reader_of(*where))
+                store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url, keys))
+                done = archive_range(reader, store, one.source, one.end, lambda: timestamp(SYSTEM.wall_ms()), size)
+                said: Row = {"report": store.report(done).as_json()}
+            except (ArchiveError, BrokerError, MissingPartError) as error:
+                said = {"error": str(error)}
+            yield {"topic": one.tp.topic, "partition": one.tp.partition, **said}

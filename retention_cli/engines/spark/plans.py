@@ -32,7 +32,7 @@ from retention_cli.disks.inventory.read import inventory_files, inventory_paths
 from retention_cli.engines.fleet.plan import Failure, failure_of
 from retention_cli.engines.fleet.planning import ClusterNames, Member, Watch
 from retention_cli.engines.spark.session import SparkError, as_spark_error, check_executors, runs_here, slots
-from retention_cli.engines.spark.shipping import Row, Sender, Sent, as_they_end, ddl
+from retention_cli.engines.spark.shipping import Row, Sender, Sent, as_they_end, ddl, task
 from retention_cli.engines.spark.tasks import (
     ANSWER,
     CLIENT,
@@ -46,11 +46,11 @@ from retention_cli.engines.spark.tasks import (
     SliceReport,
     TooLargeError,
     answer_in,
-    cluster_planner,
     failure_in,
     floors_rows,
     is_in_share,
-    share_reader,
+    plan_cluster,
+    share_rows,
     slice_planner,
 )
 from retention_cli.memory.group import GroupMemory
@@ -249,7 +249,8 @@ def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int,
         outside=_outside(job),
         inventory=tuple(sender.send_file(one) for one in inventory_files(target.inventory)),
     )
-    frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sender.send(work)), ddl(ANSWER))
+    planner = task(partial(plan_cluster, sender.send(work)), ANSWER)
+    frame = sender.session.range(0, 1, 1, 1).mapInArrow(planner, ddl(ANSWER))
     [row] = frame.collect()
     found = answer_in(row, job.reader.settings.bootstrap, plans)
     take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, job.now_ms)
@@ -385,7 +386,8 @@ def _cut(
 def _rows_of_tasks(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any, None, None]:
     """Yield the rows of all tasks (:data:`.tasks.ROW`)."""
     session, sent = sender.session, sender.send(giant)
-    shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(share_reader(sent), ddl(ROW))
+    reader = task(partial(share_rows, sent), ROW)
+    shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(reader, ddl(ROW))
     rows = shares.unionByName(session.createDataFrame(pa.Table.from_pylist(list(own), schema=ROW)))
     slices = rows.repartition(giant.shares, "slice").groupBy("slice").applyInArrow(slice_planner(sent), ddl(ROW))
     planned = slices.persist()

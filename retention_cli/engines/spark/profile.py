@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,12 +20,10 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark.shipping import (
-    ArrowTask,
     ConnectionRef,
     Row,
     Sender,
     as_they_end,
-    batches_of,
     reader_of,
     run_tasks,
 )
@@ -129,7 +127,7 @@ class SparkReading:
         where = (profile.cluster_id, self.sender.connection(self.reader.settings), self.reader.timeout_s)
         failed = "Spark could not read the records"
         jobs = [
-            partial(run_tasks, self.sender.session, _task(where, some), PIECES, len(some), failed)
+            partial(run_tasks, self.sender.session, partial(_rows, where, some), PIECES, len(some), failed)
             for some in in_batches(slices, SLICES_A_JOB)
         ]
         with closing(as_they_end(self.sender.session, jobs, JOBS_AT_ONCE, stop)) as done:
@@ -151,17 +149,9 @@ class SparkReading:
         return ended
 
 
-def _task(where: tuple[str, ConnectionRef, float], slices: Sequence[_Slice]) -> ArrowTask:
-    """Return the task for ``mapInArrow``: from slice numbers to rows of :data:`PIECES`, one per piece, read or not."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from batches_of(_rows(where, *slices[number]), PIECES)
-
-    return run
-
-
-def _rows(where: tuple[str, ConnectionRef, float], ranges: Ranges, topics: Mapping[str, TopicHours]) -> Iterator[Row]:
+def _rows(where: tuple[str, ConnectionRef, float], slices: Sequence[_Slice], number: int) -> Iterator[Row]:
+    """Yield a slice's rows of :data:`PIECES`, in a task: one per piece, read or not."""
+    ranges, topics = slices[number]
     hours = {tp: PartitionHours.begin(topics[tp.topic].frame, one.start, piece=True) for tp, one in ranges.items()}
     try:
         with reader_of(*where) as reader:

@@ -215,6 +215,19 @@ def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator
         yield pa.RecordBatch.from_pylist(some, schema=schema)
 
 
+def task(rows_of: Callable[[int], Iterable[Row]], schema: pa.Schema) -> ArrowTask:
+    """Return the task for ``mapInArrow``: from numbers to what ``rows_of`` yields for each.
+
+    It reads all input: Spark ends a Python worker whose task leaves some, and the next must import everything again.
+    """
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            yield from batches_of(rows_of(number), schema)
+
+    return run
+
+
 def ddl(schema: Any) -> str:
     """Return an Arrow schema in Spark's type syntax."""
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -222,14 +235,16 @@ def ddl(schema: Any) -> str:
     return str(from_arrow_schema(schema).simpleString())
 
 
-def run_tasks(session: Any, task: ArrowTask, schema: pa.Schema, count: int, failed: str) -> list[Row]:
-    """Run a task for each number below ``count``; return their rows.
+def run_tasks(
+    session: Any, rows_of: Callable[[int], Iterable[Row]], schema: pa.Schema, count: int, failed: str
+) -> list[Row]:
+    """Run a task for each number below ``count``; return their rows (:func:`task`).
 
     Raises:
         SparkError: a task failed, or was interrupted; the text begins with ``failed``.
     """
     try:
-        frame = session.range(0, count, 1, count).mapInArrow(task, ddl(schema))
+        frame = session.range(0, count, 1, count).mapInArrow(task(rows_of, schema), ddl(schema))
         return [row.asDict() for row in frame.collect()]
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
         raise SparkError(f"{failed}: {last_words(error)}") from None

@@ -17,7 +17,6 @@ import tempfile
 import time
 import uuid
 import zlib
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -43,19 +42,16 @@ from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_view
 from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.engines.spark.shipping import (
-    ArrowTask,
     ConnectionRef,
     Row,
     Sent,
     SentFile,
-    batches_of,
     from_bytes,
     reader_of,
     to_bytes,
 )
-from retention_cli.memory.interface import LogsOf
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.positions import LogNow, Logs
+from retention_cli.memory.positions import LogNow, Logs, LogsOf
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
@@ -109,16 +105,11 @@ class ClusterWork(TaskWork):
     inventory: tuple[SentFile, ...] = ()
 
 
-def cluster_planner(work: Sent[ClusterWork]) -> ArrowTask:
-    """Return the task that plans a cluster: it yields a row of :data:`ANSWER`."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        deque(batches, 0)  # Spark ends a Python worker whose task leaves some
-        # Spark removes its own folder, also if this process is killed.
-        with tempfile.TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder:
-            yield pa.RecordBatch.from_pylist([_answer(work.load_once(), Path(folder))], schema=ANSWER)
-
-    return run
+def plan_cluster(work: Sent[ClusterWork], _number: int) -> Iterator[Row]:
+    """Plan a cluster, in a task; yield a row of :data:`ANSWER`."""
+    # Spark removes its own folder, also if this process is killed.
+    with tempfile.TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder:
+        yield _answer(work.load_once(), Path(folder))
 
 
 def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
@@ -318,20 +309,14 @@ SHARE_REPORT: Final = TypeAdapter(ShareReport)
 SLICE_REPORT: Final = TypeAdapter(SliceReport)
 
 
-def share_reader(sent: Sent[Giant]) -> ArrowTask:
-    """Return the task for ``mapInArrow`` that reads shares of the groups, by number: to rows of :data:`ROW`."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for share in (share for batch in batches for share in batch.column(0).to_pylist()):
-            giant = sent.load()
-            try:
-                with _in_task(giant) as (folder, reader):
-                    memory = giant.memories[share].load_once()
-                    yield from batches_of(read_share(giant, share, memory, reader, folder), ROW)
-            except (BrokerError, StateError, MissingPartError) as error:
-                yield from batches_of([_failed(-1 - share, error)], ROW)
-
-    return run
+def share_rows(sent: Sent[Giant], share: int) -> Iterator[Row]:
+    """Read a share of the groups, by its number, in a task; yield rows of :data:`ROW`."""
+    giant = sent.load()
+    try:
+        with _in_task(giant) as (folder, reader):
+            yield from read_share(giant, share, giant.memories[share].load_once(), reader, folder)
+    except (BrokerError, StateError, MissingPartError) as error:
+        yield _failed(-1 - share, error)
 
 
 @contextmanager

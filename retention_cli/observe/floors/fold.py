@@ -15,9 +15,9 @@ from retention_cli.core.consumers import floor_by, who
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
-from retention_cli.memory.interface import NOTHING_RECALLED, RecalledGroup
+from retention_cli.memory.group import NOTHING_RECALLED, RecalledGroup
 from retention_cli.observe.floors.standing import (
-    Commits,
+    NO_HIGHEST,
     GoneCommit,
     Irregular,
     Refused,
@@ -48,8 +48,6 @@ class TopicScope:
 
 NO_COMMIT: Final = 2**63 - 1
 """The lowest commit where no group has committed. A group may commit this very number: only ``high`` tells (F5)."""
-NO_HIGHEST: Final = -1
-"""The highest commit where no group has committed: below any offset."""
 
 
 class Columns(NamedTuple):
@@ -367,10 +365,13 @@ class FloorFold:
             and log_start <= low <= high <= high_watermark
         ):
             return Floor(low, floor_by(low_by))  # as nearly always: what follows comes to the same
-        commits = Commits(low, low_by, high, here.high_by[partition], bool(here.bare[partition]))
         standing = Standing(
             leader_epoch=scope.leader_epochs[partition],
-            commits=None if high == NO_HIGHEST else commits,
+            low=low,
+            low_by=low_by,
+            high=high,
+            high_by=here.high_by[partition],
+            bare=bool(here.bare[partition]),
             failed=self.failed,
             failed_topic=self.failed_topics.get(topic, ()),
             absent=[group for group in scope.require if partition not in self.present[group, topic]],

@@ -13,7 +13,7 @@ from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import NOTHING_RECALLED
+from retention_cli.memory.group import NOTHING_RECALLED
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
 from retention_cli.observe.recall import Recall

@@ -29,17 +29,8 @@ CUT_UNKNOWN: Final = Unknown.because(
 )
 
 
-class Commits(NamedTuple):
-    """A partition's lowest and highest commits, and whose they are: of equal ones, the first group by name.
-
-    ``bare``: some commit carries no leader epoch.
-    """
-
-    low: int
-    low_by: str
-    high: int
-    high_by: str
-    bare: bool = False
+NO_HIGHEST: Final = -1
+"""The highest commit where no group has committed: below any offset."""
 
 
 class Refused(NamedTuple):
@@ -148,12 +139,18 @@ class Irregular:
 class Standing(NamedTuple):
     """What was read of all groups about one partition.
 
-    ``commits`` is None if no group has committed. ``failed`` are the failures that concern the whole cluster (F3, F8,
+    ``low`` and ``high`` are the lowest and the highest commit, and whose they are: of equal ones, the first group by
+    name; ``high`` is :data:`NO_HIGHEST` if no group has committed. ``bare``: some commit carries no leader epoch.
+    ``failed`` are the failures that concern the whole cluster (F3, F8,
     F9), ``failed_topic`` those of the topic (F3). ``absent`` are the required groups without a commit here (F4).
     """
 
     leader_epoch: int
-    commits: Commits | None
+    low: int
+    low_by: str
+    high: int
+    high_by: str
+    bare: bool
     failed: Collection[Reason]
     failed_topic: Collection[Reason]
     absent: Sequence[str]
@@ -164,11 +161,11 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
     if isinstance(high_watermark, Unknown):
         return high_watermark
-    commits, irregular = standing.commits, standing.irregular
+    irregular = standing.irregular
     reasons = _doubts(standing, empty=log_start == high_watermark)
-    if irregular.epochs or irregular.refused or irregular.cut or (commits and commits.high > high_watermark):
+    if irregular.epochs or irregular.refused or irregular.cut or standing.high > high_watermark:
         reasons += _other_log(standing, high_watermark)
-    lowest, lowest_gone = (None if commits is None else (commits.low, commits.low_by)), None
+    lowest, lowest_gone = (None if standing.high == NO_HIGHEST else (standing.low, standing.low_by)), None
     if irregular.gone or irregular.unproven is not None:
         lowest, lowest_gone, unknown = _with_gone(standing, lowest, high_watermark)
         reasons += unknown
@@ -231,10 +228,10 @@ def _with_gone(
 def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
     """Return why commits do not belong to this log (F5): the highest commit of each kind."""
     reasons: list[Reason] = []
-    commits, irregular = standing.commits, standing.irregular
+    irregular = standing.irregular
     beyond, ahead = irregular.refused, irregular.ahead
-    if commits is not None and commits.high > high_watermark:
-        beyond = highest(Refused(commits.high, None, commits.high_by), beyond)
+    if standing.high > high_watermark:
+        beyond = highest(Refused(standing.high, None, standing.high_by), beyond)
     for epoch, (offset, group) in sorted(irregular.epochs.items()):
         if epoch == standing.leader_epoch or offset > high_watermark:
             continue
@@ -254,7 +251,7 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
         reasons.append(_ahead_reason(ahead, standing.leader_epoch))
     if beyond is not None and (beyond.offset > high_watermark or ahead is None or beyond != ahead):
         reasons.append(_refused_reason(beyond, standing.leader_epoch, high_watermark))
-    if irregular.cut is not None and commits is not None and commits.bare:
+    if irregular.cut is not None and standing.bare:
         if isinstance(irregular.cut, Unknown):
             reasons += irregular.cut.reasons
         else:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from retention_cli.disks.inventory.partition import GoneError
 
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.log_dirs import (

@@ -61,7 +61,6 @@ PURE = [
             "memory/disk",
             "memory/positions",
             "memory/group",
-            "memory/interface",
             "memory/partition",
         ),
         *("memory/replica", "engines/fleet/plan"),

@@ -14,7 +14,6 @@ from retention_cli.core.consumers import key_of
 from retention_cli.core.model import EventMax, Sample, TopicPartition
 from retention_cli.decide.guards.wall_clock import written_by
 from retention_cli.memory.group import GroupMemory, digest_of
-from retention_cli.memory.interface import Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import (
     SAMPLES_AT_MOST,
@@ -26,7 +25,7 @@ from retention_cli.memory.partition import (
     thinned,
     without_falls,
 )
-from retention_cli.memory.positions import LogNow, Logs, Position, Positions
+from retention_cli.memory.positions import LogNow, Logs, Position, Positions, Rows
 from tests.support.groups import judge
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(

@@ -7,7 +7,6 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound

@@ -15,7 +15,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
-from retention_cli.memory.interface import RecalledGroup
+from retention_cli.memory.group import RecalledGroup
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.observe.floors.fold import Commit, FloorFold, Latest, TopicScope

@@ -16,8 +16,9 @@ import pytest
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
-from retention_cli.memory.interface import Commits, RecalledGroup, Rows
+from retention_cli.memory.group import RecalledGroup
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.positions import Commits, Rows
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError

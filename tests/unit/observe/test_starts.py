@@ -8,7 +8,8 @@ import pytest
 
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.core.model import Floor, TopicPartition
-from retention_cli.memory.interface import RecalledGroup, Rows
+from retention_cli.memory.group import RecalledGroup
+from retention_cli.memory.positions import Rows
 from retention_cli.observe.cluster import by_wrong_clock
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.kafka_groups import starts_of
