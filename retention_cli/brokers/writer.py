@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
@@ -25,16 +24,6 @@ class Appended(NamedTuple):
     partition: int
     offset: int
     broker_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSpec:
-    """A topic to create."""
-
-    name: str
-    replication_factor: int
-    config: Mapping[str, str]
-    partitions: int = 1
 
 
 class ClusterWriter:
@@ -72,8 +61,8 @@ class ClusterWriter:
         except (KafkaException, RequestFailedError):  # the first message will fail, too
             self._producer = None
 
-    def create(self, spec: TopicSpec) -> bool:
-        """Create a topic; return False if it exists already.
+    def create(self, topic: str, replication_factor: int, config: Mapping[str, str]) -> bool:
+        """Create a topic of one partition; return False if it exists already.
 
         Raises:
             BrokerError: the cluster refused, or did not answer within the time-out.
@@ -81,21 +70,19 @@ class ClusterWriter:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-        self._check(spec.name)
+        self._check(topic)
         try:
             client = AdminClient({**self._settings.for_librdkafka(), "socket.timeout.ms": int(self._timeout_s * 1000)})
-            new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
+            new = NewTopic(topic, 1, replication_factor, config=dict(config))
             futures = client.create_topics([new], operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
-            futures[spec.name].result(self._timeout_s + 5)
+            futures[topic].result(self._timeout_s + 5)
         except KafkaException as error:
             said = error.args[0]
             if said.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise self._error(said, f"topic {spec.name} could not be created", "CREATE", spec.name) from None
+            raise self._error(said, f"topic {topic} could not be created", "CREATE", topic) from None
         except (TimeoutError, ValueError, TypeError) as error:
-            raise BrokerError(
-                f"topic {spec.name} could not be created: {self._settings.without_secrets(error)}"
-            ) from None
+            raise BrokerError(f"topic {topic} could not be created: {self._settings.without_secrets(error)}") from None
         return True
 
     def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:

@@ -103,17 +103,15 @@ class LedgerFile:
             finally:
                 self._used.release()
 
-    def copy_to(self, folder: Path) -> int:
-        """Copy the file into another folder of the same name, that of this cluster; return the copy's revision.
+    def content(self) -> tuple[bytes, int]:
+        """Return what the file holds now, and its revision: an earlier one if another process writes meanwhile.
 
         Raises:
-            StateError: it can't be read, or the copy not be written.
+            StateError: it can't be read.
         """
         with self._errors():
-            make_folder(folder)
-            with contextlib.closing(sqlite3.connect(folder / FILE_NAME)) as copy:
-                self.db.backup(copy)
-                return int(copy.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])
+            revision = self._meta("revision")
+            return self.db.serialize(), revision
 
     def _prepare(self, *, there: bool) -> None:
         version = self._pragma("user_version")

@@ -34,17 +34,22 @@ _HELD: Final = (
 
 
 class Message(NamedTuple):
-    """One message of the policy topic. A value of None (a tombstone) removes a topic's settings."""
+    """One message of a topic of kretain's own. A value of None (a tombstone) deletes its key: a topic's settings.
+
+    ``time_ms`` is its timestamp (Unix ms).
+    """
 
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
+    time_ms: int = 0
+    topic: str = POLICY_TOPIC
 
     @property
     def place(self) -> str:
-        """Its partition and offset, for display."""
-        return f"{POLICY_TOPIC}-{self.partition} offset {self.offset:,}"
+        """Its topic, partition and offset, for display."""
+        return f"{self.topic}-{self.partition} offset {self.offset:,}"
 
 
 class LiveValueError(ValueError):

@@ -24,8 +24,9 @@ from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.policy.live import Message
 from retention_cli.state import messages
-from retention_cli.state.own_topics import STATE_TOPIC, Extent, StateTopic, Stored
+from retention_cli.state.own_topics import STATE_TOPIC, StateTopic
 
 _MESSAGES_AT_ONCE: Final = 2_000
 _DOCUMENTS_AT_ONCE: Final = 500
@@ -197,9 +198,9 @@ class ClusterLedger(Ledger):
         Raises:
             BrokerError: it can't be read.
         """
-        there = self._topic.extent()
+        topic_id, there = self._topic.extent()
         with self._errors():
-            position = self._cache.position(there.topic_id, there.end, self._meta("revision"))
+            position = self._cache.position(topic_id, there.end, self._meta("revision"))
         anew = position is None
         start = there.start if position is None else max(position, there.start)
         if start == there.end and not anew:
@@ -208,12 +209,14 @@ class ClusterLedger(Ledger):
         while True:
             end = min(start + _MESSAGES_AT_ONCE, there.end)
             stored = self._topic.read(start, end) if start < end else []
-            self._take_in(there, stored, end, anew=seen if anew else None, last=end >= there.end)
+            self._take_in(topic_id, stored, end, anew=seen if anew else None, last=end >= there.end)
             start = end
             if start >= there.end:
                 return
 
-    def _take_in(self, there: Extent, stored: Sequence[Stored], end: int, *, anew: set[str] | None, last: bool) -> None:
+    def _take_in(
+        self, topic_id: str, stored: Sequence[Message], end: int, *, anew: set[str] | None, last: bool
+    ) -> None:
         """Merge messages into the cache, and mark the keys whose last message lacks something that the cache has."""
         latest: dict[str, docs.Document | None] = {}
         with self.transaction():
@@ -233,14 +236,13 @@ class ClusterLedger(Ledger):
                 if last:
                     self._cache.mark(self._all_keys() - anew, revision)
             whole = known if anew is None else last
-            self._cache.read_up_to(there.topic_id, end, revision if whole else None)
+            self._cache.read_up_to(topic_id, end, revision if whole else None)
 
-    def _take(self, one: Stored, latest: dict[str, docs.Document | None]) -> None:
-        place = f"{STATE_TOPIC}-{one.partition} offset {one.offset:,}"
+    def _take(self, one: Message, latest: dict[str, docs.Document | None]) -> None:
         try:
             key = (one.key or b"").decode("utf-8")
         except UnicodeDecodeError:
-            self.notes.append(Reason("ledger", f"{place}: its key is no text; ignored"))
+            self.notes.append(Reason("ledger", f"{one.place}: its key is no text; ignored"))
             return
         if one.value is None:
             self._forget_up_to(key, one.time_ms)
@@ -250,9 +252,9 @@ class ClusterLedger(Ledger):
         try:
             document, written = messages.decode(key, one.value)
         except messages.DocumentError as error:
-            self.notes.append(Reason("ledger", f"{place}, key {key}: {error}; ignored"))
+            self.notes.append(Reason("ledger", f"{one.place}, key {key}: {error}; ignored"))
             newer = isinstance(error, messages.NewerDocumentError)
-            self._cache.not_read(key, f"{place}: {error}", newer=newer)
+            self._cache.not_read(key, f"{one.place}: {error}", newer=newer)
             if not newer:
                 latest[key] = None
             return
@@ -261,7 +263,7 @@ class ClusterLedger(Ledger):
             return
         late_ms = one.time_ms - written.at_ms
         if abs(late_ms) > MAX_SKEW_MS:
-            text = f"{place}: the clock of the machine that wrote it is {apart(late_ms)}"
+            text = f"{one.place}: the clock of the machine that wrote it is {apart(late_ms)}"
             self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
             document = _distrusted(document, max(0, late_ms))
         self._merge_in(document)

@@ -197,10 +197,7 @@ def hand_over(memories: Memories, cluster_id: str) -> Handed:
     notes, memories.notes = tuple(memories.notes), []
     if not memory.on_disk:
         return Handed(memories.kind, lost=memory.lost, notes=notes)
-    with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
-        folder = cluster_folder(Path(name), cluster_id)
-        revision = memory.copy_to(folder)
-        return Handed(memories.kind, (folder / FILE_NAME).read_bytes(), revision, memory.lost, notes)
+    return Handed(memories.kind, *memory.content(), memory.lost, notes)
 
 
 class HandedMemories(Memories):

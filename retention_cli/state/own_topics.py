@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.topic_configs import TopicConfig
-from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
+from retention_cli.brokers.writer import Appended, ClusterWriter
 from retention_cli.core.commands import grant_line, kafka_tool
 from retention_cli.core.model import Code, TopicPartition, Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
-from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.policy.live import POLICY_TOPIC, Message
 
 STATE_TOPIC: Final = "_kretain_state"
 PROTECTED_TOPIC: Final = "_kretain_protected"
@@ -32,16 +32,6 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     PROTECTED_TOPIC: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
 }
-
-
-class Stored(NamedTuple):
-    """A message. A value of None deletes its key. ``time_ms`` is its timestamp (Unix ms)."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    time_ms: int
 
 
 def look_at(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPartition, Range]]:
@@ -64,16 +54,17 @@ def look_at(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPa
     return metadata.topics[topic].topic_id, ranges
 
 
-def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Stored]:
+def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Message]:
     """Return the messages at these offsets, sorted by partition and offset.
 
     Raises:
         BrokerError: not all of them could be read within the time-out.
     """
-    found: list[Stored] = []
+    found: list[Message] = []
 
     def on_record(tp: TopicPartition, message: Any) -> None:
-        found.append(Stored(tp.partition, message.offset(), message.key(), message.value(), message.timestamp()[1]))
+        content = (message.key(), message.value(), message.timestamp()[1])
+        found.append(Message(tp.partition, message.offset(), *content, tp.topic))
 
     for tp, error in reader.read_ranges(ranges, reader.clock.monotonic() + reader.timeout_s, on_record).items():
         if error is not None:
@@ -127,28 +118,30 @@ def initialize(
         seen, made = metadata.topics.get(topic), False
         if writer is not None:
             config = {**_CONFIGS[topic], "min.insync.replicas": str(_IN_SYNC if copies >= _REPLICAS else 1)}
-            seen, made = _made(reader, writer, TopicSpec(topic, copies, config))
+            seen, made = _made(reader, writer, topic, copies, config)
         yield Initialized(topic, "missing", 1, copies) if seen is None else _looked_at(reader, seen, made=made)
 
 
-def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tuple[TopicMetadata, bool]:
+def _made(
+    reader: ClusterReader, writer: ClusterWriter, topic: str, copies: int, config: Mapping[str, str]
+) -> tuple[TopicMetadata, bool]:
     """Create the topic if it is missing, wait for its leaders, and return it and whether we created it."""
     deadline = reader.clock.monotonic() + reader.timeout_s
     tried = made = False
     while True:
-        seen = reader.metadata([spec.name]).topics.get(spec.name)
+        seen = reader.metadata([topic]).topics.get(topic)
         if seen is not None and seen.partitions and all(one.leader is not None for one in seen.partitions.values()):
             return seen, made
         if seen is None and not tried:
-            made, tried = writer.create(spec), True
+            made, tried = writer.create(topic, copies, config), True
         if reader.clock.monotonic() > deadline:
             if seen is None:  # it was made, by us or by others
                 raise RequestFailedError(
-                    f"topic {spec.name} exists, but this user may not describe it; grant it: "
-                    f"{grant_line('Describe', 'topic', spec.name)}",
+                    f"topic {topic} exists, but this user may not describe it; grant it: "
+                    f"{grant_line('Describe', 'topic', topic)}",
                     retriable=False,
                 )
-            raise RequestFailedError(f"topic {spec.name} has no leader after {reader.timeout_s:g} s", retriable=True)
+            raise RequestFailedError(f"topic {topic} has no leader after {reader.timeout_s:g} s", retriable=True)
         reader.clock.sleep(0.1)
 
 
@@ -166,14 +159,6 @@ def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Ini
         )
     outcome: Literal["made", "there", "wrong"] = "made" if made else "there"
     return Initialized(seen.name, "wrong" if problem else outcome, partitions, replicas, problem)
-
-
-class Extent(NamedTuple):
-    """The topic's current id, first offset, and end offset (exclusive)."""
-
-    topic_id: str
-    start: int
-    end: int
 
 
 class StateTopic:
@@ -196,8 +181,8 @@ class StateTopic:
         if (problem := wrong_settings(STATE_TOPIC, config)) is not None:
             raise BrokerError(problem)
 
-    def extent(self) -> Extent:
-        """Return where the topic begins and ends now.
+    def extent(self) -> tuple[str, Range]:
+        """Return the topic's current id, and the offsets that it has now.
 
         Raises:
             BrokerError: it does not exist, has several partitions, or can't be read.
@@ -206,9 +191,9 @@ class StateTopic:
         if len(ranges) != 1:
             raise BrokerError(f"topic {STATE_TOPIC} must have one partition: kretain cluster init shows how to fix it")
         (there,) = ranges.values()
-        return Extent(topic_id or "", there.start, there.end)
+        return topic_id or "", there
 
-    def read(self, start: int, end: int) -> list[Stored]:
+    def read(self, start: int, end: int) -> list[Message]:
         """Return the messages of these offsets, in order.
 
         Raises:

@@ -53,7 +53,7 @@ def read_messages(reader: ClusterReader) -> list[Message]:
         BrokerError: it does not exist, can't be read, or does not have exactly one partition, so the order of its
             messages is unknown.
     """
-    from retention_cli.policy.live import POLICY_TOPIC, Message
+    from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.state.own_topics import look_at, read_stored
 
     _, ranges = look_at(reader, POLICY_TOPIC)
@@ -63,8 +63,7 @@ def read_messages(reader: ClusterReader) -> list[Message]:
             f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', POLICY_TOPIC)}) "
             "and run kretain cluster init again"
         )
-    stored = read_stored(reader, ranges)
-    return [Message(one.partition, one.offset, one.key, one.value) for one in stored]
+    return read_stored(reader, ranges)
 
 
 @dataclass(frozen=True, slots=True)

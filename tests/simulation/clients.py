@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from retention_cli.brokers.deleter import Answered, Deleter, Outcome
 from retention_cli.brokers.errors import BrokerError, NotSentError, RequestFailedError
+from retention_cli.brokers.records import Range
 from retention_cli.brokers.writer import Appended
 from retention_cli.core.clock import Clock
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
+from retention_cli.policy.live import Message
 from retention_cli.state import messages
-from retention_cli.state.own_topics import BrokerClock, Extent, StateTopic, Stored
+from retention_cli.state.own_topics import BrokerClock, StateTopic
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 
@@ -122,11 +124,11 @@ class SimStateTopic(StateTopic):
     def check(self) -> None:
         self._ask("state")
 
-    def extent(self) -> Extent:
+    def extent(self) -> tuple[str, Range]:
         self._ask("state")
-        return Extent("state", 0, self._kafka.state_end)
+        return "state", Range(0, self._kafka.state_end)
 
-    def read(self, start: int, end: int) -> list[Stored]:
+    def read(self, start: int, end: int) -> list[Message]:
         self._ask("state")
         return [one for one in self._kafka.state_messages if start <= one.offset < end]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from retention_cli.brokers.writer import Appended
-from retention_cli.state.own_topics import Stored
+from retention_cli.policy.live import Message
+from retention_cli.state.own_topics import STATE_TOPIC
 from tests.simulation.logs import Partition, Record
 
 BROKERS = (1, 2, 3)
@@ -101,7 +102,7 @@ class SimKafka:
         self.failing: dict[str, int] = {}
         self.lost: list[Lost] = []
         self.deposed = 0
-        self.state_messages: list[Stored] = []
+        self.state_messages: list[Message] = []
         self.state_end = 0
         self.policy_messages: list[tuple[bytes, bytes | None, int]] = []
         self._uids = itertools.count(1)
@@ -131,7 +132,7 @@ class SimKafka:
 
     def append_state(self, key: bytes, value: bytes | None) -> Appended:
         """Append to the topic that all kretains share, stamped by a broker."""
-        self.state_messages.append(Stored(0, self.state_end, key, value, self.now_ms))
+        self.state_messages.append(Message(0, self.state_end, key, value, self.now_ms, STATE_TOPIC))
         self.state_end += 1
         return Appended(0, self.state_end - 1, self.now_ms)
 

@@ -190,11 +190,6 @@ class _Failure:
     texts: tuple[str, ...] = ()
     problems: tuple[PolicyProblem, ...] = ()
 
-    def as_error(self) -> Exception:
-        if self.kind == PolicyError.__name__:
-            return PolicyError(self.problems)
-        return _KINDS.get(self.kind, BrokerError)(*self.texts)
-
 
 _KINDS: Final[dict[str, type[Exception]]] = {
     one.__name__: one
@@ -222,7 +217,10 @@ def failure_in(text: str | bytes) -> Exception:
     Raises:
         ValidationError: it is none.
     """
-    return _FAILURES.validate_json(text).as_error()
+    failure = _FAILURES.validate_json(text)
+    if failure.kind == PolicyError.__name__:
+        return PolicyError(failure.problems)
+    return _KINDS.get(failure.kind, BrokerError)(*failure.texts)
 
 
 ROW: Final = pa.schema([("slice", pa.int32()), ("kind", pa.string()), ("name", pa.string()), ("content", pa.binary())])

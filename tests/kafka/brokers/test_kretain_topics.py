@@ -12,7 +12,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
+from retention_cli.brokers.writer import Appended, ClusterWriter
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka
@@ -147,7 +147,7 @@ def test_append_returns_offset_and_broker_timestamp(kafka: EmbeddedKafka, world:
         assert one.broker_ms is not None
         assert before - 1_000 <= one.broker_ms <= now_ms() + 1_000
         assert writer.append(POLICY_TOPIC, b"nobody", None).broker_ms is None, "CreateTime is our own word"
-        assert writer.create(TopicSpec(STATE_TOPIC, 1, {})) is False
+        assert writer.create(STATE_TOPIC, 1, {}) is False
 
 
 def test_writer_refuses_any_other_topic(kafka: EmbeddedKafka, world: World) -> None:
@@ -157,7 +157,7 @@ def test_writer_refuses_any_other_topic(kafka: EmbeddedKafka, world: World) -> N
             with pytest.raises(ValueError, match="this writer is for _kretain_state"):
                 writer.append(name, b"k", b"v")
             with pytest.raises(ValueError, match="this writer is for _kretain_state"):
-                writer.create(TopicSpec(name, 1, {}))
+                writer.create(name, 1, {})
     assert world.ends(topic) == (0, 0)
 
 
@@ -168,7 +168,7 @@ def test_unreachable_cluster_is_reported_in_time_without_client_logs(capfd: pyte
         with pytest.raises(BrokerError, match=r"topic _kretain_state could not be written to: no answer within 1 s \("):
             writer.append(STATE_TOPIC, b"k", b"v")
         with pytest.raises(BrokerError, match=r"topic _kretain_state could not be created: "):
-            writer.create(TopicSpec(STATE_TOPIC, 1, {}))
+            writer.create(STATE_TOPIC, 1, {})
     assert time.monotonic() - began < 25
     assert capfd.readouterr() == ("", "")
 

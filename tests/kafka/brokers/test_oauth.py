@@ -14,7 +14,7 @@ from retention_cli.brokers.errors import BrokerError, UnauthorizedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import read_properties, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.writer import ClusterWriter, TopicSpec
+from retention_cli.brokers.writer import ClusterWriter
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
@@ -221,7 +221,7 @@ def test_unpolled_librdkafka_clients_get_tokens(oauth: EmbeddedKafka, idp: Token
     before = len(idp.issued)
     try:
         with ClusterWriter(settings, [name], 10.0) as writer:
-            assert writer.create(TopicSpec(name, 1, {}))
+            assert writer.create(name, 1, {})
             assert writer.append(name, b"k", b"v").offset == 0
             while len(idp.issued) < before + 2:
                 time.sleep(0.1)  # the producer's own thread asks for the next one

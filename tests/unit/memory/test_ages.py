@@ -217,7 +217,9 @@ def test_watch_that_was_made_longer_by_hand_is_damage(tmp_path: Path) -> None:
 def test_copy_that_was_planned_with_elsewhere_brings_its_look_back(tmp_path: Path) -> None:
     looked(tmp_path / "here", T)
     with Ledger(tmp_path / "here") as here:
-        revision = here.copy_to(tmp_path / "there" / "here")
+        content, revision = here.content()
+        (tmp_path / "there" / "here").mkdir(mode=0o700, parents=True)
+        (tmp_path / "there" / "here" / "ledger.sqlite").write_bytes(content)
         looked(tmp_path / "there" / "here", T + 30 * HOUR)
         looked(tmp_path / "here", T + 2 * HOUR)
         with Ledger(tmp_path / "there" / "here") as copy:
