@@ -17,7 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
-from retention_cli.disks.devices import all_disks, devices_in
+from retention_cli.disks.devices import all_disks, devices_in, last_look_ms, remember, stays_bytes
 from retention_cli.disks.disk import (
     Disk,
     DiskOutcome,
@@ -35,7 +35,6 @@ from retention_cli.disks.inventory_trust import unproven
 from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
-from retention_cli.disks.usage import last_look_ms, remember, stays_bytes
 from retention_cli.disks.water_level import OldestFirst, oldest_first
 from retention_cli.memory.disk import Growth
 from retention_cli.memory.partition import PartitionMemory

@@ -31,8 +31,8 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.decision import off_disks
 from retention_cli.decide.guards import frozen, untouchable
+from retention_cli.disks.devices import look
 from retention_cli.disks.disk import Disk
-from retention_cli.disks.usage import look
 from retention_cli.forecast.cost import Past, stayed, topic_bill
 from retention_cli.forecast.loss import R6, Place, Queued, forecast_disk, queue_of, stood_at
 from retention_cli.forecast.steady import (

@@ -125,7 +125,7 @@ def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
 def unchanged(looks: Sequence[Look], now: Look, over_ms: int) -> bool:
     """Return whether each look of the last ``over_ms`` has the amount of now, and so has the one before.
 
-    Of the one before an inverted amount (``~``, :mod:`retention_cli.disks.usage`) will do: what it says came earlier.
+    Of the one before an inverted amount (``~``, :mod:`retention_cli.disks.devices`) will do: what it says came earlier.
     """
     old = [one for one in looks if one.wall_ms < now.wall_ms - over_ms - _APART_MS]
     since = [one for one in looks if one.wall_ms >= now.wall_ms - over_ms - _APART_MS]

@@ -36,7 +36,7 @@ def disk(
     """
     from kretain.config import resolve
     from kretain.render.disks import print_disks
-    from retention_cli.disks.usage import look
+    from retention_cli.disks.devices import look
     from retention_cli.plan.make import PlanJob
     from retention_cli.policy.settings import DiskRules, Limits, OneOff
     from retention_cli.trim.history import past_day

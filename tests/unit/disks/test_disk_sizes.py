@@ -17,7 +17,7 @@ from retention_cli.decide.decision import decide
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.disks.inventory_view import exact_tails, exact_topic_tails
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
-from retention_cli.disks.size_limits import estimated_tail
+from retention_cli.disks.estimate import estimated_tail
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import Settings
 from tests.support.disk_oracle import Row

@@ -8,7 +8,7 @@ import pytest
 
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.disks.devices import all_disks, disks_of
+from retention_cli.disks.devices import all_disks, disks_of, stays_bytes
 from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
 from retention_cli.disks.inventory.log_dirs import LogDir
@@ -21,7 +21,6 @@ from retention_cli.disks.pending_deletes import (
     stays,
     stays_by_scan,
 )
-from retention_cli.disks.usage import stays_bytes
 from retention_cli.memory.disk import DiskMemory, Look, lowest
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import OnRecord, Range
 from retention_cli.brokers.schemas import SchemaRegistry
-from retention_cli.brokers.security.registry_settings import RegistrySettings
+from retention_cli.brokers.security.settings import RegistrySettings
 from retention_cli.core.model import ANCIENT_MS, EventMax, EventPrefix, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.memory import event_scan
 from retention_cli.memory.event_scan import Block, EventScan
