@@ -166,7 +166,7 @@ MUTANTS: Final = (
     ),
     Mutant("F9: a leaderless coordinator is let be", _GROUPS, "if not offline:", "if True:"),
     Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),
-    Mutant("F5: beyond H counts", _STANDING, "if commits is not None and commits.high > high_watermark:", "if False:"),
+    Mutant("F5: beyond H counts", _STANDING, "if standing.high > high_watermark:", "if False:"),
     Mutant("F5: beyond its epoch counts", _STANDING, "elif offset > end:", "elif False:"),
     Mutant("F5: an epoch ahead counts", _GROUPS, "NotFound):\n        return None", "NotFound):\n        return 2**62"),
     Mutant(
