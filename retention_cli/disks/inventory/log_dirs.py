@@ -172,17 +172,10 @@ class LogDir:
     unread: Figure = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirs:
-    """The log dirs of one broker. ``cluster_id`` is None if no ``meta.properties`` has it."""
+def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> tuple[int, str | None, list[LogDir]]:
+    """Return a broker's id, its cluster's (None if no ``meta.properties`` has it), and its log dirs, in the order given.
 
-    broker: int
-    cluster_id: str | None
-    dirs: list[LogDir]
-
-
-def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
-    """Return the log dirs at the paths, in the order given. ``broker`` is the id if no ``meta.properties`` has one.
+    ``broker`` is the id if no ``meta.properties`` has one.
 
     Raises:
         ScanError: a dir is missing, given twice, or not a log dir; they are of two brokers or clusters, or of another
@@ -218,7 +211,7 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
     which = brokers if brokers is not None else broker
     if which is None:
         raise ScanError(f"no {META_FILE} says which broker {found[0].path} belongs to: give --broker-id")
-    return LogDirs(which, clusters, found)
+    return which, clusters, found
 
 
 def _same(what: str, said: Sequence[tuple[str, _T]]) -> _T | None:

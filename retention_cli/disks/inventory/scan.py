@@ -32,7 +32,6 @@ from retention_cli.disks.inventory.log_dirs import (
     TXN_INDEX,
     LayoutError,
     LogDir,
-    LogDirs,
     ScanError,
     base_offset,
     find_log_dirs,
@@ -141,13 +140,14 @@ def scan(
         ScanError: the dirs can't be scanned, or the file can't be written; no file is left then.
         MissingPartError: pyarrow is not installed.
     """
-    found, began = find_log_dirs(paths, broker), clock_s()
+    (broker_id, cluster_id, dirs), began = find_log_dirs(paths, broker), clock_s()
     target = "" if out is None else os.path.realpath(out)
-    for one in found.dirs:
+    for one in dirs:
         if target and os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
             raise ScanError(f"{out} lies within {one.path}, which is the broker's: write it elsewhere")
-    with nullcontext() if out is None else _written(out, found.broker, tiered) as writer:
-        report = _scan(found, writer, now_ms, progress)
+    with nullcontext() if out is None else _written(out, broker_id, tiered) as writer:
+        report = ScanReport(broker_id, cluster_id, now_ms, dirs)
+        _scan(report, writer, progress)
         report.seconds = clock_s() - began
         if writer is not None:
             writer.describe(report.as_json())
@@ -213,11 +213,10 @@ def _written(path: str, broker: int, tiered: Callable[[str], bool] | None) -> It
         raise ScanError(str(error)) from None
 
 
-def _scan(found: LogDirs, writer: _Writer | None, now_ms: int, progress: Progress) -> ScanReport:
-    report = ScanReport(found.broker, found.cluster_id, now_ms, found.dirs)
-    listed = [_list(one) for one in found.dirs]
+def _scan(report: ScanReport, writer: _Writer | None, progress: Progress) -> None:
+    listed = [_list(one) for one in report.dirs]
     everywhere: dict[TopicPartition, str] = {}
-    for one, live in zip(found.dirs, listed, strict=True):
+    for one, live in zip(report.dirs, listed, strict=True):
         for tp, _, _ in live:
             if (other := everywhere.setdefault(tp, one.path)) != one.path:
                 # in the middle of a move, or left by one: only the broker knows which of the two counts
@@ -225,7 +224,7 @@ def _scan(found: LogDirs, writer: _Writer | None, now_ms: int, progress: Progres
                 _incomplete(report, other, tp, f"it is in {one.path} too: scan again")
     report.topics = len({tp.topic for tp in everywhere})
     done, count = 0, sum(len(live) for live in listed)
-    for one, live in zip(found.dirs, listed, strict=True):
+    for one, live in zip(report.dirs, listed, strict=True):
         topics = set()
         for tp, folder, pending in live:
             if not done % _EVERY:
@@ -245,11 +244,10 @@ def _scan(found: LogDirs, writer: _Writer | None, now_ms: int, progress: Progres
                 writer.add(one.path, tp, read)
         one.topics = len(topics)
     progress("reading partitions", done, count)
-    for one in found.dirs:  # bytes that were deleted meanwhile are in no sum, and must not count as others'
+    for one in report.dirs:  # bytes that were deleted meanwhile are in no sum, and must not count as others'
         with suppress(OSError):
             space = os.statvfs(one.path)
             one.usable_bytes = max(one.usable_bytes, space.f_bavail * space.f_frsize)
-    return report
 
 
 def _list(one: LogDir) -> list[tuple[TopicPartition, str, int]]:
