@@ -173,7 +173,7 @@ class LogDir:
 
 
 def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> tuple[int, str | None, list[LogDir]]:
-    """Return a broker's id, its cluster's (None if no ``meta.properties`` has it), and its log dirs, in the order given.
+    """Return a broker's id, its cluster's (None if no ``meta.properties`` has it), and its log dirs in the order given.
 
     ``broker`` is the id if no ``meta.properties`` has one.
 
