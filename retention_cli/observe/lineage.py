@@ -17,7 +17,6 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord, Range, note_epoch
-from retention_cli.core.model import Code
 from retention_cli.core.model import Code, Maybe, TopicPartition, Unknown
 from retention_cli.core.progress import Progress
 from retention_cli.memory.partition import PartitionMemory, pending

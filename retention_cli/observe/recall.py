@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
-from retention_cli.core.model import Code
 from retention_cli.core.consumers import group_id, is_share
-from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, PartitionFacts, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.memory.group import RecalledGroup
 from retention_cli.memory.ledger import Ledger

@@ -15,9 +15,9 @@ from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.core.model import PartitionFacts, Reason, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import decide
 from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.estimate import estimated_tail
 from retention_cli.disks.inventory_view import exact_tails, exact_topic_tails
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
-from retention_cli.disks.estimate import estimated_tail
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import Settings
 from tests.support.disk_oracle import Row

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
 from retention_cli.decide.decision import decide, weigh
 from retention_cli.decide.triggers.watermarks import scaled_ms
-from retention_cli.disks.disk import Room
+from retention_cli.disks.disk import Room, reached, usage_for
 from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, in_the_way, water_level
-from retention_cli.disks.disk import reached, usage_for
 from retention_cli.policy.settings import Settings
 from tests.support.disk_oracle import Row, simulate
 from tests.support.disks import segments_of

@@ -18,11 +18,10 @@ from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.disk import Look
-from retention_cli.memory.positions import Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import SCHEMA_VERSION, SharedCache
 from retention_cli.memory.partition import Front
-from retention_cli.memory.positions import LogNow
+from retention_cli.memory.positions import LogNow, Rows
 from retention_cli.state.memories import Memories, missing_since
 from retention_cli.trim.journal import AuditJournal
 from tests.support.groups import judge_ledger
