@@ -22,7 +22,7 @@ from kretain.flows.trims import exit_codes, todays_rules
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
 from kretain.options.spark import SparkFlags
-from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, unread_as_json
+from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, positions_document
 from kretain.render.explain import FORMAT as EXPLAIN_FORMAT
 from kretain.render.explain import explained_as_json
 from kretain.render.forecast import forecast_head, topic_as_json
@@ -255,9 +255,8 @@ class Cluster:
                 self._reader, chosen, now_ms(), groups=wanted, unread=unread, memories=memories, progress=silent
             )
         head = cluster_head(OFFSETS_FORMAT, found.cluster_id, found.bootstrap)
-        if unread is not None:
-            return Result(head, unread, map(unread_as_json, found.groups), memories.notes)
-        return Result(head, "partitions", found.groups if wanted else found.floors, memories.notes)
+        key, rows = positions_document(found, unread, of_groups=bool(wanted))
+        return Result(head, key, rows, memories.notes)
 
     def groups(self, *names: str) -> Result:
         """Return consumer groups: which count, how far behind they are, and what they hold, as ``kretain groups`` does.

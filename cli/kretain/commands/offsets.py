@@ -46,7 +46,7 @@ def offsets(
       kretain offsets -p policy.yaml --unread
     """
     from kretain.config import resolve
-    from kretain.render.consumers import print_floors, print_positions, print_unread
+    from kretain.render.consumers import print_positions
     from retention_cli.reports.offsets import read_positions
 
     settings = resolve(common)
@@ -61,9 +61,4 @@ def offsets(
                 reader, chosen, now, groups=patterns, unread=each, memories=memories, progress=progress
             )
         common.warn(*memories.notes)
-        if each is not None:
-            print_unread(positions, output, each, every_row=all_rows)
-        elif patterns:
-            print_positions(positions, output, every_row=all_rows)
-        else:
-            print_floors(positions, output, every_row=all_rows)
+        print_positions(positions, output, each, of_groups=bool(patterns), every_row=all_rows)

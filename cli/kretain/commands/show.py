@@ -32,16 +32,9 @@ def show(
     """
     from kretain.render.plan import print_plan
     from retention_cli.engines.fleet.saved import read_any, read_one
-    from retention_cli.plan.value import Plan
 
     del common
-    plan = read_any(file) if cluster is None else read_one(file, cluster)
-    if isinstance(plan, Plan):
-        print_plan(plan, output, every_row=all_rows)
-    else:
-        from kretain.render.plan import print_fleet_plan
-
-        print_fleet_plan(plan, output, every_row=all_rows)
+    print_plan(read_any(file) if cluster is None else read_one(file, cluster), output, every_row=all_rows)
 
 
 @single_command
@@ -64,7 +57,7 @@ def approve(
       kretain approve plan.json --key ~/.config/kretain/me.pem
     """
     from kretain.flows.trims import must_confirm
-    from kretain.render.plan import print_fleet_plan, print_plan
+    from kretain.render.plan import print_plan
     from kretain.system.files import write_whole
     from retention_cli.core.signing import private_key_at
     from retention_cli.core.units import count
@@ -75,10 +68,7 @@ def approve(
     mine, plan = private_key_at(key), read_any(file)
     made = approval.approve([plan] if isinstance(plan, Plan) else plan.plans.values(), mine, now_ms())
     with contextlib.redirect_stdout(sys.stderr):
-        if isinstance(plan, Plan):
-            print_plan(plan, "table", every_row=all_rows)
-        else:
-            print_fleet_plan(plan, "table", every_row=all_rows)
+        print_plan(plan, "table", every_row=all_rows)
     print(file=sys.stderr)
     totals = plan.totals
     what = f"{count(totals.records, 'record')}, of which {totals.unconsumed:,} unread"

@@ -221,7 +221,7 @@ def plan_fleet(
     fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags, *, quiet: bool = False
 ) -> Exit:
     """Plan several clusters, save and show it."""
-    from kretain.render.plan import print_fleet_plan
+    from kretain.render.plan import print_plan
 
     if flags.output == "delete-records":
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
@@ -244,7 +244,7 @@ def plan_fleet(
         every = flags.all_rows or flags.output == "markdown"
         tell_notes({} if quiet else made.plans, lambda name, text: every or new[name](text))
         clocks = [is_new("clock") for is_new in new.values()]
-        print_fleet_plan(made, flags.output, every_row=flags.all_rows, is_new=lambda _: every or any(clocks))
+        print_plan(made, flags.output, every_row=flags.all_rows, is_new=lambda _: every or any(clocks))
     totals = made.totals
     codes = [code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)
     return worst(

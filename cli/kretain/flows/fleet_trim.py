@@ -206,13 +206,13 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
 
 
 def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
-    from kretain.render.plan import print_fleet_plan
+    from kretain.render.plan import print_plan
 
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     tell_notes({} if how.common.quiet else made.plans)
     plans = made.plans
     given: dict[str, Callable[[], Plan]] = {name: partial(plans.__getitem__, name) for name in plans}
-    return FleetPlans(given, made.failures, lambda: print_fleet_plan(made, "table", every_row=False))
+    return FleetPlans(given, made.failures, lambda: print_plan(made, "table", every_row=False))
 
 
 def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> FleetPlans:

@@ -53,82 +53,84 @@ NAMED: Final = 3
 _LONG_MS: Final = 86_400_000
 
 
-def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
-    """Print one row per partition."""
+def print_positions(
+    positions: Positions, output: str, each: offsets.Rows | None, *, of_groups: bool, every_row: bool
+) -> None:
+    """Print a row per partition, with its floor; ``of_groups`` per partition and group.
 
-    def people() -> list[Part]:
-        found = _furthest(positions.floors, "lag", every_row=every_row)
-        shown = sorted(found, key=lambda row: (row["topic"], row["partition"]))
-        amounts = ("lag", "lost") if any(row["lost"] for row in shown) else ("lag",)
-        table = Table(
+    With ``each`` print what each consumer has yet to read: a row per consumer, and topic or partition.
+    """
+    key, rows = positions_document(positions, each, of_groups=of_groups)
+    columns: Sequence[str] = POSITION_COLUMNS if of_groups else FLOOR_COLUMNS
+    if each is not None:
+        columns = offsets.BY_TOPIC if each == "topics" else offsets.BY_PARTITION
+    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
+    show(
+        output, head, key, rows, lambda: _positions(positions, each, of_groups=of_groups, every_row=every_row), columns
+    )
+
+
+def positions_document(positions: Positions, each: offsets.Rows | None, *, of_groups: bool) -> tuple[str, list[Row]]:
+    """Return the rows of JSON, and their name there; see :func:`print_positions`."""
+    if each is None:
+        return "partitions", positions.groups if of_groups else positions.floors
+    return each, [{**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups]
+
+
+def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bool, every_row: bool) -> list[Part]:
+    rows = positions.groups if of_groups else positions.floors
+    if of_groups and not rows:
+        none = "No group has committed an offset" if each is None else "No consumer has a position"
+        return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
+    shown = _furthest(rows, "lag" if each is None else "records", every_row=every_row)
+    if each is not None:
+        what, parts = "that have most to read", _unread(shown, by_topic=each == "topics")
+    elif of_groups:
+        what, parts = "positions that lag most", [_offsets(shown)]
+    else:
+        what, parts = "partitions that lag most", [_floors(shown)]
+    return [*that_matter_most(shown, rows, what), *parts, *_unknown(positions.floors)]
+
+
+def _floors(rows: Sequence[Row]) -> Table:
+    shown, amounts = sorted(rows, key=lambda row: (row["topic"], row["partition"])), _amounts(rows)
+    return Table(
+        (
+            Column("partition"),
+            *(Column(title, "right") for title in ("log start", "high watermark", "floor", *amounts)),
+            Column("set by"),
+        ),
+        [
             (
-                Column("partition"),
-                *(Column(title, "right") for title in ("log start", "high watermark", "floor", *amounts)),
-                Column("set by"),
-            ),
-            [
-                (
-                    _place(row),
-                    *(number(row[key]) for key in ("log_start", "high_watermark", "min_commit", *amounts)),
-                    name_in_text(row["min_commit_by"].removeprefix("group:"))
-                    if row["min_commit_by"]
-                    else ", ".join(dict.fromkeys(one["code"] for one in row["reasons"] if has_no_floor(row))),
-                )
-                for row in shown
-            ],
-            ["magenta" if has_no_floor(row) else None for row in shown],
-        )
-        over = that_matter_most(found, positions.floors, "partitions that lag most")
-        return [*over, table, *_unknown(positions.floors)]
-
-    show(
-        output,
-        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
-        "partitions",
-        positions.floors,
-        people,
-        FLOOR_COLUMNS,
+                _place(row),
+                *(number(row[key]) for key in ("log_start", "high_watermark", "min_commit", *amounts)),
+                name_in_text(row["min_commit_by"].removeprefix("group:"))
+                if row["min_commit_by"]
+                else ", ".join(dict.fromkeys(one["code"] for one in row["reasons"] if has_no_floor(row))),
+            )
+            for row in shown
+        ],
+        ["magenta" if has_no_floor(row) else None for row in shown],
     )
 
 
-def print_positions(positions: Positions, output: str, *, every_row: bool) -> None:
-    """Print one row per partition and group."""
-
-    def people() -> list[Part]:
-        if not positions.groups:
-            none = "No group has committed an offset on these partitions. kretain groups lists all groups."
-            return [Line(none, "bold")]
-        shown = _furthest(positions.groups, "lag", every_row=every_row)
-        amounts = ("lag", "lost") if any(row["lost"] for row in shown) else ("lag",)
-        table = Table(
-            (Column("partition"), Column("group"), *(Column(title, "right") for title in ("committed", *amounts))),
-            [
-                (_place(row), name_in_text(row["group"]), *(number(row[key]) for key in ("committed", *amounts)))
-                for row in shown
-            ],
-        )
-        over = that_matter_most(shown, positions.groups, "positions that lag most")
-        return [*over, table, *_unknown(positions.floors)]
-
-    show(
-        output,
-        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
-        "partitions",
-        positions.groups,
-        people,
-        POSITION_COLUMNS,
+def _offsets(shown: Sequence[Row]) -> Table:
+    columns = ("committed", *_amounts(shown))
+    return Table(
+        (Column("partition"), Column("group"), *(Column(title, "right") for title in columns)),
+        [(_place(row), name_in_text(row["group"]), *(number(row[key]) for key in columns)) for row in shown],
     )
 
 
-def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every_row: bool) -> None:
-    """Print what each consumer has yet to read: a row per consumer, and topic or partition."""
-    by_topic = each == "topics"
+def _amounts(rows: Sequence[Row]) -> tuple[str, ...]:
+    return ("lag", "lost") if any(row["lost"] for row in rows) else ("lag",)
 
-    def people() -> list[Part]:
-        if not positions.groups:
-            return [Line("No consumer has a position on these partitions. kretain groups lists all groups.", "bold")]
-        shown = _furthest(positions.groups, "records", every_row=every_row)
-        table = Table(
+
+def _unread(shown: Sequence[Row], *, by_topic: bool) -> list[Part]:
+    unknown = any(row["records"] is None for row in shown)
+    gone = any(row["remembered"] for row in shown)
+    return [
+        Table(
             (
                 Column("topic" if by_topic else "partition"),
                 Column("consumer"),
@@ -149,31 +151,11 @@ def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every
                 for row in shown
             ],
             ["magenta" if row["records"] is None else "dim" if row["records"] == 0 else None for row in shown],
-        )
-        unknown = any(row["records"] is None for row in shown)
-        gone = any(row["remembered"] for row in shown)
-        return [
-            *that_matter_most(shown, positions.groups, "that have most to read"),
-            table,
-            BLANK if unknown or gone else None,
-            unknown and "—: unknown; kretain groups and the reasons below say why.",
-            gone and "Some consumers no longer exist, and count where they were: kretain groups names them.",
-            *_unknown(positions.floors),
-        ]
-
-    show(
-        output,
-        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
-        each,
-        map(unread_as_json, positions.groups),
-        people,
-        offsets.BY_TOPIC if by_topic else offsets.BY_PARTITION,
-    )
-
-
-def unread_as_json(row: Row) -> dict[str, Any]:
-    """Return a row of JSON of what a consumer has yet to read."""
-    return {**row, "unread_since": _timestamp(row["unread_since"])}
+        ),
+        BLANK if unknown or gone else None,
+        unknown and "—: unknown; kretain groups and the reasons below say why.",
+        gone and "Some consumers no longer exist, and count where they were: kretain groups names them.",
+    ]
 
 
 def _place(row: Row) -> str:

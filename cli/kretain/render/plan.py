@@ -44,8 +44,10 @@ _YOUNG_MS: Final = 7 * 86_400_000
 _STYLES: Final = {"trim": "yellow", "hold": "magenta", "keep": None, "skip": "dim"}
 
 
-def print_plan(plan: Plan, output: str, *, every_row: bool, is_new: Callable[[str], bool] = lambda _: True) -> None:
-    """Print the plan in the wanted format.
+def print_plan(
+    plan: Plan | FleetPlan, output: str, *, every_row: bool, is_new: Callable[[str], bool] = lambda _: True
+) -> None:
+    """Print the plan in the wanted format. A fleet's rows for scripts have a first column: the cluster's name.
 
     Args:
         plan: the plan.
@@ -53,6 +55,19 @@ def print_plan(plan: Plan, output: str, *, every_row: bool, is_new: Callable[[st
         every_row: list the partitions that are up to date or skipped, too. They are counted otherwise.
         is_new: returns whether to print a note that is the same in every plan of the cluster.
     """
+    if isinstance(plan, FleetPlan):
+        if output == "delete-records":
+            raise ValueError("delete-records names no cluster")
+        show(
+            output,
+            fleet_as_json(plan) if output == "yaml" else {},
+            "",
+            ({"cluster": name, **row_as_json(row)} for name, one in plan.plans.items() for row in one.decisions),
+            lambda: _fleet(plan, every_row=every_row, is_new=is_new),
+            ("cluster", *NAMES),
+            lines=fleet_lines(plan),
+        )
+        return
     head = {} if output not in ("json", "yaml") else head_as_json(plan)
     if output == "delete-records":
         head, output = delete_records_json(plan), "json"
@@ -229,23 +244,6 @@ def given_back(space: Space | None) -> str:
     if space.dead_bytes:
         return f"Brokers give back {dead}, {when}.{rest}"
     return f"It deletes no complete segment, so it frees no disk space.{rest}"
-
-
-def print_fleet_plan(
-    fleet: FleetPlan, output: str, *, every_row: bool, is_new: Callable[[str], bool] = lambda _: True
-) -> None:
-    """Print the plan in the wanted format. Rows for scripts have a first column, ``cluster``: the cluster's name."""
-    if output == "delete-records":
-        raise ValueError("delete-records names no cluster")
-    show(
-        output,
-        fleet_as_json(fleet) if output == "yaml" else {},
-        "",
-        ({"cluster": name, **row_as_json(row)} for name, one in fleet.plans.items() for row in one.decisions),
-        lambda: _fleet(fleet, every_row=every_row, is_new=is_new),
-        ("cluster", *NAMES),
-        lines=fleet_lines(fleet),
-    )
 
 
 def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:

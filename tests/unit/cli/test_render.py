@@ -19,7 +19,7 @@ from kretain.render import output
 from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
 from kretain.render.output import Column, Table
-from kretain.render.plan import given_back, print_fleet_plan, print_plan, summary
+from kretain.render.plan import given_back, print_plan, summary
 from retention_cli.core.model import Decision, Reason
 from retention_cli.disks.disk import Space
 from retention_cli.engines.fleet.plan import FleetPlan
@@ -123,7 +123,7 @@ def test_plan_that_trim_would_refuse_says_so_in_its_first_line(capsys: pytest.Ca
     refused = plan(row(), refusals=(Reason("G6", "too much"),))
     print_plan(refused, "table", every_row=False)
     assert capsys.readouterr().out.startswith("trim would refuse this plan (exit 6): too much (G6).\n\npartition ")
-    print_fleet_plan(FleetPlan(0, "fleet.yaml", None, {"eu": refused}), "table", every_row=False)
+    print_plan(FleetPlan(0, "fleet.yaml", None, {"eu": refused}), "table", every_row=False)
     assert capsys.readouterr().out.startswith("trim would refuse the plan of eu (exit 6): too much (G6).\n\ncluster ")
 
 

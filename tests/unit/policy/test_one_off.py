@@ -9,7 +9,7 @@ import pytest
 
 from kretain.errors import UsageError
 from kretain.options.rules import RuleFlags
-from kretain.render.plan import print_fleet_plan, print_plan
+from kretain.render.plan import print_plan
 from retention_cli.core.model import Unknown
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.plan.value import Plan, head_as_json
@@ -247,7 +247,7 @@ def test_plan_table_mentions_one_off_rules_in_a_line(capsys: pytest.CaptureFixtu
 
 def test_fleet_table_mentions_one_off_rules_once(capsys: pytest.CaptureFixture[str]) -> None:
     clusters = {"eu": planned(ONE_OFF), "us": planned(ONE_OFF, "us.yaml"), "ap": planned(ONE_OFF)}
-    print_fleet_plan(FleetPlan(0, "fleet.yaml", None, clusters), "table", every_row=False)
+    print_plan(FleetPlan(0, "fleet.yaml", None, clusters), "table", every_row=False)
     said = capsys.readouterr().out
     assert said.count("One-off rules") == 1
     assert "The rules of prod.yaml, us.yaml are off for this run; their guards" in said

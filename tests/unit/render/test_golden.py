@@ -98,6 +98,10 @@ KEYS = ("match", "retention.ms", "log.retention.min.timestamp", "retention.bytes
 LIVE = Policy(source="policy.yaml", digest="sha256:0", entries=())
 
 
+def positions_of(each: Any, value: Any, output: Any, *, of_groups: bool = True) -> None:
+    consumers.print_positions(value, output, each, of_groups=of_groups, every_row=False)
+
+
 def settings_of(value: Any, output: Any) -> None:
     origins = dict(zip(KEYS, value, strict=False))
     setup.print_settings("orders", origins, Settings(require_groups=("a", "b")), LIVE, output)
@@ -137,8 +141,8 @@ def questions(value: Any, output: Any) -> None:
 
 COMMANDS: dict[str, tuple[Any, Print]] = {
     "plan": (Plan, lambda one, to: plan.print_plan(one, to, every_row=False)),
-    "fleet-plan": (FleetPlan, lambda one, to: plan.print_fleet_plan(one, to, every_row=False)),
-    "fleet-plan-all": (FleetPlan, lambda one, to: plan.print_fleet_plan(one, to, every_row=True)),
+    "fleet-plan": (FleetPlan, lambda one, to: plan.print_plan(one, to, every_row=False)),
+    "fleet-plan-all": (FleetPlan, lambda one, to: plan.print_plan(one, to, every_row=True)),
     "trim": (TrimReport, lambda one, to: trim.print_report(one, to, every_row=False)),
     "fleet-trim": (FleetReport, lambda one, to: trim.print_fleet_report(one, to, every_row=False)),
     "fleet-trim-all": (FleetReport, lambda one, to: trim.print_fleet_report(one, to, every_row=True)),
@@ -164,12 +168,12 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     "contexts": (Path, lambda one, to: setup.print_contexts(one, CONTEXTS, "prod", to)),
     "no-contexts": (Path, lambda one, to: setup.print_contexts(one, {}, None, to)),
     "context": (Path, lambda one, to: setup.print_context(one, "prod", CONTEXTS["prod"], to)),
-    "offsets": (Positions, lambda one, to: consumers.print_floors(one, to, every_row=False)),
-    "offsets-groups": (Positions, lambda one, to: consumers.print_positions(one, to, every_row=False)),
-    "offsets-unread": (Positions, lambda one, to: consumers.print_unread(one, to, "topics", every_row=False)),
+    "offsets": (Positions, partial(positions_of, None, of_groups=False)),
+    "offsets-groups": (Positions, partial(positions_of, None)),
+    "offsets-unread": (Positions, partial(positions_of, "topics")),
     "offsets-unread-groups": (
         Positions,
-        lambda one, to: consumers.print_unread(one, to, "partitions", every_row=False),
+        partial(positions_of, "partitions"),
     ),
     "archive-list": (
         list[tuple[str, ArchivedPartition]],
