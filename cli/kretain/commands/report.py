@@ -43,7 +43,8 @@ def report(
       kretain report --last 30d --out history.html
     """
     from kretain.config import contexts_at, resolve
-    from kretain.render.page.pages import forecast_parts, history_page, plan_page, read_forecast_file
+    from kretain.render.page.forecast import forecast_parts, read_forecast_file
+    from kretain.render.page.pages import history_page, plan_page
     from kretain.system.files import write_whole
     from retention_cli.core.state_dir import cluster_folder
     from retention_cli.engines.fleet.saved import read_any

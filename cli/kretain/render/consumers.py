@@ -380,7 +380,7 @@ def print_pruned(cluster_id: str, topics: int, groups: int, output: str, *, dry_
     what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
     text = f"{'Would be forgotten' if dry_run else 'Forgotten'}: {what}."
     head = {"format": "kretain.pruned/v1", "cluster": {"id": cluster_id}, **row}
-    show("jsonl" if output == "json" else output, head, "", [head], lambda: [text], tuple(row))
+    show(output, head, "", [head], lambda: [text], tuple(row))
 
 
 def print_forgotten(cluster_id: str, held: Sequence[Held], output: str, *, dry_run: bool) -> None:

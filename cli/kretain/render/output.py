@@ -14,7 +14,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from kretain.errors import line_of
@@ -134,32 +133,35 @@ def show(
     Args:
         output: the format.
         head: what JSON and YAML have before the rows.
-        key: the rows' name there.
+        key: the rows' name there; empty if the head is all that they have.
         rows: read at most once, one at a time but for YAML.
         people: returns what people read.
         columns: the columns of CSV, keys of the rows.
         cells: CSV's rows, if they are not the others.
         lines: the text of JSON, if it is not the head and the rows.
     """
+    if lines is None:
+        lines = json_lines(head, key, rows) if key else [json.dumps(head, ensure_ascii=False), "\n"]
+    cells = rows if cells is None else cells
     if _clusters:
         one = _clusters[-1]
         if output in ("json", "yaml"):
-            one |= json.loads("".join(json_lines(head, key, rows) if lines is None else lines))
+            one |= json.loads("".join(lines))
             return
         if output == "csv":
             columns = ("cluster", *columns)
-            cells = [{**row, "cluster": one["name"]} for row in (rows if cells is None else cells)]
+            cells = [{**row, "cluster": one["name"]} for row in cells]
         else:
             print_parts([heading(one["name"])])
     match output:
         case "json":
-            write_json(json_lines(head, key, rows) if lines is None else lines)
+            write_json(lines)
         case "jsonl":
             write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         case "yaml":
-            print_yaml({**head, key: list(rows)} if key else head)
+            print_yaml(json.loads("".join(lines)))
         case "csv":
-            print_csv(columns, rows if cells is None else cells, titles=all("error" in one for one in _clusters[:-1]))
+            print_csv(columns, cells, titles=all("error" in one for one in _clusters[:-1]))
         case _:
             print_parts(people(), markdown=output == "markdown")
 
@@ -330,7 +332,6 @@ def print_yaml(value: Any) -> None:
 
     for unicode in (stdio.is_utf8(), False):
         dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        dumper.add_multi_representer(StrEnum, lambda into, one: into.represent_str(one.value))
         text = yaml.dump(completed(value), Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=1000)
         if _HIDDEN.search(text) is None:
             break

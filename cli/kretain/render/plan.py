@@ -31,7 +31,7 @@ from retention_cli.advise.facts import exact
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_age, format_duration, format_time
-from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_lines
 from retention_cli.plan.rows import NAMES, having, held_back_by, most_important, row_as_json
 from retention_cli.plan.value import NO_FILE, Plan, TopicRows, Totals, by_topic, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
@@ -60,7 +60,7 @@ def print_plan(
             raise ValueError("delete-records names no cluster")
         show(
             output,
-            fleet_as_json(plan) if output == "yaml" else {},
+            {},
             "",
             ({"cluster": name, **row_as_json(row)} for name, one in plan.plans.items() for row in one.decisions),
             lambda: _fleet(plan, every_row=every_row, is_new=is_new),

@@ -228,7 +228,7 @@ def print_changed(done: Changed, output: str) -> None:
     values = ", ".join(f"{key} = {_plain(value)}" for key, value in sorted((done.values or {}).items()))
     said = "no settings left" if done.values is None else values
     show(
-        "jsonl" if output == "json" else output,
+        output,
         row,
         "",
         [row],

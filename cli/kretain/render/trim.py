@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from kretain.render.output import (
     BLANK,
@@ -180,8 +180,6 @@ def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
 def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> None:
     """Print the results of a fleet's trim in the wanted format."""
     clusters, head = report.clusters.items(), fleet_report_head(report)
-    if output == "yaml":
-        head = {**head, "clusters": [_report_as_json(name, one) for name, one in clusters]}
     show(
         output,
         head,
@@ -193,15 +191,9 @@ def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> 
     )
 
 
-def _report_as_json(name: str, one: TrimReport | Failure) -> dict[str, Any]:
-    if isinstance(one, Failure):
-        return {"name": name, "error": one.error}
-    return {"name": name, **report_as_json(one), "partitions": [*map(row_as_json, one.rows)]}
-
-
 def _report_lines(name: str, one: TrimReport | Failure) -> Iterator[str]:
     if isinstance(one, Failure):
-        return iter([json.dumps(_report_as_json(name, one), ensure_ascii=False)])
+        return iter([json.dumps({"name": name, "error": one.error}, ensure_ascii=False)])
     return json_lines({"name": name, **report_as_json(one)}, "partitions", map(row_as_json, one.rows))
 
 

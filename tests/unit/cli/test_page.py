@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kretain.render.page.elements import GO, bars, cards, element, lines, page, section, table
-from kretain.render.page.pages import MOST, forecast_parts, plan_page, read_forecast_file
+from kretain.render.page.elements import GO, MOST_ROWS, bars, cards, element, lines, page, section, table
+from kretain.render.page.forecast import forecast_parts, read_forecast_file
+from kretain.render.page.pages import plan_page
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.state_dir import StateError
@@ -137,8 +138,8 @@ def test_page_of_a_large_plan_is_small_with_exact_totals() -> None:
     made = plan_page(plan(*rows), DISKS, [])
     assert len(made) < 150_000
     assert "1,200,000 records to trim" in made
-    assert f"{MOST} of 2,000 topics" in made
-    assert f"{MOST} of 500 consumers" in made
+    assert f"{MOST_ROWS} of 2,000 topics" in made
+    assert f"{MOST_ROWS} of 500 consumers" in made
     found = summarize(plan(*rows), 3)
     assert (found.totals.records, found.totals.partitions, found.totals.size_bytes) == (
         1_200_000,

@@ -34,7 +34,8 @@ from kretain.render import (
     trim,
 )
 from kretain.render import output as rendering
-from kretain.render.page.pages import forecast_parts, history_page, plan_page, read_forecast_file
+from kretain.render.page.forecast import forecast_parts, read_forecast_file
+from kretain.render.page.pages import history_page, plan_page
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.reading import Reading
 from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work

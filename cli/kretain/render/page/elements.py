@@ -20,6 +20,10 @@ from retention_cli.policy.shown import short
 
 MOST: Final = 600
 """No text of a cluster or a file is longer than this on a page."""
+MOST_ROWS: Final = 25
+"""A table has no more rows than this; totals are of all."""
+DRAWN: Final = 12
+"""A chart has no more bars than this."""
 _CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """No script, no image, no font, no request: even if something got past the escapes."""
 

@@ -1,22 +1,20 @@
-"""A plan, past trims and a saved forecast as pages: what would go, what went, what holds it, disks over time."""
+"""A plan and past trims as pages: what would go, what went, what holds it, disks over time."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import AliasPath, Field
-
-from kretain.render.forecast import FORMAT
 from kretain.render.history import partitions_of, run_row
 from kretain.render.output import about, moment, number, signed, size
 from kretain.render.page.elements import (
+    DRAWN,
     GO,
     HOLD,
     LINES,
+    MOST_ROWS,
     STAY,
     Child,
     Element,
@@ -29,22 +27,17 @@ from kretain.render.page.elements import (
     section,
     table,
 )
-from kretain.render.page.money import Bill, Cost, money_section
 from retention_cli.audit.log import Run
 from retention_cli.core.model import Unknown
 from retention_cli.core.printable import shell_word
 from retention_cli.core.units import count
 from retention_cli.memory.disk import Look, growth
-from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes
 from retention_cli.plan.value import NO_FILE, Plan
-from retention_cli.policy.shown import short, shown
+from retention_cli.policy.shown import short
 from retention_cli.reports.plan_summary import PlanSummary, ReasonSum, command_for, summarize
 
-MOST: Final = 25
-"""A table has no more rows than this; totals are of all."""
 _MOST_RUNS: Final = 60
 _MOST_DISKS: Final = 50
-_DRAWN: Final = 12
 _NAME: Final = 120
 _ACTIONS: Final = {
     "hold": "On hold",
@@ -52,14 +45,13 @@ _ACTIONS: Final = {
     "keep": "Notes on partitions that stay",
     "skip": "Never touched",
 }
-Count = Annotated[int, Field(ge=0)]
 
 
 def plan_page(
     plan: Plan,
     disks: Mapping[str, Sequence[Look]],
     notes: Sequence[str],
-    more: Sequence[Element] = (),
+    more: Sequence[Element | None] = (),
     context: str = "",
 ) -> str:
     """Return the page of a plan.
@@ -67,7 +59,7 @@ def plan_page(
     ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page,
     ``context`` the names of the contexts with the cluster's address.
     """
-    found = summarize(plan, MOST)
+    found = summarize(plan, MOST_ROWS)
     totals = found.totals
     one_off = plan.policy_source == NO_FILE or plan.rules == "one-off"
     return page(
@@ -123,7 +115,7 @@ def _lead(found: PlanSummary) -> str:
 def _topics(found: PlanSummary) -> Element | None:
     if not found.topics:
         return None
-    drawn = [one for one in found.largest if one.records][:_DRAWN]
+    drawn = [one for one in found.largest if one.records][:DRAWN]
     return section(
         "Topics",
         bars(
@@ -164,8 +156,8 @@ def _consumers(found: PlanSummary) -> Element | None:
         "Who holds back the most",
         bars(
             "Unread records of each consumer where it is furthest behind",
-            names[:_DRAWN],
-            {"yet to read": (HOLD, [one.records for one in found.consumers[:_DRAWN]])},
+            names[:DRAWN],
+            {"yet to read": (HOLD, [one.records for one in found.consumers[:DRAWN]])},
         ),
         table(
             ("consumer", "records to read", "partitions", "topics"),
@@ -211,7 +203,7 @@ def history_page(
     disks: Mapping[str, Sequence[Look]],
     notes: Sequence[str],
     where: str,
-    more: Sequence[Element] = (),
+    more: Sequence[Element | None] = (),
     contexts: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the page of past runs, oldest first; ``where`` is the state directory that they are from.
@@ -266,7 +258,7 @@ def _topics_of(runs: Sequence[Run]) -> Element | None:
         for row in partitions_of(run):
             if row["outcome"] == "trimmed":
                 gone[row["topic"]] += row["records"]
-    most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:_DRAWN]
+    most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:DRAWN]
     if not most:
         return None
     return section(
@@ -340,136 +332,3 @@ def _disk_cells(name: str, looks: Sequence[Look]) -> Sequence[Child]:
 
 def _percent(look: Look) -> float:
     return 100 * look.used_bytes / look.total_bytes if look.total_bytes else 0.0
-
-
-class _Topic(Bill):
-    topic: str
-    alone_bytes_high: Count | None
-    policy_bytes_high: Count | None
-
-
-class _Group(StrictModel):
-    group: str
-    topic: str
-    lag: Count
-    cause: str | None
-    seconds_to_loss: Count | None
-
-
-class _Disk(StrictModel):
-    broker: int
-    dirs: list[str]
-    full_alone_in_known: bool
-    full_alone_in_ms_low: Count | None
-    full_policy_in_known: bool
-    full_policy_in_ms_low: Count | None
-
-
-class _Totals(StrictModel):
-    topics: Count
-    steady: Count
-    unknown: Count
-    endless_alone: Count
-    saved_bytes_low: Count | None
-    saved_bytes_high: Count | None
-
-
-class SavedForecast(StrictModel):
-    """What a page shows of a saved forecast."""
-
-    created_at: str
-    cluster_id: Annotated[str, Field(validation_alias=AliasPath("cluster", "id"))]
-    policy_source: Annotated[str, Field(validation_alias=AliasPath("policy", "source"))]
-    totals: _Totals
-    topics: list[_Topic]
-    groups: list[_Group]
-    disks: list[_Disk]
-    cost: Cost | None = None
-
-
-def read_forecast_file(path: Path, cluster_id: str | None) -> SavedForecast:
-    """Read a saved forecast; of this cluster, if one is given.
-
-    Raises:
-        SavedPlanError: it can't be read, is no forecast, or is of another cluster.
-    """
-    content = json_in(read_bytes(path), path)
-    if content.get("format") != FORMAT:
-        raise SavedPlanError(f"{path} has format {shown(content.get('format'))}; a forecast's is {FORMAT}")
-    found = checked(SavedForecast, content, path)
-    if cluster_id is not None and found.cluster_id != cluster_id:
-        raise SavedPlanError(f"{path} is a forecast for cluster {shown(found.cluster_id)}, the plan for {cluster_id}")
-    return found
-
-
-def forecast_section(found: SavedForecast) -> Element:
-    """Return the part: what is kept with and without the policy, who loses data next, when disks are full."""
-    totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
-    saves = "an unknown amount"
-    if low is not None:
-        saves = size(low) + ("" if high == low else " or more" if high is None else f" to {size(high)}")
-    kept = [
-        (one.topic, one.alone_bytes_high, one.policy_bytes_high)
-        for one in found.topics
-        if one.policy_bytes_high is not None and one.alone_bytes_high is not None
-    ]
-    drawn = sorted(kept, key=lambda one: (-one[1], one[0]))[:_DRAWN]
-    losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST]
-    return section(
-        "Forecast",
-        bars(
-            "Bytes kept in steady state at most: by the policy, and beyond that by brokers alone",
-            [topic for topic, _, _ in drawn],
-            {
-                "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
-                "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
-            },
-            "bytes",
-        )
-        if drawn
-        else None,
-        table(
-            ("who loses data next", "topic", "to", "lag", "left if it stops now"),
-            (
-                (
-                    element("code", short(one.group)),
-                    element("code", short(one.topic)),
-                    one.cause or "",
-                    number(one.lag),
-                    about(1000 * (one.seconds_to_loss or 0)),
-                )
-                for one in losing
-            ),
-            left=3,
-        )
-        if losing
-        else None,
-        table(
-            ("disk", "full by brokers alone", "full with the policy"),
-            (
-                (
-                    element("code", short(f"broker {one.broker}, {' + '.join(one.dirs)}")),
-                    _full(one.full_alone_in_known, one.full_alone_in_ms_low),
-                    _full(one.full_policy_in_known, one.full_policy_in_ms_low),
-                )
-                for one in found.disks[:MOST]
-            ),
-        )
-        if found.disks
-        else None,
-        note=(
-            f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
-            f"{totals.steady:,} steady, {totals.endless_alone:,} without end by brokers alone, "
-            f"{totals.unknown:,} unknown. It saves {saves}, one replica each."
-        ),
-    )
-
-
-def forecast_parts(found: SavedForecast) -> list[Element]:
-    """Return a saved forecast's parts: what is kept and lost, and what it costs if it has prices."""
-    money = money_section(found.cost, [(one.topic, one) for one in found.topics])
-    return [forecast_section(found), *([] if money is None else [money])]
-
-
-def _full(known: bool, ms: int | None) -> str:
-    return "?" if not known else "never" if ms is None else f"in {about(ms)} at the earliest"
