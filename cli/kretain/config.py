@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import os
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -325,30 +323,6 @@ def default_context() -> str | None:
     """Return the name of the default context, None if there is none."""
     name = _file_content().get("default-context")
     return None if name is None else str(name)
-
-
-def use_context(name: str) -> None:
-    """Make a context the default one: the one line of the configuration file is written anew, or added.
-
-    Raises:
-        ConfigError: there is no such context, or the file can't be written, or has the key elsewhere than in a line.
-    """
-    from kretain.system.files import write_whole
-    from retention_cli.core.files import FileError
-
-    context_of(name)
-    path = config_path().resolve()  # not a link to it
-    lines = path.read_text(encoding="utf-8").splitlines()
-    there = [number for number, line in enumerate(lines) if re.match(r"default-context\s*:", line)]
-    if len(there) > 1 or (not there and default_context() is not None):
-        raise ConfigError(f"{path}: default-context has no line of its own: write it by hand")
-    quoted = name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) else json.dumps(name)
-    place = there[0] if there else len(lines)
-    lines[place : place + 1] = [f"default-context: {quoted}"]
-    try:
-        write_whole(path, ["\n".join(lines), "\n"], path.stat().st_mode & 0o777)
-    except FileError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _file_content() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import exit_codes, todays_rules
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
-from kretain.options.spark import SparkFlags
+from kretain.options.plans import SparkFlags
 from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, positions_document
 from kretain.render.explain import FORMAT as EXPLAIN_FORMAT
 from kretain.render.explain import explained_as_json

@@ -57,7 +57,8 @@ def use(common: Common, name: Name) -> None:
     Examples:
       kretain context use staging
     """
-    from kretain.config import config_path, use_context
+    from kretain.config import config_path
+    from kretain.flows.config_file import use_context
 
     use_context(name)
     common.warn(f"{name} is the default context now ({config_path()})")

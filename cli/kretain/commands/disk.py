@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from retention_cli.core.codes import Code
+
 from kretain.errors import Exit
 from kretain.flows.fleet import each_cluster
-from kretain.flows.inventory import Inventories, InventoryOption
+from kretain.flows.inventory import InventoryOption
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, now_ms, single_command
+from kretain.options.plans import Inventories, SparkFlags
 from kretain.options.spark import SparkFlags
 from retention_cli.core.model import Code
 

@@ -8,9 +8,18 @@ from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, warn
-from kretain.options.common import Common, OptionGroup, Output, OutputOption, argument, now_ms, option, single_command
+from kretain.options.common import (
+    Common,
+    OptionGroup,
+    Output,
+    OutputOption,
+    TimeRange,
+    argument,
+    now_ms,
+    option,
+    single_command,
+)
 from kretain.options.rules import topic_argument, topic_arguments
-from kretain.options.times import TimeRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from kretain.flows.plans import named_alone, plan_now, save_plan, signed
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
-from kretain.options.plans import PlanFlags
+from kretain.options.plans import PlanFlags, SparkFlags
 from kretain.options.rules import PartedTopics, RuleFlags
-from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:  # importing it is slow, and --help must be fast
     from retention_cli.plan.make import PlanInputs

@@ -10,13 +10,13 @@ from kretain.flows.spark import record_reader
 from kretain.options.common import (
     Common,
     OutputOption,
+    TimeRange,
     now_ms,
     option,
     single_command,
 )
+from kretain.options.plans import SparkFlags
 from kretain.options.rules import topic_argument
-from kretain.options.spark import SparkFlags
-from kretain.options.times import TimeRange
 
 if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile

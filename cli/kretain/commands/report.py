@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import UsageError
-from kretain.options.common import Common, argument, now_ms, option, single_command
-from kretain.options.times import TimeRange
+from kretain.options.common import Common, TimeRange, argument, now_ms, option, single_command
 
 if TYPE_CHECKING:
     from retention_cli.memory.disk import Look

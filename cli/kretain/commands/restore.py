@@ -14,13 +14,13 @@ from kretain.options.common import (
     Common,
     OptionGroup,
     OutputOption,
+    TimeRange,
     argument,
     now_ms,
     option,
     single_command,
     time_ms,
 )
-from kretain.options.times import TimeRange
 
 if TYPE_CHECKING:
     from retention_cli.archive.restore import WantedGroups

@@ -24,9 +24,8 @@ from kretain.flows.trims import (
 )
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
-from kretain.options.plans import TrimFlags
+from kretain.options.plans import SparkFlags, TrimFlags
 from kretain.options.rules import PartedTopics, RuleFlags
-from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from retention_cli.core.model import Reason

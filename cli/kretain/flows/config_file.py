@@ -1,8 +1,9 @@
-"""Add contexts to config.yaml and remove them: only their own lines change, so comments and order stay."""
+"""Edit the contexts in config.yaml, and the default: only their own lines change, so comments and order stay."""
 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from retention_cli.brokers.security.client_files import read_properties
 from retention_cli.core.files import FileError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_DEFAULT: Final = re.compile(r"default-context\s*:")
 _NEW: Final = "# The clusters that kretain knows: kretain context --help\ncontexts:\n"
 
 
@@ -70,7 +72,7 @@ def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -
     lines[at:at] = [" " * indent + line for line in block.splitlines()]
     if not there:
         wanted["default-context"] = name
-        lines = [line for line in lines if not re.match(r"default-context\s*:", line)]
+        lines = [line for line in lines if not _DEFAULT.match(line)]
         lines.append(f"default-context: {yaml.safe_dump(name).splitlines()[0]}")
     _write(path, lines, wanted, dry_run=dry_run)
 
@@ -94,9 +96,28 @@ def remove_context(name: str, *, dry_run: bool = False) -> bool:
         lines[number] = f"contexts: {{}}{lines[number].partition(':')[2]}"
     if was_default:
         del wanted["default-context"]
-        lines = [line for line in lines if not re.match(r"default-context\s*:", line)]
+        lines = [line for line in lines if not _DEFAULT.match(line)]
     _write(path, lines, wanted, dry_run=dry_run)
     return was_default
+
+
+def use_context(name: str) -> None:
+    """Make a context the default one: the one line of the configuration file is written anew, or added.
+
+    Raises:
+        ConfigError: there is no such context, or the file can't be written, or has the key elsewhere than in a line.
+    """
+    context_of(name)
+    path = config_path()
+    text = _text(path)
+    lines = text.splitlines()
+    there = [number for number, line in enumerate(lines) if _DEFAULT.match(line)]
+    if len(there) > 1 or (not there and default_context() is not None):
+        raise ConfigError(f"{path.resolve()}: default-context has no line of its own: write it by hand")
+    quoted = name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) else json.dumps(name)
+    place = there[0] if there else len(lines)
+    lines[place : place + 1] = [f"default-context: {quoted}"]
+    _write(path, lines, {**yaml.safe_load(text), "default-context": name}, dry_run=False)
 
 
 def _text(path: Path) -> str:

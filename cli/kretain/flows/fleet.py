@@ -19,8 +19,7 @@ from kretain.flows.plans import save_plan, signed
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Chosen, Common, OptionGroup, now_ms, option
-from kretain.options.plans import PlanFlags
-from kretain.options.spark import SparkFlags
+from kretain.options.plans import PlanFlags, SparkFlags
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from kretain.config import Resolved

@@ -1,25 +1,15 @@
-"""The option ``--inventory``, and reading the inventory."""
+"""Read the inventory of ``--inventory`` or of the policy."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from kretain.errors import UsageError
-from kretain.options.common import option
 
 if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
     from retention_cli.disks.inventory_view import InventoryView
     from retention_cli.policy.model import Policy
-
-Inventories = Annotated[
-    list[Path] | None,
-    option(
-        "--inventory",
-        metavar="FILE",
-        help="Use inventories of segments scan. Repeatable.",
-    ),
-]
 
 
 def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kretain.options.spark import SparkFlags
+from kretain.options.plans import SparkFlags
 
 if TYPE_CHECKING:
     from kretain.flows.inventory import InventoryOption

@@ -81,12 +81,6 @@ def fleet_heads(fleet: FleetPlan) -> dict[str, Any]:
     return {**fleet_head(fleet), "clusters": [_cluster_head(name, one) for name, one in fleet.clusters.items()]}
 
 
-def fleet_as_json(fleet: FleetPlan) -> dict[str, Any]:
-    """Return the fleet's whole plan as JSON's own types."""
-    content: dict[str, Any] = json.loads("".join(fleet_lines(fleet)))
-    return content
-
-
 def fleet_lines(fleet: FleetPlan) -> Iterator[str]:
     """Yield the fleet's JSON in pieces, one partition per line."""
 

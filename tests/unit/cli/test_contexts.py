@@ -12,7 +12,7 @@ import yaml
 from kretain.config import resolve
 from kretain.flows.recipes import RECIPES
 from kretain.options.common import Common
-from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_lines
 from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.load import parse_policy
@@ -135,7 +135,7 @@ def test_show_prints_a_fleet_plan_entirely_or_by_cluster(kretain: Said, tmp_path
     fleet = FleetPlan(EVERY.created_at_ms, "fleet.yaml", "sha256:f", {"eu": EVERY, "ap": Failure("down")})
     saved = tmp_path / "fleet.parquet"
     write_fleet(saved, fleet)
-    assert json.loads(kretain("show", str(saved), "-o", "json").out) == fleet_as_json(fleet)
+    assert json.loads(kretain("show", str(saved), "-o", "json").out) == json.loads("".join(fleet_lines(fleet)))
     assert json.loads(kretain("show", str(saved), "--cluster", "eu", "-o", "json").out) == as_json(EVERY)
     assert "down" in kretain("show", str(saved), "--cluster", "ap", check=1).err
 

@@ -20,14 +20,13 @@ from kretain.flows import fleet_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common
-from kretain.options.plans import PlanFlags, TrimFlags
-from kretain.options.spark import SparkFlags
+from kretain.options.plans import PlanFlags, SparkFlags, TrimFlags
 from kretain.render.trim import fleet_question, fleet_share
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
-from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_as_json, fleet_heads
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.planning import (
     CONCURRENT,
     Engine,
@@ -231,7 +230,7 @@ def test_fleet_plan_with_one_cluster_twice_is_refused(tmp_path: Path, kind: str)
     ],
 )
 def test_impossible_fleet_plan_is_refused_with_its_place(tmp_path: Path, change: Any, said: str) -> None:
-    content = fleet_as_json(FLEET)
+    content = json.loads("".join(fleet_lines(FLEET)))
     change(content)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(content))

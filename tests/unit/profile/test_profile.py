@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kretain.commands.profile import check_out
 from kretain.errors import UsageError
-from kretain.options.times import TimeRange
+from kretain.options.common import TimeRange
 from kretain.render.profile import AXIS, HEIGHT, columns_of, kept_of, picture, sentences
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import ANCIENT_MS
