@@ -150,7 +150,7 @@ def list_all(
 
 @dataclass(slots=True)
 class Standings:
-    """Adds consumers' positions to their summaries, and keeps those that set floors.
+    """Adds consumers' positions to their summaries, and keeps each partition's two lowest of those that set floors.
 
     Args:
         starts: S, where it is known.
@@ -167,7 +167,8 @@ class Standings:
     memory: Ledger = field(default_factory=lambda: Ledger(None))
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     now_ms: int = 0
-    _stands: dict[TopicPartition, list[tuple[int, str]]] = field(default_factory=dict)
+    _lowest: dict[TopicPartition, list[tuple[int, str]]] = field(default_factory=dict)
+    _behind: dict[str, int | None] = field(default_factory=dict)
 
     def add(
         self, key: str, summary: GroupSummary, rows: Commits, *, known: Container[TopicPartition] | None = None
@@ -187,9 +188,25 @@ class Standings:
                 elif known is None or tp in known:
                     summary.lag = None
                 if summary.sets_floors:
-                    self._stands.setdefault(tp, []).append((offset, key))
+                    self.hold(key, tp, offset)
                 if end is not None and end > offset and (seen_ms := self._seen_ms(tp, offset)) is not None:
                     summary.unread_since_ms = min(seen_ms, summary.unread_since_ms or seen_ms)
+
+    def hold(self, group: str, tp: TopicPartition, offset: int) -> None:
+        """Add a group's position on a partition. Call it once per pair."""
+        start, end = self.starts.get(tp), self.ends.get(tp)
+        if start is None or end is None or tp not in self.sizes:
+            self._behind[group] = None
+            return
+        offset = min(max(offset, start), end)
+        so_far = self._behind.setdefault(group, 0)
+        self._behind[group] = None if so_far is None else so_far + self._bytes_between(tp, offset, end)
+        self._lowest[tp] = sorted([*self._lowest.get(tp, ()), (offset, group)])[:2]
+
+    def _bytes_between(self, tp: TopicPartition, low: int, high: int) -> int:
+        """Return the share of the leader replica's bytes between two offsets."""
+        records = self.ends[tp] - self.starts[tp]
+        return 0 if records <= 0 else self.sizes[tp] * (high - low) // records
 
     def lay_into(self, groups: Mapping[str, GroupSummary], *, everyone: bool) -> None:
         """Set each group's bytes.
@@ -198,23 +215,13 @@ class Standings:
             groups: by name.
             everyone: whether all groups were added; otherwise what one of them holds alone is unknown.
         """
-        behind: dict[str, int | None] = {}
-        alone: dict[str, int] = {}
-        for tp, stands in self._stands.items():
-            start, end, size = self.starts.get(tp), self.ends.get(tp), self.sizes.get(tp)
-            if start is None or end is None or size is None:
-                behind |= dict.fromkeys(group for _, group in stands)
-                continue
-            rows, records = sorted((min(max(at, start), end), group) for at, group in stands), max(1, end - start)
-            for offset, group in rows:
-                so_far = behind.get(group, 0)
-                behind[group] = None if so_far is None else so_far + size * (end - offset) // records
-            (lowest, group), (second, _) = [*rows, (end, "")][:2]
-            alone[group] = alone.get(group, 0) + size * (second - lowest) // records
+        alone = dict.fromkeys(self._behind, 0)
+        for tp, [(offset, group), *more] in self._lowest.items():
+            alone[group] += self._bytes_between(tp, offset, more[0][0] if more else self.ends[tp])
         everyone = everyone and all(one.lag is not None for one in groups.values() if one.sets_floors)
         for name, one in groups.items():
             if one.sets_floors and one.lag is not None:
-                one.lag_bytes = behind.get(name, 0)
+                one.lag_bytes = self._behind.get(name, 0)
                 if everyone and one.lag_bytes is not None:
                     one.alone_bytes = alone.get(name, 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from retention_cli.core.codes import Code
 
 from kretain.errors import Exit
 from kretain.flows.fleet import each_cluster
@@ -11,7 +10,6 @@ from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, now_ms, single_command
 from kretain.options.plans import Inventories, SparkFlags
-from kretain.options.spark import SparkFlags
 from retention_cli.core.model import Code
 
 
@@ -41,12 +39,12 @@ def disk(
     from kretain.render.disks import print_disks
     from retention_cli.disks.devices import look
     from retention_cli.plan.make import PlanJob
-    from retention_cli.policy.settings import DiskRules, Limits, OneOff
+    from retention_cli.policy.settings import DiskRules, Limits
     from retention_cli.trim.history import past_day
 
     shared = SharedSpark(spark)
     settings = resolve(common)
-    chosen = None if settings.policy is None else rules.selection(settings.policy, None, OneOff())
+    chosen = None if settings.policy is None else rules.selection(settings.policy)
     now = now_ms()
     with shared, settings.reader() as reader, common.progress() as progress:
         cluster_id = reader.metadata([]).cluster_id

@@ -62,14 +62,13 @@ def forecast(
     from kretain.config import resolve
     from kretain.render.forecast import print_forecast
     from retention_cli.forecast.steady import Terms
-    from retention_cli.policy.settings import OneOff
 
     settings = resolve(common)
     other = compare if compare is not None else _of_context(common, settings)
     one_off = flags.for_topics(topics)
     chosen = [rules.selection(settings.policy, topics, one_off)]
     if other is not None:
-        chosen.append(rules.selection(other, topics, OneOff()))
+        chosen.append(rules.selection(other, topics))
     terms = Terms(every, least, now_ms())
     with settings.reader() as reader, common.progress() as progress:
         made = forecasts(settings, reader, chosen, terms, progress)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, warn
+from kretain.options import rules
 from kretain.options.common import (
     Common,
     OptionGroup,
@@ -185,15 +186,13 @@ def replay(
       kretain replay -p new.yaml --since 2026-11-01T00:00:00Z -o json
     """
     from kretain.config import resolve
-    from kretain.options import rules
     from kretain.render.history import print_replayed
     from retention_cli.core.units import count
     from retention_cli.evidence.replay import recorded
     from retention_cli.evidence.replay import replay as replay_runs
-    from retention_cli.policy.settings import OneOff
 
     settings = resolve(common)
-    policy = rules.selection(settings.policy, None, OneOff()).policy
+    policy = rules.selection(settings.policy).policy
     runs = recorded(settings.state_dir, evidence, *times.bounds(now_ms()))
     with common.progress() as progress:
         found = replay_runs(runs, policy, progress)

@@ -56,7 +56,6 @@ def protect(
     from kretain.config import resolve
     from kretain.flows.trims import must_confirm, notified
     from kretain.render.protect import print_protection, question
-    from retention_cli.policy.settings import OneOff
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection
     from retention_cli.protect.run import resume as resumed
     from retention_cli.protect.value import Terms
@@ -67,7 +66,7 @@ def protect(
     settings = resolve(common)
     if settings.policy is None:
         raise UsageError("protect needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
-    selection = rules.selection(settings.policy, topics, OneOff())
+    selection = rules.selection(settings.policy, topics)
     noted = notified(selection.policy.notify, settings.name, dry_run=dry_run)
     with noted as post, settings.reader() as reader, common.progress() as progress:
         job = ProtectJob(

@@ -111,7 +111,6 @@ def watch(
     from kretain.render.progress import still
     from kretain.system.signals import Ending, end_if_stuck
     from retention_cli.core.units import format_duration
-    from retention_cli.policy.settings import OneOff
     from retention_cli.trim.narrow import Ceiling
     from retention_cli.watch.board import Board
     from retention_cli.watch.leader import Leadership
@@ -134,7 +133,7 @@ def watch(
     settings = resolve(common)
     if settings.policy is None:
         raise UsageError("watch needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
-    policy = PolicyFile(lambda: rules.selection(settings.policy, None, OneOff()))
+    policy = PolicyFile(lambda: rules.selection(settings.policy))
     policy.look()  # a broken policy ends it here, before anything else
     settings.settings()
 

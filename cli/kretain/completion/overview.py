@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -22,26 +23,22 @@ FIRST = (
 
 def print_overview(usage: str, commands: Mapping[str, tuple[str, str, str]], epilog: str) -> None:
     """Print usage, a description of kretain, the commands by panel, and first steps."""
-    console = Console(highlight=False)
-    console.print(Padding(Text(usage, style="bold"), (1, 1, 0, 1)))
-    console.print(Padding(_ABOUT, (1, 1, 0, 1)))
-    width = max(len(name) for name in commands)
-    for panel in dict.fromkeys(panel for panel, _, _ in commands.values()):
-        table = Table.grid(padding=(0, 2))
+    width = max(map(len, commands))
+    panels: dict[str, Any] = {panel: Table.grid(padding=(0, 2)) for panel, _, _ in commands.values()}
+    for table in panels.values():
         table.add_column(style="bold cyan", width=width, no_wrap=True)
-        table.add_column()
-        for name, (its_panel, _module, line) in commands.items():
-            if its_panel == panel:
-                table.add_row(name, line)
-        console.print(Padding(Text(panel, style="bold"), (1, 1, 0, 1)))
-        console.print(Padding(table, (0, 1, 0, 3)))
+    for name, (panel, _module, line) in commands.items():
+        panels[panel].add_row(name, line)
     steps = Table.grid(padding=(0, 2))
     steps.add_column(style="green")
     steps.add_column(style="dim")
-    for command, what in FIRST:
-        steps.add_row(command, what)
-    console.print(Padding(Text("First steps", style="bold"), (1, 1, 0, 1)))
-    console.print(Padding(steps, (0, 1, 0, 3)))
-    console.print(Padding(Text("Options", style="bold"), (1, 1, 0, 1)))
-    console.print(Padding("--version   --install-completion   --show-completion   --help", (0, 1, 0, 3)))
+    for step in FIRST:
+        steps.add_row(*step)
+    options = "--version   --install-completion   --show-completion   --help"
+    console = Console(highlight=False)
+    console.print(Padding(Text(usage, style="bold"), (1, 1, 0, 1)))
+    console.print(Padding(_ABOUT, (1, 1, 0, 1)))
+    for title, part in {**panels, "First steps": steps, "Options": options}.items():
+        console.print(Padding(Text(title, style="bold"), (1, 1, 0, 1)))
+        console.print(Padding(part, (0, 1, 0, 3)))
     console.print(Padding(Text(epilog, style="dim"), (1, 1)))

@@ -80,8 +80,8 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
     for member in members if how.flags.plan is not None else ():
         if member.name in chosen.plans:
             warn_of_earlier_run(member.state_dir, chosen.plans[member.name](), f"{how.flags.plan} for {member.name}")
-    if not how.flags.dry_run and not how.flags.yes and any(share.partitions for share in shares):
-        _leave_out_exceeding(members, chosen, how, {one.name for one in shares if one.partitions})
+    if not how.flags.dry_run and not how.flags.yes and any(share.totals.trim for share in shares):
+        _leave_out_exceeding(members, chosen, how, {one.name for one in shares if one.totals.trim})
         shares = [one for one in shares if one.name not in chosen.failures]
         typed = [name for member in members for name in fleet.clusters[member.name].typed]
         confirm_trim(lambda: fleet_question(shares, list(chosen.failures)), chosen.show, typed)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kretain.options.plans import SparkFlags
 
@@ -58,7 +58,7 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
             stop_session(session)
 
 
-class SharedSpark:
+class SharedSpark(contextlib.ExitStack):
     """One session for all of a command's work, opened at first use. A context manager.
 
     Raises:
@@ -66,16 +66,10 @@ class SharedSpark:
     """
 
     def __init__(self, flags: SparkFlags) -> None:
+        super().__init__()
         flags.check()
         self.flags = flags
-        self._stack = contextlib.ExitStack()
         self._sender: Sender | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *told: object) -> None:
-        self._stack.close()
 
     def get(self, progress: Progress) -> Sender:
         """Return what sends to the session's tasks.
@@ -84,7 +78,7 @@ class SharedSpark:
             SparkError: Spark can't be used, or an executor lacks something.
         """
         if self._sender is None:
-            self._sender = self._stack.enter_context(opened(self.flags, progress))
+            self._sender = self.enter_context(opened(self.flags, progress))
         return self._sender
 
     def archiver(self) -> ArchiverFor | None:

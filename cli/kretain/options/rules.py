@@ -192,15 +192,15 @@ def selection_or_all(policy_file: Path | None, topics: list[str] | None) -> Sele
     from retention_cli.policy.selection import Selection
 
     if policy_file is not None:
-        return selection(policy_file, topics, OneOff())
+        return selection(policy_file, topics)
     entry = Entry(0, None, tuple(topics or ("*",)), {})
     return Selection(Policy(source="no policy", digest="", entries=(entry,)), tuple(topics or ()))
 
 
 def selection(
     policy_file: Path | None,
-    topics: list[str] | None,
-    flags: OneOff,
+    topics: list[str] | None = None,
+    flags: OneOff = OneOff(),  # noqa: B008  (a frozen value)
     partitions: frozenset[TopicPartition] = frozenset(),
 ) -> Selection:
     """Return the policy overridden by the flags, and the selected topics and partitions.

@@ -32,7 +32,7 @@ from retention_cli.core.grouping import by_key
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
-from retention_cli.plan.value import Plan, json_lines
+from retention_cli.plan.value import Plan, Totals, json_lines
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
@@ -146,34 +146,26 @@ class Share:
     """The amounts that a cluster's plan would trim: enough for the question, without its rows."""
 
     name: str
-    partitions: int
     topics: int
-    records: int
-    unread: int
+    totals: Totals
 
 
 def fleet_share(name: str, one: Plan, limited_to: int | None) -> Share:
     """Return the amounts that a plan would trim in its first ``limited_to`` rows that trim, or in all (None)."""
     rows = [row for row in one.decisions if row.action == "trim"][:limited_to]
-    return Share(
-        name,
-        len(rows),
-        len({row.tp.topic for row in rows}),
-        sum(row.records for row in rows),
-        sum(row.unconsumed for row in rows),
-    )
+    return Share(name, len({row.topic for row in rows}), Totals.of(rows))
 
 
 def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
     """Return the question to ask before anything is deleted, once for all clusters."""
-    going = [one for one in shares if one.partitions]
+    going = [one for one in shares if one.totals.trim]
+    totals = sum((one.totals for one in going), Totals.of(()))
     alone = f" Left alone: {', '.join(left_alone)}." if left_alone else ""
     return (
-        f"Trim {count(sum(one.records for one in going), 'record')} from "
-        f"{count(sum(one.partitions for one in going), 'partition')} of "
+        f"Trim {count(totals.records, 'record')} from {count(totals.trim, 'partition')} of "
         f"{count(sum(one.topics for one in going), 'topic')} in {count(len(going), 'cluster')}: "
-        f"{', '.join(f'{one.name} {one.records:,}' for one in going)}?"
-        f"{_unread(sum(one.unread for one in going))}{alone} This can't be undone."
+        f"{', '.join(f'{one.name} {one.totals.records:,}' for one in going)}?"
+        f"{_unread(totals.unconsumed)}{alone} This can't be undone."
     )
 
 
