@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kretain.flows.fleet import each_cluster
 from kretain.options.common import (
@@ -15,10 +15,6 @@ from kretain.options.common import (
     size_bytes,
 )
 from kretain.options.rules import Topics
-
-if TYPE_CHECKING:
-    from kretain.config import Resolved
-
 
 WISH = "Goals (default: the policy, else retention.ms)"
 
@@ -82,11 +78,6 @@ def advise(
         for topic in reading.topics
     ]
     common.warn(*reading.notes)
-    print_advice(reading, found, output, command_config=_for_java(settings), every_row=all_rows)
-
-
-def _for_java(settings: Resolved) -> str | None:
-    """Return the ``--command-config`` for Kafka's own tools: None if plaintext, else the file that was given."""
-    if settings.settings().protocol == "PLAINTEXT":
-        return None
-    return next((value for key, value, _ in settings.origins if key == "command-config"), "client.properties")
+    given = (value for key, value, _ in settings.origins if key == "command-config")
+    for_java = None if settings.settings().protocol == "PLAINTEXT" else next(given, "client.properties")
+    print_advice(reading, found, output, command_config=for_java, every_row=all_rows)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit
-from kretain.flows.archives import KeysOption
-from kretain.options.common import Common, Output, OutputOption, command, new_app, option
+from kretain.flows.archives import KeysOption, opened, split
+from kretain.options.common import Common, Output, OutputOption, command, new_app, now_ms, option
 from kretain.options.rules import topic_argument
-
-if TYPE_CHECKING:
-    from retention_cli.archive.catalog import ArchivedPartition, Work
-    from retention_cli.archive.store import Store
 
 app = new_app("List, verify and compact archives of trimmed records.")
 
@@ -82,9 +78,7 @@ def compact(
       kretain archive compact ./archive orders --yes
     """
     from kretain.config import resolve
-    from kretain.flows.archives import opened, split
     from kretain.flows.trims import must_confirm
-    from kretain.options.common import now_ms
     from kretain.render.archive import print_compacted
     from retention_cli.archive.catalog import Compacted, plan_compaction, read_catalog
     from retention_cli.archive.catalog import compact as run_compaction
@@ -93,12 +87,12 @@ def compact(
 
     settings = resolve(common)
     urls, topics = split(where or (), settings.policy)
-    found: list[tuple[Store, ArchivedPartition, Work]] = []
+    found = []
     with common.progress() as progress:
         for url in urls:
             store = opened(url, archive_key, settings.policy)
             partitions, _loose = read_catalog(store, topics, progress)
-            found += [(store, one, plan_compaction(one.segments)) for one in partitions]
+            found.extend([(store, one, plan_compaction(one.segments)) for one in partitions])
     work = [row for row in found if row[2].removed]
     done = [(store.url, Compacted(one, problems=list(one.problems)), planned) for store, one, planned in found]
     if work and not dry_run:
@@ -124,7 +118,6 @@ def compact(
 def _show(common: Common, where: list[str] | None, output: Output, keys: list[str] | None, *, verify: bool) -> bool:
     """Print the archives; return whether any of it is damaged."""
     from kretain.config import resolve
-    from kretain.flows.archives import opened, split
     from kretain.render.archive import print_archives
     from retention_cli.archive.catalog import read_catalog, unlisted, verify_catalog
     from retention_cli.archive.layout import ArchiveError
@@ -132,7 +125,7 @@ def _show(common: Common, where: list[str] | None, output: Output, keys: list[st
 
     settings = resolve(common)
     urls, topics = split(where or (), settings.policy)
-    found: list[tuple[str, ArchivedPartition]] = []
+    found = []
     notes = []
     archived = read_archived(settings.state_dir, common.warn) if verify else {}
     with common.progress() as progress:
@@ -142,7 +135,7 @@ def _show(common: Common, where: list[str] | None, output: Output, keys: list[st
             if verify:
                 verify_catalog(store, partitions, progress)
                 unlisted(partitions, archived.get(archive_at(url), ()), topics)
-            found += [(url, one) for one in partitions]
+            found.extend([(url, one) for one in partitions])
             if loose:
                 notes.append(
                     f"{len(loose):,} files that no manifest names, such as {store.shown(loose[0])}: a run was ended "

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kretain.flows.fleet import each_cluster
 from kretain.flows.plans import forecasts
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import RuleFlags, Topics
-
-if TYPE_CHECKING:
-    from kretain.config import Resolved
 
 
 @single_command
@@ -64,7 +61,7 @@ def forecast(
     from retention_cli.forecast.steady import Terms
 
     settings = resolve(common)
-    other = compare if compare is not None else _of_context(common, settings)
+    other = compare if compare is not None else _of_context(common, settings.policy)
     one_off = flags.for_topics(topics)
     chosen = [rules.selection(settings.policy, topics, one_off)]
     if other is not None:
@@ -76,13 +73,13 @@ def forecast(
     print_forecast(made[0], made[1] if other is not None else None, output, every_row=all_rows)
 
 
-def _of_context(common: Common, settings: Resolved) -> Path | None:
+def _of_context(common: Common, policy: Path | None) -> Path | None:
     """Return the context's policy, if the command line names another; None if there is nothing to compare."""
     from kretain.config import context_of
 
     if common.chosen is not None:
         return None
     named = context_of(common.context)[0].get("policy")
-    if named is None or settings.policy is None or Path(named).resolve() == settings.policy.resolve():
+    if named is None or policy is None or Path(named).resolve() == policy.resolve():
         return None
     return Path(named)

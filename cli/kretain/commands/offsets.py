@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 from kretain.flows.fleet import each_cluster
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, now_ms, option, single_command
 from kretain.options.rules import GroupsOption, Topics
-
-if TYPE_CHECKING:
-    from retention_cli.reports.offsets import Rows
 
 
 @single_command
@@ -53,7 +50,7 @@ def offsets(
     chosen = rules.selection_or_all(settings.policy, topics)
     now = now_ms()
     patterns = group or (("*",) if groups or unread else ())
-    each: Rows | None = None if not unread else "partitions" if groups else "topics"
+    each: Literal["topics", "partitions"] | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
         with common.progress() as progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kretain.errors import Exit, UsageError
 from kretain.flows.spark import record_reader
@@ -17,9 +17,6 @@ from kretain.options.common import (
 )
 from kretain.options.plans import SparkFlags
 from kretain.options.rules import topic_argument
-
-if TYPE_CHECKING:
-    from retention_cli.profile.reading import Profile
 
 
 @single_command
@@ -60,7 +57,7 @@ def profile(
       kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
     from kretain.config import resolve
-    from kretain.render.profile import print_profile
+    from kretain.render.profile import print_profile, profile_notes
     from kretain.system.signals import stoppable
     from retention_cli.core.files import whole
     from retention_cli.profile.reading import Wanted, fill, prepare
@@ -82,7 +79,7 @@ def profile(
     if out is not None:
         with whole(out) as scratch:
             write_parquet(scratch, head(found), all_rows(found.topics.values()))
-    common.warn(*_said(found, out))
+    common.warn(*profile_notes(found, out))
     print_profile(found, output, of_bytes=of_bytes)
     if found.interrupted:
         return Exit.INTERRUPTED
@@ -102,17 +99,3 @@ def check_out(out: Path | None) -> None:
         raise UsageError(f"--out writes Parquet: name it {out.stem or 'profile'}.parquet")
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"--out {out}: {'it is a folder' if out.is_dir() else f'there is no folder {out.parent}'}")
-
-
-def _said(found: Profile, out: Path | None) -> list[str]:
-    """Return warnings, and where the file is."""
-    texts = list(found.notes)
-    if found.interrupted:
-        texts.append("interrupted: this shows what was read until then")
-    else:
-        for one in found.unread:
-            part = "" if one.reached is None else f" from offset {one.reached:,} on"
-            texts.append(f"{one.tp} could not be read{part}: {one.text}")
-    if out is not None:
-        texts.append(f"saved in {out}" + ("" if not found.unread else ", without what could not be read"))
-    return texts

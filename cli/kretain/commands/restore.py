@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError, warn
-from kretain.flows.archives import KeysOption
+from kretain.flows.archives import KeysOption, archive_url, in_policy, opened
 from kretain.options.common import (
     Common,
     OptionGroup,
@@ -140,7 +140,6 @@ def restore(
       kretain restore orders -p policy.yaml --to orders --groups
     """
     from kretain.config import resolve
-    from kretain.flows.archives import archive_url, in_policy, opened
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import groups_parts, groups_question, print_restored, question
     from kretain.render.output import print_parts

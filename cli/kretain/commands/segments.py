@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from kretain.errors import Exit, warn
+from kretain.errors import Exit, UsageError, warn
 from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
 from kretain.options.rules import patterns
 
@@ -50,7 +50,6 @@ def scan(
 
       kretain segments scan /var/lib/kafka/data -o json
     """
-    from kretain.errors import UsageError
     from kretain.render.disks import print_scan, scan_notes
     from retention_cli.disks.inventory.scan import scan as scan_dirs
     from retention_cli.policy.model import matches

@@ -13,12 +13,12 @@ from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, te
 from kretain.options import rules
 from kretain.options.common import now_ms
 from retention_cli.core.errors import Refusal
+from retention_cli.core.model import Reason
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from retention_cli.brokers.reader import ClusterReader
-    from retention_cli.core.model import Reason
     from retention_cli.core.progress import Progress
     from retention_cli.plan.approval import Offered
     from retention_cli.plan.value import Plan
@@ -220,7 +220,6 @@ def waited(
     reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
 ) -> list[Reason]:
     """Wait until the brokers have freed the space; return the reasons if they have not, or if this could not wait."""
-    from retention_cli.core.model import Reason
     from retention_cli.disks.replica_sizes import longest_delay_ms
     from retention_cli.trim.wait import wait_for_space
 

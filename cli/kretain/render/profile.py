@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from kretain.render.output import BLANK, Line, Part, is_terminal, show, size
@@ -164,6 +165,20 @@ def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Am
     if wanted.to_ms is not None:
         return {}
     return summary.kept(since, [one for one in RETENTIONS_MS if since - one >= (wanted.from_ms or 0)])
+
+
+def profile_notes(found: Profile, out: Path | None) -> list[str]:
+    """Return what was not read, and where the file is."""
+    texts = list(found.notes)
+    if found.interrupted:
+        texts.append("interrupted: this shows what was read until then")
+    else:
+        for one in found.unread:
+            part = "" if one.reached is None else f" from offset {one.reached:,} on"
+            texts.append(f"{one.tp} could not be read{part}: {one.text}")
+    if out is not None:
+        texts.append(f"saved in {out}" + ("" if not found.unread else ", without what could not be read"))
+    return texts
 
 
 def _topic(found: Profile, topic: TopicHours) -> dict[str, Any]:
