@@ -23,11 +23,9 @@ from kretain.options import rules
 from kretain.options.common import Common, now_ms
 from kretain.options.plans import SparkFlags
 from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, positions_document
-from kretain.render.explain import FORMAT as EXPLAIN_FORMAT
-from kretain.render.explain import explained_as_json
+from kretain.render.explain import EXPLAIN_FORMAT, explained_as_json
 from kretain.render.forecast import forecast_head, topic_as_json
-from kretain.render.history import FORMAT as HISTORY_FORMAT
-from kretain.render.history import partitions_of, run_row
+from kretain.render.history import HISTORY_FORMAT, partitions_of, run_row
 from kretain.render.output import cluster_head
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kretain.errors import Exit, RefusedError, line_of, of_many, warn
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
@@ -26,14 +25,20 @@ from kretain.flows.trims import (
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
 from kretain.options.plans import TrimFlags
-
-if TYPE_CHECKING:
-    from retention_cli.engines.fleet.plan import Failure
-    from retention_cli.engines.fleet.planning import Member
-    from retention_cli.plan.approval import Offered
-    from retention_cli.plan.value import Plan
-    from retention_cli.policy.settings import OneOff
-    from retention_cli.trim.report import TrimReport
+from kretain.render.plan import print_plan, print_saved_fleet
+from kretain.render.progress import shown_by_name
+from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
+from retention_cli.disks.inventory.read import inventory_paths, inventory_view
+from retention_cli.engines.fleet.plan import Failure, FleetReport
+from retention_cli.engines.fleet.planning import Member
+from retention_cli.engines.fleet.saved import read_fleet
+from retention_cli.plan.approval import Offered, offered
+from retention_cli.plan.value import Plan
+from retention_cli.policy.settings import OneOff
+from retention_cli.trim.batches import RefusedError as LimitsError
+from retention_cli.trim.narrow import asked_for
+from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,6 @@ class FleetTrim:
 
     def shown(self, plan: Plan) -> Offered | None:
         """Return what a trim of this plan has to show if it needs an approval."""
-        from retention_cli.plan.approval import offered
-
         source = None if self.flags.plan is None else str(self.flags.plan)
         return offered(plan, source, self.flags.approval, self.flags.max_age)
 
@@ -66,9 +69,6 @@ class FleetPlans:
 
 def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
-    from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
-    from retention_cli.engines.fleet.plan import FleetReport
-
     if how.flags.plan is None:
         members = fleet.members(topics, one_off)
         chosen = _fresh(fleet, members, how)
@@ -104,10 +104,6 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
     Raises:
         RefusedError: that is every cluster that would be trimmed; nothing was.
     """
-    from retention_cli.engines.fleet.plan import Failure
-    from retention_cli.trim.batches import RefusedError as LimitsError
-    from retention_cli.trim.narrow import asked_for
-
     refused: dict[str, Failure] = {}
     for member in members:
         if member.name not in going:
@@ -128,8 +124,6 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
 
 def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iterator[tuple[str, TrimReport | Failure]]:
     """Trim cluster by cluster. A Ctrl-C stops the current one cleanly, and skips the later ones."""
-    from retention_cli.engines.fleet.plan import Failure
-
     stopped = False
     for member in members:
         if member.name in chosen.failures:
@@ -157,9 +151,6 @@ def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iter
 
 def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport]) -> TrimReport:
     """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
-    from kretain.render.progress import shown_by_name
-    from retention_cli.disks.inventory.read import inventory_paths, inventory_view
-    from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
     def keep(report: TrimReport) -> None:
         note_deeds(how.common.deeds, report, member.name)
@@ -206,7 +197,6 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
 
 
 def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
-    from kretain.render.plan import print_plan
 
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     tell_notes({} if how.common.quiet else made.plans)
@@ -222,10 +212,6 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         SavedPlanError: the plan can't be executed.
         PlanRefusedError, RefusedError: it is too old, made with other rules, or has clusters that the fleet lacks.
     """
-    from kretain.render.plan import print_saved_fleet
-    from retention_cli.engines.fleet.plan import Failure
-    from retention_cli.engines.fleet.saved import read_fleet
-
     saved = read_fleet(path)
     for name in (*saved.plans, *saved.failures):
         if name not in fleet.clusters:

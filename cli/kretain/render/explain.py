@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from kretain.render.output import BLANK, Line, Part, is_terminal, show
+from kretain.render.output import BLANK, Line, Part, picture_width, show
 from retention_cli.core.model import ANCIENT_MS, Unknown, known
 from retention_cli.core.units import format_duration, format_time, timestamp
 from retention_cli.decide.decision import Weighed
 from retention_cli.plan.rows import row_as_json
 from retention_cli.reports.explain import Explained, cutoff_ms, why
 
+EXPLAIN_FORMAT: Final = "kretain.explain/v1"
 SHOWN: Final = 8
 _GOES, _STAYS = "░", "█"
-
-
-FORMAT: Final = "kretain.explain/v1"
 
 
 class Marker(NamedTuple):
@@ -33,7 +30,7 @@ def print_explained(found: Sequence[Explained], output: str, *, every_row: bool,
     """Print one picture per partition, or their numbers for scripts; ``run`` is the one that saw them so."""
     show(
         output,
-        {"format": FORMAT} if run is None else {"format": FORMAT, "run": run},
+        {"format": EXPLAIN_FORMAT} if run is None else {"format": EXPLAIN_FORMAT, "run": run},
         "partitions",
         map(explained_as_json, found),
         lambda: (run and Line(f"As run {run} saw it", "bold"), *_explained(found, every_row=every_row)),
@@ -64,7 +61,7 @@ def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]
                 end,
                 decision.trim_to,
                 markers(one),
-                min(120, shutil.get_terminal_size((100, 24)).columns) if is_terminal() else 100,
+                picture_width(100),
             )
         yield from (BLANK, Line(why(one), indent=2))
         yield from (

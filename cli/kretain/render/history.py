@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # they import pyarrow's part
     from retention_cli.evidence.replay import Difference, Replayed
     from retention_cli.evidence.verify import Verdict
 
-FORMAT: Final = "kretain.history/v1"
+HISTORY_FORMAT: Final = "kretain.history/v1"
 COLUMNS: Final = (
     *("run", "at", "cluster", "user", "host", "policy", "planned", "trimmed", "held", "failed", "unverified"),
     *("records", "bytes", "exit"),
@@ -54,7 +54,7 @@ def print_runs(
     There, runs in a row that trimmed nothing are one, unless ``every_row``.
     """
     rows = [run_row(run) for run in runs]
-    head = {"format": FORMAT, "settings": list(settings)}
+    head = {"format": HISTORY_FORMAT, "settings": list(settings)}
     show(
         output,
         head,
@@ -69,7 +69,7 @@ def print_changes(settings: Sequence[dict[str, Any]], output: str) -> None:
     """Print the settings that a run of protect changed."""
     show(
         output,
-        {"format": FORMAT, "run": settings[0]["run"]},
+        {"format": HISTORY_FORMAT, "run": settings[0]["run"]},
         "settings",
         settings,
         lambda: _changes(settings),
@@ -172,7 +172,7 @@ def print_run(run: Run, output: str) -> None:
     rows, about = list(partitions_of(run)), run_row(run)
     show(
         output,
-        {"format": FORMAT, **about},
+        {"format": HISTORY_FORMAT, **about},
         "partitions",
         rows,
         lambda: [

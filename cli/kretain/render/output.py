@@ -12,6 +12,7 @@ import functools
 import itertools
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -33,6 +34,7 @@ NAMED_TOPICS: Final = 6
 """At most this many topics are named, the others counted."""
 _FOLDS: Final = 10
 """Text longer than this may wrap if a terminal is narrow; short words never do."""
+_WIDEST: Final = 120
 _TIME: Final = r"\d{4}-\d\d-\d\dT[\d:.]+Z"
 _PIECES: Final = re.compile(rf"{_TIME}[^\w]*|[^\s/.,_-]*[/.,_-]+|[^\s/.,_-]+")
 """The pieces of a word: times, and parts of paths and names, each with the sign at its end."""
@@ -164,6 +166,11 @@ def show(
             print_csv(columns, cells, titles=all("error" in one for one in _clusters[:-1]))
         case _:
             print_parts(people(), markdown=output == "markdown")
+
+
+def picture_width(in_pipe: int) -> int:
+    """Return how wide a picture may be: as the terminal, within limits; ``in_pipe`` without one."""
+    return max(20, min(_WIDEST, shutil.get_terminal_size((in_pipe, 24)).columns)) if is_terminal() else in_pipe
 
 
 def is_terminal() -> bool:

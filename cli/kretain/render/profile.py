@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Line, Part, is_terminal, show, size
+from kretain.render.output import BLANK, Line, Part, picture_width, show, size
 from retention_cli.advise.facts import moment, span
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import count
@@ -20,8 +19,6 @@ AXIS: Final = 12
 """The width of the axis on the left: a number of records or bytes, and a line."""
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
-_WIDTH_IN_A_PIPE: Final = 80
-_WIDEST: Final = 120
 
 
 def print_profile(found: Profile, output: str, *, of_bytes: bool) -> None:
@@ -38,9 +35,7 @@ def print_profile(found: Profile, output: str, *, of_bytes: bool) -> None:
 
 
 def _profile(found: Profile, *, of_bytes: bool) -> Iterator[Part]:
-    width = _WIDTH_IN_A_PIPE
-    if is_terminal():
-        width = max(20, min(_WIDEST, shutil.get_terminal_size((_WIDTH_IN_A_PIPE, 24)).columns))
+    width = picture_width(80)
     for topic in found.topics.values():
         summary = summarize(topic.partitions)
         missing = len({one.tp for one in found.unread if one.tp.topic == topic.name})

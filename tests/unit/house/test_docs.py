@@ -308,7 +308,7 @@ def test_fleets_page_documents_exactly_the_fleet_keys() -> None:
 
 def test_plan_page_documents_the_keys_of_other_commands() -> None:
     text = section("plan.md", "Other commands")
-    for form in (setup.DOCTOR_FORMAT, consumers.GROUPS_FORMAT, history.FORMAT, consumers.OFFSETS_FORMAT):
+    for form in (setup.DOCTOR_FORMAT, consumers.GROUPS_FORMAT, history.HISTORY_FORMAT, consumers.OFFSETS_FORMAT):
         assert f"`{form}`" in text
     for key in {
         *(setup.DOCTOR_COLUMNS + consumers.GROUP_COLUMNS + consumers.FLOOR_COLUMNS + consumers.POSITION_COLUMNS),
