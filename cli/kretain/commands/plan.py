@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import InventoryOption, check_one
-from kretain.flows.notes import always, once_a_day
-from kretain.flows.plans import named_alone, plan_now, save_plan, signed
+from kretain.flows.plans import always, named_alone, once_a_day, plan_now, save_plan, signed
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, as_engine_error, exit_code_for, lines_of, of_many, tell_error, warn, worst
-from kretain.flows.notes import once_a_day
-from kretain.flows.plans import save_plan, signed
+from kretain.flows.plans import once_a_day, save_plan, signed
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Chosen, Common, OptionGroup, now_ms, option

@@ -1,12 +1,22 @@
-"""Make, save and read the plan of one cluster, and forecast it: what the commands and the Python API share."""
+"""Make, save and read the plan of one cluster, note what is new about it, and forecast it.
+
+The commands and the Python API share this.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kretain.options.common import now_ms
+from kretain.system.files import write_whole
+from retention_cli.core.files import FileError, whole
+from retention_cli.core.state_dir import StateError, cluster_folder, opened
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from kretain.config import Resolved
@@ -19,6 +29,12 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
     from retention_cli.state.memories import Memories
+
+NOTES_FILE: Final = "notes.json"
+_DAY_MS: Final = 86_400_000
+_LONGEST: Final = 1 << 20
+"""A longer file is ignored. It has 30 bytes per note."""
+IsNew = Callable[[str], bool]
 
 
 def plan_now(
@@ -95,8 +111,6 @@ def save_plan(made: Plan | FleetPlan, out: Path) -> None:
         FileError: it can't be written.
         MissingPartError: it is to be Parquet, and pyarrow is not installed.
     """
-    from kretain.system.files import write_whole
-    from retention_cli.core.files import whole
     from retention_cli.engines.fleet.plan import FleetPlan, fleet_lines
     from retention_cli.engines.fleet.saved import write_fleet
     from retention_cli.plan.parquet import write_plan
@@ -147,3 +161,40 @@ def forecasts(
         )
         for selection in chosen
     ]
+
+
+def always(_text: str) -> bool:
+    """Return True: print every note."""
+    return True
+
+
+@contextlib.contextmanager
+def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[IsNew]:
+    """Yield a function that returns whether a note was not printed about this cluster in the last 24 hours.
+
+    Each note that it is asked about counts as printed. If the state directory cannot be read or written, notes are
+    printed again, and nothing else changes.
+    """
+    shown: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError, RecursionError, StateError):
+        shown = _notes_in(cluster_folder(state_dir, cluster_id) / NOTES_FILE, now_ms)
+    before = dict(shown)
+
+    def is_new(text: str) -> bool:
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return shown.setdefault(key, now_ms) == now_ms
+
+    yield is_new
+    if shown != before:
+        with contextlib.suppress(FileError, StateError):
+            write_whole(cluster_folder(state_dir, cluster_id) / NOTES_FILE, [json.dumps(shown)], 0o600)
+
+
+def _notes_in(path: Path, now_ms: int) -> dict[str, int]:
+    """Return the notes of the last 24 hours, and when each was printed (Unix ms)."""
+    with opened(path, os.O_RDONLY) as handle:
+        content = os.read(handle, _LONGEST + 1)
+    found = json.loads(content) if len(content) <= _LONGEST else {}
+    if not isinstance(found, dict):
+        return {}
+    return {key: at for key, at in found.items() if isinstance(at, int) and 0 <= now_ms - at < _DAY_MS}
