@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from kretain.completion.complete import complete_partitions, complete_runs
@@ -15,7 +14,6 @@ from kretain.options.common import (
     AllPartitions,
     Common,
     OptionGroup,
-    Output,
     OutputOption,
     argument,
     now_ms,
@@ -78,12 +76,19 @@ def explain(
     from kretain.render.explain import print_explained
     from retention_cli.reports import explain as explaining
 
-    name, partition = _parse(topic)
+    name, partition = rules.topic_partition(topic)
+    if not name or any(sign in name for sign in "*?["):
+        raise UsageError(f"{topic!r}: explain wants one topic, in full")
     if then != Then():
+        from retention_cli.evidence.replay import recorded
+        from retention_cli.reports.past import explain_past
+
         if flags != RuleFlags():
             raise UsageError("--run and --at draw what was decided: omit one-off rules")
         state_dir = resolve(common, policy_counts=False).state_dir
-        _past(state_dir, name, partition, then, output, every_row=all_rows)
+        runs = recorded(state_dir, then.evidence, None, None if then.at is None else then.at + 1)
+        run, past = explain_past(runs, name, partition, then.run)
+        print_explained(past, output, every_row=all_rows, run=run)
         return
     settings = resolve(common)
     chosen = rules.selection(settings.policy, [name], flags.for_topics([name]))
@@ -102,21 +107,3 @@ def explain(
         memories.save(now_ms())
     common.warn(*memories.notes)
     print_explained(found, output, every_row=all_rows)
-
-
-def _past(state_dir: Path, topic: str, partition: int | None, then: Then, output: Output, *, every_row: bool) -> None:
-    """Draw a topic's partitions as a run saw them."""
-    from kretain.render.explain import print_explained
-    from retention_cli.evidence.replay import recorded
-    from retention_cli.reports.past import explain_past
-
-    runs = recorded(state_dir, then.evidence, None, None if then.at is None else then.at + 1)
-    run, found = explain_past(runs, topic, partition, then.run)
-    print_explained(found, output, every_row=every_row, run=run)
-
-
-def _parse(text: str) -> tuple[str, int | None]:
-    name, partition = rules.topic_partition(text)
-    if not name or any(sign in name for sign in "*?["):
-        raise UsageError(f"{text!r}: explain wants one topic, in full")
-    return name, partition

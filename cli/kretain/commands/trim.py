@@ -56,7 +56,7 @@ def trim(
 
       kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
     """
-    from kretain.render.trim import print_report
+    from kretain.render.trim import print_report, question
     from retention_cli.plan.approval import offered
     from retention_cli.trim.narrow import asked_for
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
@@ -104,7 +104,6 @@ def trim(
         common.warn(*(unapproved(settings.state_dir, asked, today.policy, shown) if rehearsed else ()))
         if not how.dry_run and not how.yes and made.totals.trim:
             from kretain.render.plan import print_plan
-            from kretain.render.trim import question
 
             reader.check_deletes()
             within_limits(settings.state_dir, asked, today.policy, whole, shown)

@@ -112,7 +112,7 @@ def watch(
     from kretain.system.signals import Ending, end_if_stuck
     from retention_cli.core.units import format_duration
     from retention_cli.trim.narrow import Ceiling
-    from retention_cli.watch.board import Board
+    from retention_cli.watch.board import Board, Server
     from retention_cli.watch.leader import Leadership
     from retention_cli.watch.loop import Loop
     from retention_cli.watch.notify import Notifier
@@ -165,8 +165,6 @@ def watch(
         publish = _publisher(board, out.textfile)
         publish()
         if where is not None:
-            from retention_cli.watch.board import Server
-
             server = stack.enter_context(closing(Server(*where, board)))
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
             _say(f"metrics and health on http://{host}:{server.server_port}/metrics, /healthz, /readyz", "started")

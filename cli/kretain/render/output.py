@@ -415,12 +415,6 @@ def about(ms: int) -> str:
     return f"{hours:,} h" if hours >= 2 else f"{ms // 60_000} min"
 
 
-def quantity(records: int, size_bytes: int | None, verb: str) -> str:
-    """Return ``1,200 records trimmed, about 1.2 MiB of the leaders' logs``; no bytes if unknown."""
-    about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"
-    return f"{count(records, 'record')} {verb}{about}"
-
-
 def reasons(
     title: str, rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]], style: str | None = None
 ) -> list[Part]:

@@ -20,7 +20,6 @@ from kretain.render.output import (
     heading,
     hinted,
     number,
-    quantity,
     reasons,
     show,
     size,
@@ -110,11 +109,12 @@ _INTERRUPTED: Final = Line("Interrupted: the remaining partitions are unchanged.
 
 
 def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str | None:
+    about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"
     if counts["would-trim"]:
-        return f"{quantity(records, size_bytes, 'would be trimmed')}. A dry run: nothing was sent."
+        return f"{count(records, 'record')} would be trimmed{about}. A dry run: nothing was sent."
     if counts["trimmed"]:
         return (
-            f"{quantity(records, size_bytes, 'trimmed')}. Brokers free the disk at their next retention "
+            f"{count(records, 'record')} trimmed{about}. Brokers free the disk at their next retention "
             f"check (log.retention.check.interval.ms), one complete segment at a time."
         )
     return None
