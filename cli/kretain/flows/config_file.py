@@ -117,7 +117,7 @@ def use_context(name: str) -> None:
     quoted = name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) else json.dumps(name)
     place = there[0] if there else len(lines)
     lines[place : place + 1] = [f"default-context: {quoted}"]
-    _write(path, lines, {**yaml.safe_load(text), "default-context": name}, dry_run=False)
+    _write(path, lines, {**yaml.safe_load(text), "default-context": yaml.safe_load(quoted)}, dry_run=False)
 
 
 def _text(path: Path) -> str:
