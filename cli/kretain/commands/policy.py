@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from kretain.completion.complete import (
     complete_live_keys,
@@ -17,13 +16,9 @@ from kretain.completion.complete import (
     complete_topics,
 )
 from kretain.completion.quick import QuickCommand
-from kretain.errors import UsageError, warn
+from kretain.errors import UsageError
 from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
 from kretain.options.rules import RuleFlags
-
-if TYPE_CHECKING:
-    from retention_cli.policy.model import Policy
-    from retention_cli.state.policy_topic import Changed
 
 _MINIMUM: Final = "log.retention.min.timestamp"
 app = new_app("Write, check and show the policy; change live settings; print the schema.")
@@ -169,7 +164,7 @@ def set_(
     from kretain.config import resolve
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, merged
+    from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, check_value, merged
     from retention_cli.policy.load import load_policy
     from retention_cli.state.policy_topic import change
 
@@ -182,8 +177,14 @@ def set_(
         there = topic in reader.metadata([topic]).topics
         done = change(reader, writer, policy, topic, lambda before: merged(before, new), dry_run=dry_run)
     print_changed(done, output)
-    if not common.quiet:
-        _warn_of(done, new, policy, there=there)
+    common.warn(*(f"replaced: {text}" for text in done.corrected))
+    if not there:
+        common.warn(f"the cluster has no topic {topic}, or this user lacks DESCRIBE on it")
+    today = None if common.quiet else policy.settings_for(topic)
+    must_keep_some = today is not None and not today.allow_empty
+    if _MINIMUM in new and must_keep_some and check_value(_MINIMUM, new[_MINIMUM]) > now_ms():
+        hint = "until then it holds, unless the policy file says allow.empty: true"
+        common.warn(f"{_MINIMUM} lies in the future: {hint}")
 
 
 @command(app)
@@ -292,18 +293,3 @@ def _scalar(text: str) -> Any:
     if re.fullmatch(r"-?[0-9]{1,30}", text):
         return int(text)
     return {"true": True, "false": False}.get(text, text)
-
-
-def _warn_of(done: Changed, new: Mapping[str, Any], policy: Policy, *, there: bool) -> None:
-    """Warn about settings that may not have the intended effect."""
-    from retention_cli.policy.live import check_value
-
-    for text in done.corrected:
-        warn(f"replaced: {text}")
-    if not there:
-        warn(f"the cluster has no topic {done.topic}, or this user lacks DESCRIBE on it")
-    settings = policy.settings_for(done.topic)
-    if _MINIMUM in new and settings is not None and not settings.allow_empty:
-        minimum = check_value(_MINIMUM, new[_MINIMUM])
-        if minimum > now_ms():
-            warn(f"{_MINIMUM} lies in the future: until then it holds, unless the policy file says allow.empty: true")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from kretain.errors import Exit, UsageError, warn, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
@@ -26,12 +26,7 @@ from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
 from kretain.options.plans import SparkFlags, TrimFlags
 from kretain.options.rules import PartedTopics, RuleFlags
-
-if TYPE_CHECKING:
-    from retention_cli.core.model import Reason
-    from retention_cli.plan.approval import Offered
-    from retention_cli.plan.value import Plan
-    from retention_cli.policy.selection import Selection
+from retention_cli.core.model import Reason
 
 
 @single_command
@@ -75,15 +70,9 @@ def trim(
         with shared:
             return trim_fleet(settings, named.topics, one_off, FleetTrim(how, common, shared))
     source = None if how.plan is None else str(how.plan)
-    saved: Plan | None = None
-    shown: Offered | None = None
-    if how.plan is not None:
-        saved = read_saved(how.plan, clusters.cluster)
-        shown = offered(saved, source, how.approval, how.max_age)
-
-    def selection() -> Selection:
-        return rules.selection(settings.policy, named.topics, one_off, named.partitions)
-
+    saved = None if how.plan is None else read_saved(how.plan, clusters.cluster)
+    shown = None if saved is None else offered(saved, source, how.approval, how.max_age)
+    selection = partial(rules.selection, settings.policy, named.topics, one_off, named.partitions)
     today = selection() if saved is None else todays_rules(saved, one_off, selection, how.max_age)
     given = InventoryOption(how.inventory, today.policy, whole=not how.dry_run)
     engine = planner(shared, given)
