@@ -56,30 +56,21 @@ def forecast(
 
       kretain forecast -p policy.yaml -o json | jq '.groups[] | select((.seconds_to_loss // infinite) < 86400)'
     """
-    from kretain.config import resolve
+    from kretain.config import context_of, resolve
     from kretain.render.forecast import print_forecast
     from retention_cli.forecast.steady import Terms
 
     settings = resolve(common)
-    other = compare if compare is not None else _of_context(common, settings.policy)
+    if compare is None and common.chosen is None and settings.policy is not None:
+        of_context = context_of(common.context)[0].get("policy")
+        if of_context is not None and Path(of_context).resolve() != settings.policy.resolve():
+            compare = Path(of_context)
     one_off = flags.for_topics(topics)
     chosen = [rules.selection(settings.policy, topics, one_off)]
-    if other is not None:
-        chosen.append(rules.selection(other, topics))
+    if compare is not None:
+        chosen.append(rules.selection(compare, topics))
     terms = Terms(every, least, now_ms())
     with settings.reader() as reader, common.progress() as progress:
         made = forecasts(settings, reader, chosen, terms, progress)
     common.warn(*dict.fromkeys(note for one in made for note in one.notes))
-    print_forecast(made[0], made[1] if other is not None else None, output, every_row=all_rows)
-
-
-def _of_context(common: Common, policy: Path | None) -> Path | None:
-    """Return the context's policy, if the command line names another; None if there is nothing to compare."""
-    from kretain.config import context_of
-
-    if common.chosen is not None:
-        return None
-    named = context_of(common.context)[0].get("policy")
-    if named is None or policy is None or Path(named).resolve() == policy.resolve():
-        return None
-    return Path(named)
+    print_forecast(made[0], made[1] if compare is not None else None, output, every_row=all_rows)
