@@ -135,38 +135,26 @@ def selected(common: Common, flags: FleetFlags) -> Several | None:
 
 
 def _several(common: Common, flags: FleetFlags) -> Several | None:
-    from kretain.config import contexts
-
-    if flags.fleet is not None:
-        _alone(common, "--fleet", "bootstrap_server", "command_config", "context")
-        return _from_file(common, flags.fleet)
-    pattern = common.context
-    if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in contexts():
-        return None
-    _alone(common, f"--context {pattern}", "bootstrap_server", "command_config")
-    return _from_contexts(pattern)
-
-
-def _from_file(common: Common, path: Path) -> Several:
-    from kretain.config import context_of
-    from retention_cli.policy.fleet_file import load_fleet
-
-    file = load_fleet(path)
-    if common.policy is not None and file.names_policies:
-        raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
-    clusters: dict[str, Chosen] = {}
-    for entry in file.entries:
-        values: dict[str, Any] = {} if entry.context is None else context_of(entry.context)[0]
-        clusters[entry.name] = ({**values, **entry.values}, f"{file.source}: {entry.name}")
-    return Several(file.source, file.digest, clusters)
-
-
-def _from_contexts(pattern: str) -> Several:
     from fnmatch import fnmatchcase
 
     from kretain.config import ConfigError, config_path, context_of, contexts, nearest
 
-    known = contexts()
+    if flags.fleet is not None:
+        from retention_cli.policy.fleet_file import load_fleet
+
+        _alone(common, "--fleet", "bootstrap_server", "command_config", "context")
+        file = load_fleet(flags.fleet)
+        if common.policy is not None and file.names_policies:
+            raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
+        clusters: dict[str, Chosen] = {}
+        for entry in file.entries:
+            values = {} if entry.context is None else context_of(entry.context)[0]
+            clusters[entry.name] = ({**values, **entry.values}, f"{file.source}: {entry.name}")
+        return Several(file.source, file.digest, clusters)
+    pattern = common.context
+    if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in (known := contexts()):
+        return None
+    _alone(common, f"--context {pattern}", "bootstrap_server", "command_config")
     names = [name for name in known if fnmatchcase(name, pattern)]
     if not names:
         raise ConfigError(f"{config_path()}: no context matches {pattern!r}; {nearest(pattern, known)}")
