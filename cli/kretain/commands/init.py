@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from kretain.errors import Exit, UsageError, tell_error
 from kretain.flows.recipes import recipe, write_new
-from kretain.flows.trims import answer, must_confirm, on_terminal
 from kretain.options.common import Common, option, single_command
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ def init(
     """
     from kretain.config import config_path, resolve
     from kretain.flows.config_file import add_context, entry_of
+    from kretain.flows.trims import must_confirm
     from kretain.render.output import say
     from kretain.render.plan import print_plan
     from retention_cli.policy.load import load_policy
@@ -89,6 +89,8 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
     Raises:
         UsageError: an option is missing, and there is no terminal to ask on.
     """
+    from kretain.flows.trims import answer, on_terminal
+
     named = common.bootstrap_server is not None or common.command_config is not None
     if not on_terminal() and (missing := [*([] if named else ["-b HOST:PORT"]), *([] if yes else ["--yes"])]):
         raise UsageError(f"no terminal to ask on: give {' and '.join(missing)}; nothing was written")
