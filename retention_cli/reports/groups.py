@@ -149,22 +149,6 @@ def list_all(
 
 
 @dataclass(slots=True)
-class _Partition:
-    """S, H and the leader replica's bytes; the group that stands lowest and where, and where the next one stands."""
-
-    start: int
-    end: int
-    size: int
-    lowest: tuple[int, str] | None = None
-    second: int | None = None
-
-    def bytes_between(self, low: int, high: int) -> int:
-        """Return the share of the replica's bytes between two offsets."""
-        records = self.end - self.start
-        return 0 if records <= 0 else self.size * (high - low) // records
-
-
-@dataclass(slots=True)
 class Standings:
     """Adds consumers' positions to their summaries, and keeps each partition's two lowest of those that set floors.
 
@@ -183,7 +167,7 @@ class Standings:
     memory: Ledger = field(default_factory=lambda: Ledger(None))
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     now_ms: int = 0
-    _partitions: dict[TopicPartition, _Partition | None] = field(default_factory=dict)
+    _lowest: dict[TopicPartition, list[tuple[int, str]]] = field(default_factory=dict)
     _behind: dict[str, int | None] = field(default_factory=dict)
 
     def add(
@@ -210,22 +194,19 @@ class Standings:
 
     def hold(self, group: str, tp: TopicPartition, offset: int) -> None:
         """Add a group's position on a partition. Call it once per pair."""
-        if tp not in self._partitions:
-            start, end, size = self.starts.get(tp), self.ends.get(tp), self.sizes.get(tp)
-            known = start is not None and end is not None and size is not None
-            self._partitions[tp] = _Partition(start, end, size) if known else None  # type: ignore[arg-type]
-        if (here := self._partitions[tp]) is None:
+        start, end = self.starts.get(tp), self.ends.get(tp)
+        if start is None or end is None or tp not in self.sizes:
             self._behind[group] = None
             return
-        offset = min(max(offset, here.start), here.end)
+        offset = min(max(offset, start), end)
         so_far = self._behind.setdefault(group, 0)
-        self._behind[group] = None if so_far is None else so_far + here.bytes_between(offset, here.end)
-        if here.lowest is None:
-            here.lowest = (offset, group)
-        elif (offset, group) < here.lowest:
-            here.second, here.lowest = here.lowest[0], (offset, group)
-        elif here.second is None or offset < here.second:
-            here.second = offset
+        self._behind[group] = None if so_far is None else so_far + self._bytes_between(tp, offset, end)
+        self._lowest[tp] = sorted([*self._lowest.get(tp, ()), (offset, group)])[:2]
+
+    def _bytes_between(self, tp: TopicPartition, low: int, high: int) -> int:
+        """Return the share of the leader replica's bytes between two offsets."""
+        records = self.ends[tp] - self.starts[tp]
+        return 0 if records <= 0 else self.sizes[tp] * (high - low) // records
 
     def lay_into(self, groups: Mapping[str, GroupSummary], *, everyone: bool) -> None:
         """Set each group's bytes.
@@ -235,10 +216,8 @@ class Standings:
             everyone: whether all groups were added; otherwise what one of them holds alone is unknown.
         """
         alone = dict.fromkeys(self._behind, 0)
-        for here in self._partitions.values():
-            if here is not None and here.lowest is not None:
-                offset, group = here.lowest
-                alone[group] += here.bytes_between(offset, here.end if here.second is None else here.second)
+        for tp, [(offset, group), *more] in self._lowest.items():
+            alone[group] += self._bytes_between(tp, offset, more[0][0] if more else self.ends[tp])
         everyone = everyone and all(one.lag is not None for one in groups.values() if one.sets_floors)
         for name, one in groups.items():
             if one.sets_floors and one.lag is not None:

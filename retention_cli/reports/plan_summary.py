@@ -22,18 +22,14 @@ class TopicSum:
     """A topic: what would go of it, its records now (H − S), and how many of them stay for being on hold."""
 
     name: str
-    partitions: int
+    totals: Totals
     records: int
-    going: int
-    size_bytes: int | None
-    unconsumed: int
-    on_hold: int
     held_records: int
 
     @property
     def staying(self) -> int:
         """The records that neither go nor are on hold."""
-        return max(0, self.records - self.going - self.held_records)
+        return max(0, self.records - self.totals.records - self.held_records)
 
 
 @dataclass(slots=True)
@@ -100,7 +96,7 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
     order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
     return PlanSummary(
         totals=plan.totals,
-        topics=heapq.nsmallest(most, topics, key=lambda one: (-one.going, -one.records, one.name)),
+        topics=heapq.nsmallest(most, topics, key=lambda one: (-one.totals.records, -one.records, one.name)),
         largest=heapq.nsmallest(most, topics, key=lambda one: (-one.records, one.name)),
         topic_count=len(topics),
         consumers=heapq.nsmallest(most, consumers.values(), key=lambda one: (-one.records, one.name)),

@@ -155,7 +155,7 @@ def test_page_counts_holding_groups_by_the_deciding_reason() -> None:
     done = row("c", by="group:done")._replace(action="keep", min_commit=100, trim_to=None, records=0)
     found = summarize(plan(row("a"), held, done), 5)
     assert [(one.name, one.records) for one in found.consumers] == [("group:slow", 90), ("group:billing", 40)]
-    assert [(one.name, one.going, one.held_records, one.staying) for one in found.topics] == [
+    assert [(one.name, one.totals.records, one.held_records, one.staying) for one in found.topics] == [
         ("a", 60, 0, 40),
         ("b", 0, 100, 0),
         ("c", 0, 0, 100),

@@ -122,7 +122,7 @@ def _topics(found: PlanSummary) -> Element | None:
             "Records of the largest topics: to trim, kept, on hold",
             [one.name for one in drawn],
             {
-                "would go": (GO, [one.going for one in drawn]),
+                "would go": (GO, [one.totals.records for one in drawn]),
                 "stays": (STAY, [one.staying for one in drawn]),
                 "on hold": (HOLD, [one.held_records for one in drawn]),
             },
@@ -134,12 +134,12 @@ def _topics(found: PlanSummary) -> Element | None:
             (
                 (
                     element("code", short(one.name) if len(one.name) < _NAME else one.name[:_NAME] + "…"),
-                    number(one.partitions),
+                    number(one.totals.partitions),
                     number(one.records),
-                    number(one.going),
-                    size(one.size_bytes),
-                    number(one.unconsumed),
-                    number(one.on_hold),
+                    number(one.totals.records),
+                    size(one.totals.size_bytes),
+                    number(one.totals.unconsumed),
+                    number(one.totals.hold),
                 )
                 for one in found.topics
             ),
