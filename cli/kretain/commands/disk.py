@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from kretain.errors import Exit
 from kretain.flows.fleet import each_cluster
 from kretain.flows.inventory import InventoryOption

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from kretain import errors as exits
-from kretain.flows.notes import FILE_NAME, once_a_day
+from kretain.flows.plans import NOTES_FILE, once_a_day
 from kretain.render import output
 from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
@@ -292,7 +292,7 @@ def test_note_is_printed_again_after_a_day_or_for_another_cluster(state: Path) -
     assert printed(state, NOW + DAY - 1, "clock", "other") == ["other"]
     assert printed(state, NOW + DAY - 1, "clock", cluster="c2") == ["clock"]
     assert printed(state, NOW + DAY, "clock", "other") == ["clock"]
-    assert len(json.loads((state / "c1" / FILE_NAME).read_text())) == 2, "what is older than a day is dropped"
+    assert len(json.loads((state / "c1" / NOTES_FILE).read_text())) == 2, "what is older than a day is dropped"
 
 
 def test_note_is_printed_again_if_the_clock_was_set_back(state: Path) -> None:
@@ -306,7 +306,7 @@ def test_note_that_is_repeated_within_a_run_is_printed_each_time(state: Path) ->
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '{"a": "b"}', "[" * 100_000, "x" * (1 << 21), "\udcff"])
 def test_damaged_file_costs_a_repeat(state: Path, content: str) -> None:
-    (state / "c1" / FILE_NAME).write_text(content, errors="surrogateescape")
+    (state / "c1" / NOTES_FILE).write_text(content, errors="surrogateescape")
     assert printed(state, NOW, "clock") == ["clock"]
     assert printed(state, NOW + 1, "clock") == []
 
@@ -315,7 +315,7 @@ def test_damaged_file_costs_a_repeat(state: Path, content: str) -> None:
     "spoil",
     [
         lambda state: (state / "c1").rmdir(),
-        lambda state: (state / "c1" / FILE_NAME).mkdir(),
+        lambda state: (state / "c1" / NOTES_FILE).mkdir(),
         lambda state: ((state / "c1").rmdir(), (state / "c1").write_text("no folder")),
     ],
 )
