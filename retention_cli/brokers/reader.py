@@ -21,7 +21,7 @@ from retention_cli.brokers import (
 )
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.topic_configs import Values
+from retention_cli.brokers.topic_configs import OwnValue, Values
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.clock import SYSTEM, Clock
@@ -261,14 +261,15 @@ class ClusterReader:
         """Return each topic's live settings, or why they can't be read."""
         return self.topic_configs_soon(topics).result()
 
-    def topic_values(
-        self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False
-    ) -> dict[str, Values | RequestFailedError]:
-        """Return the named settings of each topic, as Kafka's own texts, or why they can't be read.
+    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
+        """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
+        return self._wire.run(topic_configs.read_values, self._wire, "topic", topics, keys, self._deadline())
 
-        ``own``: only those that were set on the topics themselves.
-        """
-        work = partial(topic_configs.read_values, own=own)
+    def own_values(
+        self, topics: Sequence[str], keys: Sequence[str]
+    ) -> dict[str, Mapping[str, OwnValue] | RequestFailedError]:
+        """Return what each topic itself sets, and what counts without that, or why it can't be read."""
+        work = partial(topic_configs.read_values, own=True)
         return self._wire.run(work, self._wire, "topic", topics, keys, self._deadline())
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:

@@ -7,7 +7,7 @@ position counts as nothing read, and what is unknown never lowers a setting.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -24,13 +24,19 @@ _UNEVEN: Final = 1.25
 
 
 class Needed(NamedTuple):
-    """What a setting must be to spare the oldest unread record: now, until after a few passes, and its time left."""
+    """What a setting must be now to spare the oldest unread record, and by how much that grows in a millisecond."""
 
     part: Part
     now: float
-    soon: float
-    later: float
-    left_ms: float
+    rate: float
+
+    def after(self, time_ms: int) -> float:
+        """Return what it must be after a time."""
+        return self.now + time_ms * self.rate
+
+    def left_ms(self, limit: int) -> int | None:
+        """Return how long a limit spares the record, None if nothing grows."""
+        return int(max(0.0, (limit - self.now) / self.rate)) if self.rate else None
 
 
 @dataclass(slots=True)
@@ -82,18 +88,35 @@ def decide(
     base = Decision(facts.topic, facts.topic_id, setting, "none", live.own, live.limit, live.limit, live.limit)
     if isinstance(record, Unknown):
         return replace(base, reasons=record.reasons)
-    ours = record is not None and record.topic_id == facts.topic_id and record.state != "restored"
-    if ours and record is not None:
+    if record is not None:
         if record.state == "released" or live.own not in expected(record):
             return _not_ours(base, record, live)
-        base = replace(base, original=record.limit, action="keep")
+        if live.own != record.original:  # else an open change was not made
+            base = replace(base, original=record.limit, action="keep")
     if facts.skip is not None:
         return replace(base, reasons=(facts.skip,))
     if live.limit is None:
         return base
-    margin = terms.margin_ms(facts.check_ms)
-    needs = [_needed(setting, one, live.limit, margin) for one in facts.unread]
-    return _bounded(base, facts, needs, terms, rooms)
+    if record is not None and record.original is None:
+        if isinstance(live.default, Unknown):
+            terms = replace(terms, lowers=False)
+            facts = replace(facts, unknown=(*facts.unknown, *live.default.reasons))
+        elif live.default is None:
+            return replace(base, action="restore", new=None, original=None)
+        else:
+            base = replace(base, original=live.default)
+    return _bounded(base, facts, terms, rooms)
+
+
+def current(
+    records: Mapping[tuple[str, Setting], Record | Unknown], ids: Mapping[str, str]
+) -> dict[tuple[str, Setting], Record | Unknown]:
+    """Return the records of settings that may not be their originals now, of topics with these ids."""
+    return {
+        key: one
+        for key, one in records.items()
+        if isinstance(one, Unknown) or (one.state != "restored" and one.topic_id == ids.get(one.topic))
+    }
 
 
 def expected(record: Record) -> tuple[str | None, ...]:
@@ -114,65 +137,57 @@ def _not_ours(base: Decision, record: Record, live: Live) -> Decision:
     return replace(base, action="release", original=record.limit, reasons=(Reason("protect", text),))
 
 
-def _needed(setting: Setting, part: Part, live: int, margin_ms: int) -> Needed:
+def _needed(setting: Setting, part: Part) -> Needed:
     age = math.inf if isinstance(part.age_ms, Unknown) else float(max(0, part.age_ms))
     if setting == "retention.ms":
-        return Needed(part, age, age + margin_ms, age + 2 * margin_ms, max(0.0, live - age))
+        return Needed(part, age, 1.0)
     if isinstance(part.tail_bytes, Unknown):
-        return Needed(part, math.inf, math.inf, math.inf, 0.0)
+        return Needed(part, math.inf, 1.0)
     tail = part.tail_bytes * _UNEVEN
-    rate = tail / max(_SOON_MS, age)
-    left = math.inf if not rate else max(0.0, (live - tail) / rate)
-    return Needed(part, tail, tail + rate * margin_ms, tail + 2 * rate * margin_ms, left)
+    return Needed(part, tail, tail / max(_SOON_MS, age))
 
 
-def _bounded(base: Decision, facts: TopicFacts, needs: Sequence[Needed], terms: Terms, rooms: Rooms) -> Decision:
-    live, original = base.old or 0, base.original
-    if original is None:  # without a limit there was nothing to raise
-        original = live
-    first = max(needs, key=lambda one: (one.soon, -one.part.number), default=None)
+def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> Decision:
+    live, margin = base.old or 0, terms.margin_ms(facts.check_ms)
+    original = live if base.original is None else base.original
+    needs = [_needed(base.setting, one) for one in facts.unread]
+    first = max(needs, key=lambda one: (one.after(margin), -one.part.number), default=None)
     raised = base.action == "keep"
     reasons = [*facts.unknown, *dict.fromkeys(one.part.note for one in needs if one.part.note is not None)]
     wanted: float = live
-    if first is not None and first.soon > live:
-        wanted = max(first.later, first.soon + original / _STEP)
-    elif raised and not facts.unknown and (first is None or max(one.later for one in needs) <= original):
+    if first is not None and first.after(margin) > live:
+        wanted = max(first.after(2 * margin), first.after(margin) + original / _STEP)
+    elif raised and not facts.unknown and all(one.after(2 * margin) <= original for one in needs):
         wanted = original
     if wanted == math.inf and base.setting == "retention.bytes" and facts.rule.max_bytes is None:
         wanted = live
         reasons.append(
             Reason("protect", "sizes on disk are unknown, so retention.bytes is not raised without max.bytes")
         )
-    most, why = min(_caps(base.setting, facts, live, rooms), key=lambda one: one[0])
-    if first is not None and first.soon > most:
-        reasons.append(Reason("protect", why()))
-    wanted = min(wanted, most)
-    new = int(min(max(original, wanted), 2**63 - 1))
-    if new < live and (not raised or not terms.lowers):
-        new = live
-    action = base.action if new == live else "raise" if new > live else "restore" if new == original else "lower"
     each = _bytes_each(base.setting, facts)
+    most, why = min(_caps(base.setting, facts, live, each, rooms), key=lambda one: one[0])
+    if first is not None and first.after(margin) > most:
+        reasons.append(Reason("protect", why))
+    new = int(min(max(original, min(wanted, most)), 2**63 - 1))
+    if new < live and not (raised and terms.lowers):
+        new = live
+    action = base.action if new == live else "raise" if new > live else "lower"
+    if raised and new == original and (new > live or terms.lowers):
+        action = "restore"
     if new != live:
         rooms.use(facts.disks, 0.0 if math.isinf(each) else each * (new - live))
     extra = None if math.isinf(each) else round(each * (new - original) * facts.partitions)
-    done = replace(base, action=action, new=new, original=original, extra_bytes=extra, reasons=tuple(reasons))
+    done = replace(base, action=action, new=new, extra_bytes=extra, reasons=tuple(reasons))
     if first is None:
         return done
-    left = None if math.isinf(first.left_ms) else int(first.left_ms)
-    return replace(done, group=first.part.group, partition=first.part.number, left_ms=left)
+    return replace(done, group=first.part.group, partition=first.part.number, left_ms=first.left_ms(live))
 
 
-Cap = tuple[float, Callable[[], str]]
-
-
-def _caps(setting: Setting, facts: TopicFacts, live: int, rooms: Rooms) -> Iterable[Cap]:
+def _caps(setting: Setting, facts: TopicFacts, live: int, each: float, rooms: Rooms) -> Iterable[tuple[float, str]]:
     """Yield how large a setting may be by each bound, and what to say where that is too small (P3, P4)."""
     most_ms, most_bytes = facts.rule.max_ms, facts.rule.max_bytes
     if setting == "retention.ms":
-        yield most_ms, lambda: f"max: {format_duration(most_ms)} is too short to keep all unread records"
-    else:
-        yield math.inf, str
-    each = _bytes_each(setting, facts)
+        yield most_ms, f"max: {format_duration(most_ms)} is too short to keep all unread records"
 
     def at(room: float) -> float:
         if not each:
@@ -185,10 +200,10 @@ def _caps(setting: Setting, facts: TopicFacts, live: int, rooms: Rooms) -> Itera
         else:
             size = facts.size_bytes
             left = 0.0 if isinstance(size, Unknown) else (most_bytes - size) / facts.partitions
-        yield at(left), lambda: f"max.bytes: {format_bytes(most_bytes)} leaves no room to keep all unread records"
+        yield at(left), f"max.bytes: {format_bytes(most_bytes)} leaves no room to keep all unread records"
     room, disk = rooms.room(facts.disks)
     what = "its ceiling (R6)" if rooms.ceiling else "its end"
-    yield at(room), lambda: f"{disk} is too close to {what}: what is unread may be deleted"
+    yield at(room), f"{disk} is too close to {what}: what is unread may be deleted"
 
 
 def _bytes_each(setting: Setting, facts: TopicFacts) -> float:

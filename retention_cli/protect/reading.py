@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.advise.reading import NO_LIMIT, read_settings
+from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
+from retention_cli.brokers.topic_configs import OwnValue
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
@@ -51,15 +53,22 @@ class _Unread:
     note: Reason | None = None
 
 
-def live_of(settings: TopicSettings, own: Mapping[str, str | None]) -> dict[Setting, Live] | Unknown:
+def live_of(values: Mapping[str, OwnValue] | RequestFailedError) -> dict[Setting, Live] | Unknown:
     """Return both settings, unknown if either is."""
+    if isinstance(values, RequestFailedError):
+        return Unknown.because("protect", str(values))
     found: dict[Setting, Live] = {}
-    for key, limit in zip(SETTINGS, (settings.retention_ms, settings.retention_bytes), strict=True):
-        if isinstance(limit, Unknown):
-            return limit
-        value = own.get(key)
-        found[key] = Live(value, limit if value is None else None if value in NO_LIMIT else int(value))
+    for key in SETTINGS:
+        own, default = values.get(key, OwnValue(None, None))
+        if (text := default if own is None else own) is None:
+            return Unknown.because("topic-settings", f"the brokers name no {key}")
+        unnamed = Unknown.because("protect", f"the brokers name no default of {key}")
+        found[key] = Live(own, _limit(text), unnamed if default is None else _limit(default))
     return found
+
+
+def _limit(text: str) -> int | None:
+    return limit if 0 <= (limit := int(text)) < 2**63 - 1 else None
 
 
 def read_protection(
@@ -80,9 +89,8 @@ def read_protection(
     if not rules:
         raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
     progress("settings")
-    before = reader.topic_values(list(rules), SETTINGS, own=True)
     limits = read_settings(reader, metadata, list(rules))
-    own = reader.topic_values(list(rules), SETTINGS, own=True)
+    own = reader.own_values(list(rules), SETTINGS)
     progress("groups")
     unread, doubts = _unread(reader, metadata, rules)
     progress("records")
@@ -98,13 +106,9 @@ def read_protection(
     disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, disk_rules)
     topics = []
     for name, rule in rules.items():
-        values, there = own[name], metadata.topics[name]
-        if not isinstance(values, RequestFailedError) and values != before[name]:  # whose limit was read is unknown
-            values = RequestFailedError(
-                "retention was set while it was read: the next pass looks again", retriable=True
-            )
+        there = metadata.topics[name]
         facts = TopicFacts(name, there.topic_id or "", rule, {}, 0, partitions=len(there.partitions))
-        topics.append(_facts(facts, limits[name], values, disks, _parts(name, unread, ages, disks), doubts))
+        topics.append(_facts(facts, limits[name], live_of(own[name]), disks, _parts(name, unread, ages, disks), doubts))
     left = {
         one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
         for one in disks
@@ -116,15 +120,14 @@ def read_protection(
 def _facts(
     base: TopicFacts,
     limits: TopicSettings,
-    own: Mapping[str, str | None] | RequestFailedError,
+    live: dict[Setting, Live] | Unknown,
     disks: Sequence[Disk],
     parts: Sequence[Part],
     doubts: Mapping[str, Sequence[Reason]],
 ) -> TopicFacts:
-    live = Unknown.because("protect", str(own)) if isinstance(own, RequestFailedError) else live_of(limits, own)
     skip = _skip(limits)
     if isinstance(live, Unknown):
-        skip, live = live.reasons[0], dict.fromkeys(SETTINGS, Live(None, None))
+        skip, live = live.reasons[0], dict.fromkeys(SETTINGS, Live(None, None, None))
     on = {one.name: held for one in disks if (held := sum(tp.topic == base.topic for tp in one.replicas)) and one.dirs}
     size: Maybe[int] = sum(_largest(disks, TopicPartition(base.topic, number)) for number in range(base.partitions))
     if limits.tiered is not False:  # brokers report the local part alone

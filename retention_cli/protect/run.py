@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,16 +15,16 @@ from retention_cli.brokers.alterer import ConfigAlterer
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.core.units import timestamp
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.selection import Selection
-from retention_cli.protect.decision import decide_all, expected
+from retention_cli.protect.decision import current, decide_all, expected
 from retention_cli.protect.memory import SENT_S, MovedError, RaisedSettings, Records, check_writable
-from retention_cli.protect.reading import Reading, read_protection
-from retention_cli.protect.value import CHANGES, Decision, Protection, Record, Setting, State, Terms
+from retention_cli.protect.reading import live_of, read_protection
+from retention_cli.protect.value import CHANGES, SETTINGS, Decision, Live, Protection, Record, Setting, State, Terms
 from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 Resume = Literal["resume", "restore"]
@@ -88,22 +88,20 @@ def plan_protection(job: ProtectJob) -> Planned:
     reading = read_protection(job.reader, job.selection, job.clock_ms, job.progress)
     memory = RaisedSettings(job.reader, job.memories(reading.cluster_id))
     records = memory.read()  # after the live values: whatever kretain set is in a record by then
-    rows = decide_all(reading.topics, records, job.terms, reading.rooms)
-    notes = [*reading.notes, *_orphans(reading, records, job.selection)]
-    return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), records, memory)
+    ours = current(records, {one.topic: one.topic_id for one in reading.topics})
+    rows = decide_all(reading.topics, ours, job.terms, reading.rooms)
+    notes = [*reading.notes]
+    if not job.selection.topics:
+        notes += _orphans(one for key, one in current(records, reading.ids).items() if key not in ours)
+    return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), ours, memory)
 
 
-def _orphans(
-    reading: Reading, records: Mapping[tuple[str, Setting], Record | Unknown], s: Selection
-) -> Iterator[Reason]:
+def _orphans(records: Iterable[Record | Unknown]) -> Iterator[Reason]:
     """Yield the settings that are raised although the policy does not ask for it any more (P6)."""
-    asked = {one.topic for one in reading.topics}
-    for (topic, setting), one in records.items():
-        if isinstance(one, Unknown) or topic in asked or s.topics or reading.ids.get(topic) != one.topic_id:
-            continue
-        if one.state in ("raised", "changing"):
-            text = f"{setting} of topic {topic} is raised, and this policy does not protect it: "
-            yield Reason("protect", f"{text}kretain protect --restore {topic} restores it")
+    for one in records:
+        if isinstance(one, Record) and one.state != "released":
+            text = f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
+            yield Reason("protect", f"{text}kretain protect --restore {one.topic} restores it")
 
 
 def carry_out(job: ProtectJob, planned: Planned) -> Protection:
@@ -116,23 +114,13 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
         StopError: this instance may not change anything any more.
     """
     made = planned.protection
-    unsettled = _unsettled(planned)
+    unsettled = [one for one in planned.records.values() if isinstance(one, Record) and one.state == "changing"]
     if not made.changes and not unsettled and not planned.memory.overtaken:
         return made
     with _Changes.begun(job, made.cluster_id, planned.memory, planned.records) as changes:
         changes.settle(unsettled)
         rows = [changes.make(one) for one in made.rows]
     return replace(made, rows=rows)
-
-
-def _unsettled(planned: Planned) -> list[Record]:
-    """Return the changes that a crash or an error left open."""
-    ids = {one.topic: one.topic_id for one in planned.protection.rows}
-    return [
-        one
-        for one in planned.records.values()
-        if not isinstance(one, Unknown) and one.state == "changing" and ids.get(one.topic) == one.topic_id
-    ]
 
 
 def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
@@ -150,12 +138,12 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory, {}) as changes:
         for setting, one in found:
-            own = changes.own(topic, setting)
+            own, _, default = changes.look(topic, setting)
             if isinstance(one, Unknown):
                 one = Record(topic, topic_id, setting, "restored", own, None, own, own, job.run, 0, "")  # noqa: PLW2901
             ours = one.topic_id == topic_id and one.state in ("raised", "changing") and own in expected(one)
             if how == "restore" and ours:
-                changes.change(one, own, one.original)
+                changes.change(one, own, one.original, default)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
             elif ours:  # its original is not what is live
                 done.append(f"{setting} of topic {topic}: kretain itself has raised it, and goes on from there")
@@ -194,7 +182,7 @@ class _Changes:
         """Record which value is live of changes that were left open: their requests are over by now."""
         for one in records:
             with suppress(MovedError, RequestFailedError):  # the next pass looks again
-                if (own := self.own(one.topic, one.setting)) in expected(one):
+                if (own := self.look(one.topic, one.setting).own) in expected(one):
                     state: Literal["restored", "raised"] = "restored" if own == one.original else "raised"
                     self.note(one, state, own, one.before)
                     self.records[one.topic, one.setting] = replace(one, state=state, value=own)
@@ -204,7 +192,7 @@ class _Changes:
         known = self.records.get((one.topic, one.setting))
         if isinstance(known, Unknown) or (one.action not in CHANGES and one.action != "release"):
             return one
-        if known is None or known.topic_id != one.topic_id or known.state == "restored":
+        if known is None:
             at = self.job.clock_ms()
             known = Record(
                 one.topic, one.topic_id, one.setting, "restored", one.own, one.old, one.own, None, "", at, ""
@@ -213,28 +201,12 @@ class _Changes:
             if one.action == "release":
                 self.release(known, one.own)
             else:
+                new = known.original if one.action == "restore" else str(one.new)
                 with self.job.permit():
-                    self.change(known, one.own, known.original if one.action == "restore" else str(one.new))
-                    if one.action == "restore":
-                        self.keep_if_less(known, one.own)
+                    self.change(known, one.own, new, one.original)
         except (MovedError, RequestFailedError) as error:
             return replace(one, outcome="failed", problem=" ".join(str(error).split()))
         return replace(one, outcome="done")
-
-    def keep_if_less(self, known: Record, value: str | None) -> None:
-        """Set a value again if the default that counts without it has become shorter since it was raised.
-
-        Raises:
-            RequestFailedError: it has. The next pass decides with the new default.
-        """
-        if known.original is not None or known.limit is None or value is None:
-            return
-        values = self.job.reader.topic_values([known.topic], [known.setting])[known.topic]
-        now = None if isinstance(values, RequestFailedError) else values.get(known.setting)
-        if now is not None and 0 <= int(now) < known.limit:
-            self.change(replace(known, limit=int(now)), None, value)
-            text = f"the default is {now} by now, less than before: {value} stays until the next pass has decided"
-            raise RequestFailedError(text, retriable=True)
 
     def release(self, known: Record, value: str | None) -> None:
         """Record that another client set a value, if it is still live: a kretain may have raised it meanwhile.
@@ -243,12 +215,12 @@ class _Changes:
             RequestFailedError: it is not.
             MovedError: another kretain is changing it.
         """
-        if (now := self.own(known.topic, known.setting)) != value:
+        if (now := self.look(known.topic, known.setting).own) != value:
             raise RequestFailedError(f"it is {now} by now: the next pass looks again", retriable=True)
         self.note(known, "released", value, known.value)
 
-    def change(self, known: Record, old: str | None, new: str | None) -> None:
-        """Change a setting from its live value to a new one.
+    def change(self, known: Record, old: str | None, new: str | None, default: Maybe[int | None]) -> None:
+        """Change a setting from its live value to a new one; None removes it, if the default is still the one given.
 
         Raises:
             RequestFailedError: it was not changed, or that is unknown, or another client changed it at the same time.
@@ -259,8 +231,11 @@ class _Changes:
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
-        if (now := self.own(topic, setting)) != old:
-            problem = f"another client has just set it to {now}: left alone"
+        now = self.look(topic, setting)
+        if new is None and now.default != default:
+            problem = f"the default is {now.default} by now: {old} stays until the next pass has decided"
+        if now.own != old:
+            problem = f"another client has just set it to {now.own}: left alone"
         if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
             problem = f"topic {topic} was deleted or made again"
         if problem is not None:  # what was known before still is; the next pass decides whose value it is
@@ -290,17 +265,17 @@ class _Changes:
         """Return a topic's own value once it is the new one, or after a few seconds: a broker learns of it late."""
         clock = self.job.reader.clock
         deadline = clock.monotonic() + _LEARNS_S
-        while (now := self.own(topic, setting)) != new and clock.monotonic() < deadline:
+        while (now := self.look(topic, setting).own) != new and clock.monotonic() < deadline:
             clock.sleep(0.1)
         return now
 
-    def own(self, topic: str, setting: Setting) -> str | None:
-        """Return a topic's own value now.
+    def look(self, topic: str, setting: Setting) -> Live:
+        """Return a setting now.
 
         Raises:
             RequestFailedError: it can't be read.
         """
-        values = self.job.reader.topic_values([topic], [setting], own=True)[topic]
-        if isinstance(values, RequestFailedError):
-            raise values
-        return values.get(setting)
+        live = live_of(self.job.reader.own_values([topic], SETTINGS)[topic])
+        if isinstance(live, Unknown):
+            raise RequestFailedError(live.reasons[0].text, retriable=True)
+        return live[setting]

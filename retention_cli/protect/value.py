@@ -50,10 +50,14 @@ class Record:
 
 
 class Live(NamedTuple):
-    """A setting now: the topic's own value, None if it has none, and what counts (None: no limit)."""
+    """A setting now: the topic's own value, None if it has none, what counts, and what counted without its own value.
+
+    The last two are limits, None if there is none.
+    """
 
     own: str | None
     limit: int | None
+    default: Maybe[int | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.records import Range, Reached
-from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.brokers.topic_configs import OwnValue, TopicConfig
 from retention_cli.brokers.writer import Appended
 from retention_cli.core.model import TopicPartition
 from retention_cli.state.own_topics import PROTECTED_TOPIC
@@ -41,18 +41,15 @@ class Topic:
     start: int = 0
     own: dict[str, str] = field(default_factory=dict)
 
-    def limit(self, key: str) -> int:
-        return int(self.own.get(key, LIMITS[key]))
-
     @property
     def size(self) -> int:
         return (len(self.stamps) - self.start) * RECORD
 
-    def sweep(self, now_ms: int) -> None:
+    def sweep(self, now_ms: int, limits: Mapping[str, str]) -> None:
         """Delete whole segments that are too old or too many, as a broker does; the last one stays by size."""
         while self.start < len(self.stamps):
             end = min(len(self.stamps), self.start + SEGMENT)
-            old, most = self.limit("retention.ms"), self.limit("retention.bytes")
+            old, most = (int(self.own.get(key, limit)) for key, limit in limits.items())
             aged = old >= 0 and max(self.stamps[self.start : end]) < now_ms - old
             if not aged and not (0 <= most <= (len(self.stamps) - end) * RECORD):
                 return
@@ -70,6 +67,8 @@ class ProtectKafka:
         self.now_ms = 1_800_000_000_000
         self.ids = itertools.count(1)
         self.topics: dict[str, Topic] = {}
+        self.limits = dict(LIMITS)
+        self.names_defaults = True
         self.groups: dict[str, dict[str, int]] = {}
         self.unreadable: set[str] = set()
         self.messages: list[tuple[bytes, bytes | None, int] | None] = []
@@ -93,7 +92,7 @@ class ProtectKafka:
         for _ in range(0, milliseconds, CHECK_MS):
             self.now_ms += min(CHECK_MS, milliseconds)
             for one in self.topics.values():
-                one.sweep(self.now_ms)
+                one.sweep(self.now_ms, self.limits)
 
     def compact(self, end: int) -> None:
         """Keep the last message of each key below an offset, where the active segment begins; offsets stay."""
@@ -174,17 +173,18 @@ class ProtectReader:
         chosen = {name: one for name, one in found.items() if topics is None or name in topics}
         return ClusterMetadata("simulated", frozenset([1]), chosen)
 
-    def topic_values(
-        self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False
-    ) -> dict[str, dict[str, str]]:
-        if own:
-            self._kafka.hook("look")
-        general = {} if own else {**DEFAULTS, **LIMITS}
-        known = {name: {**general, **self._kafka.topics[name].own} for name in topics}
-        found = {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
-        if not own:
-            self._kafka.hook("limits")
-        return found
+    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        known = {name: {**DEFAULTS, **self._kafka.limits, **self._kafka.topics[name].own} for name in topics}
+        return {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
+
+    def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, OwnValue]]:
+        self._kafka.hook("look")
+        return {
+            name: {key: self._own_value(self._kafka.topics[name].own.get(key), key) for key in keys} for name in topics
+        }
+
+    def _own_value(self, own: str | None, key: str) -> OwnValue:
+        return OwnValue(own, self._kafka.limits[key] if own is None or self._kafka.names_defaults else None)
 
     def broker_values(self, brokers: Sequence[int], keys: Sequence[str]) -> dict[int, dict[str, str]]:
         return {broker: dict.fromkeys(keys, str(CHECK_MS)) for broker in brokers}

@@ -20,7 +20,10 @@ MUTANTS: Final = (
         "if at is None:\n",
         "if at is None:\n        return _Unread(group, span.end, span)\n",
     ),
-    Mutant("P3: a limit is of whatever value", "protect/reading.py", "and values != before[name]", "and False"),
+    Mutant("P3: an unknown default lowers", _DECISION, "terms = replace(terms, lowers=False)", "pass"),
+    Mutant("P4: the default does not count", _DECISION, "base = replace(base, original=live.default)", "pass"),
+    Mutant("P4: a default without a limit does not count", _DECISION, "elif live.default is None:", "elif False:"),
+    Mutant("P4: a default that has changed counts", _RUN, "if new is None and now.default != default:", "if False:"),
     Mutant("P4: max does not bound", _DECISION, "yield most_ms, lambda", "yield math.inf, lambda"),
     Mutant(
         "P4: a full disk does not bound",
@@ -50,7 +53,7 @@ MUTANTS: Final = (
     Mutant("P5: what is put back is another record", _MEMORY, "again=one.place", "again=None"),
     Mutant("P5: resume forgets an original", _RUN, "elif ours:", "elif False:"),
     Mutant("P5: a change left open stays open", _RUN, "changes.settle(unsettled)", "pass"),
-    Mutant("P5: another topic's id counts", _DECISION, "record.topic_id == facts.topic_id and", "True and"),
+    Mutant("P5: another topic's id counts", _DECISION, "one.topic_id == ids.get(one.topic)", "one.topic in ids"),
     Mutant(
         "P5: the default is restored as a value",
         _RUN,
@@ -61,8 +64,8 @@ MUTANTS: Final = (
     Mutant(
         "P6: it is not looked at again before the change",
         _RUN,
-        "if (now := self.own(topic, setting)) != old:",
-        "if (now := self.own(topic, setting)) != old and False:",
+        "if now.own != old:",
+        "if False:",
     ),
 )
 """What stands in the tree, and by what it is replaced."""

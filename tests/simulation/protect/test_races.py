@@ -9,7 +9,7 @@ import pytest
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.protect.run import carry_out, plan_protection, resume
-from tests.simulation.protect.kafka import CHECK_MS, LIMITS, Killed
+from tests.simulation.protect.kafka import CHECK_MS, Killed
 from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld
 
 
@@ -189,21 +189,38 @@ def test_value_set_by_hand_outlives_restore(world: ProtectWorld, seen: bool) -> 
     assert value(world) == str(30 * HOUR)
 
 
-def test_value_is_not_removed_for_a_default_that_has_become_too_short(
-    world: ProtectWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P2: the default was an hour when it was raised, and is five minutes by now."""
+@pytest.mark.parametrize("late", [False, True])
+def test_value_is_not_removed_for_a_default_that_has_become_too_short(world: ProtectWorld, late: bool) -> None:
+    """P2: the default was an hour when it was raised, and is five minutes by now, or right before the request."""
     world.protect(0)
     raised = value(world)
     world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 10
     world.kafka.groups.setdefault("g", {})["b"] = 10
     world.kafka.pass_time(10 * CHECK_MS)
-    monkeypatch.setitem(LIMITS, "retention.ms", "300000")
-    world.protect(0)
+    job = world.job(0)
+    if not late:
+        world.kafka.limits["retention.ms"] = "300000"
+    planned = plan_protection(job)
+    world.kafka.limits["retention.ms"] = "300000"
+    failed = carry_out(job, planned).failed
+    assert [str(one.problem)[:29] for one in failed] == (["the default is 300000 by now:"] if late else [])
     assert value(world) == raised
     world.protect(0)
     assert world.kafka.topics["b"].start <= 10
-    check_restored(world)
+    world.settle()
+    assert value(world) is None
+
+
+@pytest.mark.parametrize("default", [3 * HOUR, MAX_MS, -1])
+def test_value_is_removed_once_the_default_is_larger_or_the_same(world: ProtectWorld, default: int) -> None:
+    """P4: no value stays below the original, though the oldest unread record still needs more than it was."""
+    world.protect(0)
+    while value(world) != str(MAX_MS):
+        world.kafka.pass_time(5 * CHECK_MS)
+        world.protect(0)
+    world.kafka.limits["retention.ms"] = str(default)
+    world.protect(0)
+    assert value(world) is None
 
 
 def test_nothing_is_raised_that_would_be_forgotten(world: ProtectWorld) -> None:
@@ -225,18 +242,3 @@ def test_nothing_is_raised_that_would_be_forgotten(world: ProtectWorld) -> None:
     job = world.job(0)
     assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
     assert value(world) is None
-
-
-def test_limit_of_a_value_that_was_removed_while_it_was_read_is_not_the_default(world: ProtectWorld) -> None:
-    """P3: a person set a value above max; the run read its limit, and then that the topic has none of its own."""
-    world.do_refuse(0, 0)
-    world.protect(1, alone=False)  # leaves a record whose change may have been made
-    world.do_by_hand(1, 2)
-    assert int(value(world) or 0) > MAX_MS
-    world.kafka.pass_time(CHECK_MS)
-    once(world, ["limits"], lambda: world.do_by_hand(1, 4))
-    world.protect(2, alone=False)
-    for _ in range(2):
-        world.kafka.pass_time(CHECK_MS)
-        world.protect(0)
-        assert int(value(world) or 0) <= MAX_MS

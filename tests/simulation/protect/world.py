@@ -18,7 +18,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume
 from retention_cli.protect.value import SETTINGS, Terms
-from tests.simulation.protect.kafka import CHECK_MS, DISK, LIMITS, RECORD, Hands, Killed, ProtectKafka, ProtectReader
+from tests.simulation.protect.kafka import CHECK_MS, DISK, RECORD, Hands, Killed, ProtectKafka, ProtectReader
 from tests.simulation.scene import ViolationError
 
 HOUR: Final = 3_600_000
@@ -47,6 +47,8 @@ _WEIGHTS: Final = {
     "die": 5,
     "meet": 8,
     "by_hand": 2,
+    "default": 1,
+    "name_defaults": 1,
     "recreate": 1,
     "others": 2,
     "drop_group": 1,
@@ -149,6 +151,14 @@ class ProtectWorld:
             own[key] = chosen
         self.hand[name, key] = chosen
         self.tampered.add(name)
+
+    def do_default(self, hours: int, _more: int) -> None:
+        """The brokers' default changes: mostly back to an hour, or to more, less or no limit."""
+        chosen = (HOUR, HOUR, HOUR, HOUR, HOUR // 2, MAX_MS, 3 * HOUR, -1)[hours % 8]
+        self.kafka.limits["retention.ms"] = str(chosen)
+
+    def do_name_defaults(self, which: int, _more: int) -> None:
+        self.kafka.names_defaults = which % 3 > 0
 
     def do_recreate(self, which: int, _more: int) -> None:
         self.begin(TOPICS[which % 3])
@@ -260,16 +270,16 @@ class ProtectWorld:
     def judge(self, name: str, key: str, was: str | None, *, full: bool) -> None:
         topic = self.kafka.topics[name]
         now, hand = topic.own.get(key), self.hand[name, key]
-        original = int(LIMITS[key] if hand is None else hand)
+        original = int(self.kafka.limits[key] if hand is None else hand)
         if name == "spared" or now == hand:
             limit = original
         else:
-            limit = int(now or LIMITS[key])
-            if limit < original:
+            limit = int(now or self.kafka.limits[key])
+            if limit < original and self.kafka.names_defaults:
                 raise ViolationError(f"P4: {key} of {name} is {limit}, below the original {original}")
             if key == "retention.ms" and limit > max(MAX_MS, original):
                 raise ViolationError(f"P3: {key} of {name} is {limit}, above max")
-            if full and limit > int(was or LIMITS[key]):
+            if full and limit > max(original, int(was or self.kafka.limits[key])):
                 raise ViolationError(f"P4: {key} of {name} was raised while its disk was above the ceiling")
         if key != "retention.ms" or name == "spared" or name in self.tampered or original < 0:
             return
@@ -288,7 +298,7 @@ class ProtectWorld:
     def settle(self) -> None:
         """All groups read all, nothing fails any more: what people set last must be live again."""
         self.kafka.refused, self.kafka.others = 0, 0
-        self.kafka.unreadable = set()
+        self.kafka.unreadable, self.kafka.names_defaults = set(), True
         for name, one in self.kafka.topics.items():
             for group in ("g", "h"):
                 self.kafka.groups.setdefault(group, {})[name] = len(one.stamps)

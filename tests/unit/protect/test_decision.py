@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.advise.facts import TopicSettings
+from retention_cli.brokers.topic_configs import OwnValue
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.settings import UntilConsumed
-from retention_cli.protect.decision import Rooms, decide
+from retention_cli.protect.decision import Rooms, current, decide
 from retention_cli.protect.reading import live_of
 from retention_cli.protect.value import Decision, Live, Part, Record, Setting, Terms, TopicFacts
 
@@ -28,7 +28,7 @@ UNKNOWN = Unknown.because("x", "unknown")
 def facts(age_ms: Any = None, **more: Any) -> TopicFacts:
     """Return a topic of one partition with a retention of a day, whose oldest unread record is so old."""
     parts = [] if age_ms is None else [Part(0, "billing", age_ms, GIB, 2 * GIB)]
-    live: dict[Setting, Live] = {"retention.ms": Live(None, DAY), "retention.bytes": Live(None, None)}
+    live: dict[Setting, Live] = {"retention.ms": Live(None, DAY, DAY), "retention.bytes": Live(None, None, None)}
     base = TopicFacts(
         "orders", "id", UntilConsumed(("billing",), 14 * DAY), live, 5 * MINUTE, parts, (), 2 * GIB, 1, {"d": 1}
     )
@@ -54,8 +54,8 @@ def test_bytes_that_a_lower_value_will_free_make_up_for_an_excess_and_are_no_roo
     assert rooms.left == {"full": -40, "free": 30, "broken": UNKNOWN}
 
 
-def at(value: int) -> dict[str, Any]:
-    return {"live": {"retention.ms": Live(str(value), value), "retention.bytes": Live(None, None)}}
+def at(value: int, default: Any = DAY) -> dict[str, Any]:
+    return {"live": {"retention.ms": Live(str(value), value, default), "retention.bytes": Live(None, None, None)}}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,6 @@ def test_raised_value_is_kept_while_something_is_unknown_or_the_policy_has_just_
         (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 2 * DAY, "restore"),
         (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 3 * DAY, "restore"),
         (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 4 * DAY, "release"),
-        (raised(None, "restored"), 3 * DAY, "none"),
-        (raised(str(3 * DAY), topic_id="other"), 3 * DAY, "none"),
         (UNKNOWN, 3 * DAY, "none"),
     ],
 )
@@ -159,15 +157,47 @@ def test_unknown_age_lowers_no_further_and_raises_no_further_than_the_disk_allow
     assert one.new == pytest.approx(DAY + DAY / 8, abs=2)
 
 
-def test_setting_that_is_changed_while_it_is_read_counts_as_its_own_value_says() -> None:
-    """P4: else a value of a month that has just been set would be lowered."""
-    values: dict[str, Any] = {one.name: UNKNOWN for one in fields(TopicSettings)}
-    settings = TopicSettings(**values | {"retention_ms": DAY, "retention_bytes": None})
-    live = live_of(settings, {"retention.ms": str(30 * DAY), "retention.bytes": None})
-    assert live == {"retention.ms": Live(str(30 * DAY), 30 * DAY), "retention.bytes": Live(None, None)}
-    live = live_of(settings, {"retention.ms": "-1"})
+def test_records_of_restored_settings_and_of_other_topics_of_that_name_do_not_count() -> None:
+    """P5."""
+    records = {
+        ("orders", "retention.ms"): raised("1"),
+        ("orders", "retention.bytes"): UNKNOWN,
+        ("again", "retention.ms"): raised("1", topic="again"),
+        ("done", "retention.ms"): raised("1", "restored", topic="done"),
+    }
+    found = current(records, {"orders": "id", "again": "other", "done": "id"})  # type: ignore[arg-type]
+    assert [*found] == [("orders", "retention.ms"), ("orders", "retention.bytes")]
+
+
+@pytest.mark.parametrize(
+    ("default", "age", "action", "new"),
+    [
+        (DAY, None, "restore", DAY),
+        (2 * DAY, DAY, "restore", 2 * DAY),
+        (2 * DAY, 2 * DAY, "keep", 3 * DAY),
+        (3 * DAY, 2 * DAY, "restore", 3 * DAY),
+        (5 * DAY, UNKNOWN, "raise", 14 * DAY),
+        (20 * DAY, UNKNOWN, "restore", 20 * DAY),
+        (None, UNKNOWN, "restore", None),
+        (UNKNOWN, None, "keep", 3 * DAY),
+        (UNKNOWN, 3 * DAY, "raise", 3 * DAY + MARGIN + DAY // 20),
+    ],
+)
+def test_default_counts_as_it_is_now(default: Any, age: Any, action: str, new: int | None) -> None:
+    """P3, P4: no value stays below it, and where no broker names it nothing is lowered."""
+    one = decided(facts(age, **at(3 * DAY, default)), raised(str(3 * DAY)))
+    assert (one.action, one.new) == (action, new)
+
+
+def test_setting_is_read_as_the_topics_own_and_as_what_counts_without_that() -> None:
+    bytes_of = OwnValue(None, "-1")
+    live = live_of({"retention.ms": OwnValue(str(30 * DAY), "-3600000"), "retention.bytes": bytes_of})
+    assert live == {"retention.ms": Live(str(30 * DAY), 30 * DAY, None), "retention.bytes": Live(None, None, None)}
+    live = live_of({"retention.ms": OwnValue("-1", None), "retention.bytes": bytes_of})
     assert isinstance(live, dict)
-    assert live["retention.ms"] == Live("-1", None)
+    assert live["retention.ms"][:2] == ("-1", None)
+    assert isinstance(live["retention.ms"].default, Unknown)
+    assert isinstance(live_of({"retention.ms": OwnValue(None, "1")}), Unknown)
 
 
 def test_topics_share_the_room_of_a_disk() -> None:
@@ -180,7 +210,7 @@ def test_topics_share_the_room_of_a_disk() -> None:
 
 
 def sized(tail: Any, limit: int = 4 * GIB, **more: Any) -> TopicFacts:
-    live = {"retention.ms": Live(None, None), "retention.bytes": Live(None, limit)}
+    live = {"retention.ms": Live(None, None, None), "retention.bytes": Live(None, limit, limit)}
     return facts(**{"live": live, "unread": [Part(0, "billing", HOUR, tail, tail)], **more})
 
 
@@ -192,7 +222,7 @@ def test_retention_bytes_is_raised_before_what_is_unread_outgrows_it(tail: Any, 
 
 
 def test_topic_that_never_expires_or_never_deletes_is_left_alone() -> None:
-    live = {"retention.ms": Live("-1", None), "retention.bytes": Live(None, None)}
+    live = {"retention.ms": Live("-1", None, DAY), "retention.bytes": Live(None, None, None)}
     assert decided(facts(30 * DAY, live=live)).action == "none"
     assert decided(facts(30 * DAY, skip=Reason("protect", "compacted"))).action == "none"
 
