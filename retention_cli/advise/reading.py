@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 _CHECK, _CLEANER, _OFFSETS = "log.retention.check.interval.ms", "log.cleaner.backoff.ms", "offsets.retention.minutes"
 
 
-_LOCAL_ALONE: Final = Unknown.because("size", "tiered storage: brokers report only the size of the local part")
+LOCAL_ALONE: Final = Unknown.because("size", "tiered storage: brokers report only the size of the local part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def read_topics(
         settings = live[topic.name]
         states = [partitions[TopicPartition(topic.name, n)] for n in sorted(topic.partitions)]
         if settings.tiered is True:
-            states = [replace(one, size_bytes=_LOCAL_ALONE) for one in states]
+            states = [replace(one, size_bytes=LOCAL_ALONE) for one in states]
         topics.append(TopicState(topic.name, topic.internal, settings, tuple(states)))
     judged = {
         one.name: policies[one.name] for one in topics if one.name in policies and not one.untouched(policies[one.name])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from retention_cli.archive.positions import Kind, Positions, Stood
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import is_outside, is_share, plain_name
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition, known
 from retention_cli.observe.floors.fold import CommitRow, position_of
 from retention_cli.observe.request import Observation
@@ -25,21 +26,17 @@ def positions_of(observed: Observation, kinds: Mapping[str, Kind]) -> dict[str, 
     """Return what an observation with rows says of each topic's consumers, and what of it belongs to this log (F5)."""
     topics = {tp.topic: one.topic for tp, one in observed.facts.items()}
     ends = observed.epoch_ends_by_partition()
-    found: dict[str, dict[str, Stood]] = {name: {} for name in topics}
-    unlisted: dict[str, str] = {}
-    for row in observed.rows:
-        for topic in [row.topic] if row.topic is not None else topics:
-            if topic not in found:
-                continue
-            if not row.group:
-                unlisted.setdefault(topic, row.text or "")
-                continue
-            one = found[topic].setdefault(row.group, Stood(plain_name(row.group), _kind(row, kinds), {}))
-            if row.kind == "failed":
-                found[topic][row.group] = Stood(one.name, one.kind, one.offsets, one.unreadable or row.text)
-            elif row.partition is not None:
-                assert isinstance(one.offsets, dict)  # noqa: S101  (made above)
-                one.offsets[row.partition] = _offset(row, observed, ends)
+    of = by_key(((name, row.group), row) for row in observed.rows for name in topics if row.topic in (None, name))
+
+    def stood(rows: Sequence[CommitRow]) -> Stood:
+        read = (row for row in rows if row.kind != "failed")
+        return Stood(
+            plain_name(rows[0].group),
+            _kind(rows[0], kinds),
+            {row.partition: _offset(row, observed, ends) for row in read if row.partition is not None},
+            next((row.text for row in rows if row.kind == "failed"), None),
+        )
+
     return {
         name: Positions(
             observed.cluster_id,
@@ -47,8 +44,8 @@ def positions_of(observed: Observation, kinds: Mapping[str, Kind]) -> dict[str, 
             topic_id,
             observed.ends_read_ms,
             tuple(one.leader_epoch for tp, one in sorted(observed.facts.items()) if tp.topic == name),
-            tuple(consumer for _key, consumer in sorted(found[name].items())),
-            unlisted.get(name),
+            tuple(stood(rows) for (topic, group), rows in sorted(of.items()) if group and topic == name),
+            next((row.text or "" for row in of.get((name, ""), ())), None),
         )
         for name, facts in topics.items()
         if (topic_id := known(facts.topic_id)) is not None

@@ -118,7 +118,6 @@ def _read(store: Store, path: str) -> Positions:
     return found
 
 
-@dataclass(slots=True)
 class Continuation:
     """Finds, for positions in an archived log, the offsets at which to continue in the restored one. Pure.
 
@@ -132,21 +131,16 @@ class Continuation:
         start: where the restored partition begins.
     """
 
-    positions: Collection[int]
-    epoch: int | None
-    start: int
-    found: dict[int, int] = field(default_factory=dict, init=False)
-    other_log: set[int] = field(default_factory=set, init=False)
-    _left: list[int] = field(default_factory=list, init=False)
-    _end: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._left = sorted(self.positions, reverse=True)
-        self._end = self.start
+    def __init__(self, positions: Collection[int], epoch: int | None, start: int) -> None:
+        self.found: dict[int, int] = {}
+        self.other_log: set[int] = set()
+        self._epoch = epoch
+        self._left = sorted(positions, reverse=True)
+        self._end = start
 
     def add(self, archived: int, epoch: int | None, restored: int) -> None:
         """Add the next restored record: its archived offset, its leader epoch there, and its new offset."""
-        other = epoch is not None and self.epoch is not None and epoch > self.epoch
+        other = epoch is not None and self._epoch is not None and epoch > self._epoch
         while self._left and (other or self._left[-1] <= archived):
             position = self._left.pop()
             self.found[position] = restored
@@ -164,5 +158,4 @@ def gap_at(position: int, covered: Iterable[tuple[int, int]]) -> bool:
 
     ``covered`` are the archived ranges (end exclusive), in order.
     """
-    later = [(start, end) for start, end in covered if end > position]
-    return bool(later) and position < later[0][0]
+    return next((position < start for start, end in covered if end > position), False)

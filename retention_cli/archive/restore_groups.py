@@ -8,7 +8,7 @@ unknown continues earlier.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, newest
@@ -91,14 +91,14 @@ def choose(reader: ClusterReader, store: Store, job: Job) -> GroupPlan:
         raise RestoreRefusedError(
             f"group {name_in_text(missing[0])} {why} (positions of {timestamp(positions.read_ms)})"
         )
-    plan = GroupPlan(positions, tuple(chosen), left)
-    check_free(reader, job, plan, fresh=not (job.there or job.resumes))
     rows = [
         GroupRow(one.name, number, one.offsets.get(number), None, "" if number in one.offsets else _NO_POSITION)
         for one in chosen
         for number in job.partitions
     ]
-    return GroupPlan(positions, plan.chosen, left, tuple(rows))
+    plan = GroupPlan(positions, tuple(chosen), left, tuple(rows))
+    check_free(reader, job, plan, fresh=not (job.there or job.resumes))
+    return plan
 
 
 def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progress: Progress = silent) -> GroupPlan:
@@ -130,7 +130,7 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
             if others is not None and others < offset:
                 offset, note = others, _OTHERS
             rows.append(GroupRow(name, number, position, offset, note))
-    done = GroupPlan(plan.positions, plan.chosen, plan.left, tuple(sorted(rows, key=lambda row: row.group)))
+    done = replace(plan, rows=tuple(sorted(rows, key=lambda row: row.group)))
     check_free(reader, job, done)
     return done
 

@@ -18,10 +18,10 @@ from pydantic import TypeAdapter
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.model import Unknown
+from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.memory.ledger import Ledger
 from retention_cli.protect.value import SETTINGS, Record, Setting
-from retention_cli.state.own_topics import PROTECTED_TOPIC, look_at, read_stored, wrong_settings
+from retention_cli.state.own_topics import PROTECTED_TOPIC, extent_of, read_stored, wrong_settings
 
 Records = dict[tuple[str, Setting], Record | Unknown]
 _RECORD: Final = TypeAdapter(Record)
@@ -156,19 +156,17 @@ class RaisedSettings:
 
     def _read_on(self) -> set[int]:
         """Read the messages since the last time; return their offsets."""
-        _, ranges = look_at(self._reader, PROTECTED_TOPIC)
-        if len(ranges) != 1:
-            raise RequestFailedError(f"topic {PROTECTED_TOPIC} must have one partition", retriable=False)
-        ((tp, span),) = ranges.items()
-        messages = read_stored(self._reader, {tp: span._replace(start=max(self._start, span.start))})
-        self._start = span.end
+        _, there = extent_of(self._reader, PROTECTED_TOPIC)
+        new = there._replace(start=max(self._start, there.start))
+        messages = read_stored(self._reader, {TopicPartition(PROTECTED_TOPIC, 0): new})
+        self._start = there.end
         for one in messages:
             if one.key is not None and one.value is not None:
                 key = one.key.decode("utf-8", "replace")
-                new = _Message(one.offset, one.time_ms, one.value, parsed(key, one.value))
-                if key not in self._counts or new.goes_on_from(self._counts[key], self._last[key]):
-                    self._counts[key] = new
-                self._last[key] = new
+                message = _Message(one.offset, one.time_ms, one.value, parsed(key, one.value))
+                if key not in self._counts or message.goes_on_from(self._counts[key], self._last[key]):
+                    self._counts[key] = message
+                self._last[key] = message
         return {one.offset for one in messages}
 
 

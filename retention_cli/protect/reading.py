@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.advise.reading import read_settings
+from retention_cli.advise.reading import LOCAL_ALONE, read_settings
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found
@@ -15,7 +15,6 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
 from retention_cli.brokers.topic_configs import OwnValue
-from retention_cli.core.codes import Code
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
@@ -28,6 +27,7 @@ from retention_cli.protect.value import SETTINGS, Live, Part, Setting, TopicFact
 
 _CHECK_MS: Final = 300_000
 """Kafka's own default, where a broker's check interval can't be read."""
+_NO_SIZE: Final = Unknown.because("size", "no broker reports its size on disk")
 _ANY_TIME: Final = -(1 << 62)
 _MOST_RECORDS: Final = 1
 
@@ -106,9 +106,10 @@ def read_protection(
     disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, disk_rules)
     topics = []
     for name, rule in rules.items():
-        there = metadata.topics[name]
-        facts = TopicFacts(name, there.topic_id or "", rule, {}, 0, partitions=len(there.partitions))
-        topics.append(_facts(facts, limits[name], live_of(own[name]), disks, _parts(name, unread, ages, disks), doubts))
+        base = TopicFacts(name, metadata.topics[name].topic_id or "", rule, unknown=doubts.get(name, ()))
+        sizes = {tp: _size(tp, limits[name], disks) for tp in metadata.places([name])}
+        parts = [_part(unread[tp], tp.partition, age, sizes[tp]) for tp, age in ages.items() if tp.topic == name]
+        topics.append(_facts(replace(base, unread=parts), limits[name], live_of(own[name]), sizes, disks))
     left = {
         one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
         for one in disks
@@ -121,39 +122,27 @@ def _facts(
     base: TopicFacts,
     limits: TopicSettings,
     live: dict[Setting, Live] | Unknown,
+    sizes: Mapping[TopicPartition, Maybe[int]],
     disks: Sequence[Disk],
-    parts: Sequence[Part],
-    doubts: Mapping[str, Sequence[Reason]],
 ) -> TopicFacts:
-    skip = _skip(limits)
+    skip, deletes = None, limits.deletes
     if isinstance(live, Unknown):
         skip, live = live.reasons[0], dict.fromkeys(SETTINGS, Live(None, None, None))
-    on = {one.name: held for one in disks if (held := sum(tp.topic == base.topic for tp in one.replicas)) and one.dirs}
-    size: Maybe[int] = sum(_largest(disks, TopicPartition(base.topic, number)) for number in range(base.partitions))
-    if limits.tiered is not False:  # brokers report the local part alone
-        size, on = Unknown.because("size", "tiered storage: brokers report only the size of the local part"), {}
-        parts = [replace(one, tail_bytes=size, size_bytes=size) for one in parts]
-    elif not on:
-        size = Unknown.because("size", "no broker reports its size on disk")
-    check = _CHECK_MS if isinstance(limits.check_interval_ms, Unknown) else limits.check_interval_ms
+    elif isinstance(deletes, Unknown):
+        skip = deletes.reasons[0]
+    elif not deletes:
+        skip = Reason("protect", "its cleanup.policy does not delete, so no record expires")
+    on = {one.name: held for one in disks if one.dirs and (held := sum(tp in sizes for tp in one.replicas))}
+    known = [size for size in sizes.values() if not isinstance(size, Unknown)]
     return replace(
         base,
         live=live,
-        check_ms=check,
-        unread=parts,
-        unknown=doubts.get(base.topic, ()),
-        size_bytes=size,
-        disks=on,
+        check_ms=_CHECK_MS if isinstance(limits.check_interval_ms, Unknown) else limits.check_interval_ms,
+        size_bytes=sum(known) if known else _NO_SIZE if limits.tiered is False else LOCAL_ALONE,
+        partitions=len(sizes),
+        disks=on if known else {},
         skip=skip,
     )
-
-
-def _skip(limits: TopicSettings) -> Reason | None:
-    """Return why a topic's retention is none of protection's business; None if it is."""
-    deletes = limits.deletes
-    if isinstance(deletes, Unknown):
-        return deletes.reasons[0]
-    return None if deletes else Reason("protect", "its cleanup.policy does not delete, so no record expires")
 
 
 def _unread(
@@ -245,25 +234,14 @@ def _within_max(
     }
 
 
-def _parts(
-    topic: str,
-    unread: Mapping[TopicPartition, _Unread],
-    ages: Mapping[TopicPartition, Maybe[int]],
-    disks: Sequence[Disk],
-) -> list[Part]:
-    parts = []
-    for tp, age_ms in ages.items():
-        if tp.topic == topic:
-            one = unread[tp]
-            bytes_held = _largest(disks, tp)
-            size: Maybe[int] = bytes_held
-            tail: Maybe[int] = round(bytes_held * (one.span.end - one.offset) / max(1, one.span.end - one.span.start))
-            if not any(tp in disk.replicas and disk.dirs for disk in disks):
-                size = tail = Unknown.because("size", "no broker reports its size on disk")
-            note = age_ms.reasons[0] if isinstance(age_ms, Unknown) else one.note
-            parts.append(Part(tp.partition, one.group, age_ms, tail, size, note))
-    return parts
+def _part(one: _Unread, number: int, age_ms: Maybe[int], size: Maybe[int]) -> Part:
+    share = (one.span.end - one.offset) / max(1, one.span.end - one.span.start)
+    tail = size if isinstance(size, Unknown) else round(size * share)
+    return Part(number, one.group, age_ms, tail, size, age_ms.reasons[0] if isinstance(age_ms, Unknown) else one.note)
 
 
-def _largest(disks: Sequence[Disk], tp: TopicPartition) -> int:
-    return max((one.replicas.get(tp, 0) for one in disks), default=0)
+def _size(tp: TopicPartition, limits: TopicSettings, disks: Sequence[Disk]) -> Maybe[int]:
+    """Return the size of a partition's largest replica."""
+    if limits.tiered is not False:
+        return LOCAL_ALONE
+    return max((one.replicas[tp] for one in disks if one.dirs and tp in one.replicas), default=_NO_SIZE)

@@ -193,10 +193,7 @@ class _Changes:
         if isinstance(known, Unknown) or (one.action not in CHANGES and one.action != "release"):
             return one
         if known is None:
-            at = self.job.clock_ms()
-            known = Record(
-                one.topic, one.topic_id, one.setting, "restored", one.own, one.old, one.own, None, "", at, ""
-            )
+            known = Record(one.topic, one.topic_id, one.setting, "restored", one.own, one.old, one.own, None, "", 0, "")
         try:
             if one.action == "release":
                 self.release(known, one.own)

@@ -87,8 +87,8 @@ class TopicFacts:
     topic: str
     topic_id: str
     rule: UntilConsumed
-    live: Mapping[Setting, Live]
-    check_ms: int
+    live: Mapping[Setting, Live] = field(default_factory=dict)
+    check_ms: int = 0
     unread: Sequence[Part] = ()
     unknown: Sequence[Reason] = ()
     size_bytes: Maybe[int] = 0

@@ -72,6 +72,19 @@ def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -
     return sorted(found, key=lambda one: one[:2])
 
 
+def extent_of(reader: ClusterReader, topic: str) -> tuple[str, Range]:
+    """Return the current id of one of these topics, which has one partition, and the offsets that it has now.
+
+    Raises:
+        BrokerError: it does not exist, has several partitions, or can't be read.
+    """
+    topic_id, ranges = look_at(reader, topic)
+    if len(ranges) != 1:
+        raise BrokerError(f"topic {topic} must have one partition: kretain cluster init shows how to fix it")
+    (there,) = ranges.values()
+    return topic_id or "", there
+
+
 def wrong_settings(topic: str, config: TopicConfig) -> str | None:
     """Return what is wrong with a topic's settings and the command that fixes it, None if nothing is."""
     wrong = {}
@@ -187,11 +200,7 @@ class StateTopic:
         Raises:
             BrokerError: it does not exist, has several partitions, or can't be read.
         """
-        topic_id, ranges = look_at(self._reader, STATE_TOPIC)
-        if len(ranges) != 1:
-            raise BrokerError(f"topic {STATE_TOPIC} must have one partition: kretain cluster init shows how to fix it")
-        (there,) = ranges.values()
-        return topic_id or "", there
+        return extent_of(self._reader, STATE_TOPIC)
 
     def read(self, start: int, end: int) -> list[Message]:
         """Return the messages of these offsets, in order.
