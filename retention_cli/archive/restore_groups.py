@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, newest
@@ -77,10 +78,8 @@ def choose(reader: ClusterReader, store: Store, job: Job) -> GroupPlan:
         raise RestoreRefusedError("no groups are to be reset")
     positions = newest(store, job.source, wanted.until_ms if asked.at_ms is None else asked.at_ms)
     left, chosen = {}, []
-    for one in positions.consumers:
+    for one in (one for one in positions.consumers if not asked.names or one.name in asked.names):
         why = one.unreadable or _LEFT.get(one.kind)
-        if asked.names and one.name not in asked.names:
-            continue
         if why is None or (asked.names and one.kind == "gone" and one.unreadable is None):
             chosen.append(one)
         else:
@@ -210,8 +209,8 @@ def _read_back(
     archived: Iterator[Record] = (
         record for piece in pieces for record in restored_records(store, job.wanted, piece, piece.start)
     )
-    waiting = next(archived, None)
-    if waiting is None:
+    waiting = [*islice(archived, 1)]
+    if not waiting:
         return None
     tp = TopicPartition(job.wanted.target, number)
     seen = 0
@@ -219,30 +218,27 @@ def _read_back(
     counts = job.wanted.since_ms is None or job.wanted.append
 
     def take(record: Record) -> None:
-        nonlocal waiting, seen, others
-        if waiting is None:
+        nonlocal seen, others
+        if not waiting:
             return
-        if _content(record) != _content(waiting):
+        if _content(record) != _content(waiting[0]):
             others = record.offset if others is None and counts else others
             return
-        found.add(waiting.offset, waiting.leader_epoch, record.offset)
-        waiting = next(archived, None)
+        found.add(waiting[0].offset, waiting[0].leader_epoch, record.offset)
+        waiting[:] = islice(archived, 1)
         seen += 1
         if seen % 10_000 == 0:
             on_records(10_000)
-
-    def missing() -> Record | None:
-        return waiting
 
     place = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[number]}
     span = reader.extents(place, "last-stable")[tp]
     reached = span if isinstance(span, RequestFailedError) else reader.read_whole(tp, span, take)
     if isinstance(reached, RequestFailedError):
         raise BrokerError(f"{tp}: what was restored can't be read back: {reached}")
-    if (first := missing()) is not None:
+    if waiting:
         raise RestoreRefusedError(
-            f"{tp} does not have the record of archived offset {first.offset:,}: restore into an empty topic first, "
-            f"with retention.ms=-1 and without compaction; no group was reset"
+            f"{tp} does not have the record of archived offset {waiting[0].offset:,}: restore into an empty topic "
+            f"first, with retention.ms=-1 and without compaction; no group was reset"
         )
     return others
 

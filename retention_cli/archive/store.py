@@ -16,7 +16,6 @@ file is decrypted as a whole, as it was written: it has one segment.
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import os
@@ -121,10 +120,8 @@ def _secret_in(file: Path) -> bytes:
     except OSError as error:
         raise ArchiveError(f"the archive's key {file} can't be read: {error.strerror}") from None
     if len(content) != _KEY:
-        try:
+        with contextlib.suppress(ValueError):
             content = base64.b64decode(content.strip(), validate=True)
-        except (binascii.Error, ValueError):
-            content = b""
     if len(content) != _KEY:
         raise ArchiveError(
             f"the archive's key {file} is not a key: it has 32 bytes, or these in base64 (openssl rand -base64 32)"

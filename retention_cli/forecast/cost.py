@@ -20,15 +20,10 @@ GIB: Final = 2**30
 _NO_AUDIT: Final = Unknown.because("size", "the audit log has a trim whose bytes were not known")
 
 
-def total_of(bills: Bills) -> Bill:
-    """Return the sums over all topics."""
-    return _total(one.bill for one in bills.topics)
-
-
 def by_label(bills: Bills) -> dict[str, tuple[int, Bill]]:
     """Return the numbers of topics and their sums by ``name=value``, sorted."""
     found = by_key((f"{name}={value}", one.bill) for one in bills.topics for name, value in one.labels.items())
-    return {label: (len(some), _total(some)) for label, some in sorted(found.items())}
+    return {label: (len(some), total_of(some)) for label, some in sorted(found.items())}
 
 
 def by_consumer(bills: Bills) -> list[tuple[str, Span]]:
@@ -116,7 +111,8 @@ def added(amounts: Iterable[Maybe[Span]]) -> Span:
     return total(Span(0.0, math.inf) if isinstance(one, Unknown) or one.endless else one for one in amounts)
 
 
-def _total(bills: Iterable[Bill]) -> Bill:
+def total_of(bills: Iterable[Bill]) -> Bill:
+    """Return the sums."""
     return Bill(*map(added, zip(*bills, strict=True)))
 
 

@@ -7,7 +7,7 @@ position counts as nothing read, and what is unknown never lowers a setting.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -68,13 +68,12 @@ class Rooms:
 
 
 def decide_all(
-    topics: Iterable[TopicFacts], records: Mapping[tuple[str, Setting], Record | Unknown], terms: Terms, rooms: Rooms
+    topics: Sequence[TopicFacts], records: Mapping[tuple[str, Setting], Record | Unknown], terms: Terms, rooms: Rooms
 ) -> list[Decision]:
     """Return the decision about each setting. Topics that share a disk share its room, in the order given.
 
     Times come first: how many bytes a partition grows by is the less certain estimate, and must not take their room.
     """
-    topics = list(topics)
     made = [decide(one, key, records.get((one.topic, key)), terms, rooms) for key in SETTINGS for one in topics]
     made = [replace(one, outcome="planned") if one.action in CHANGES else one for one in made]
     return sorted(made, key=lambda one: (one.topic, SETTINGS.index(one.setting)))

@@ -109,7 +109,12 @@ class RaisedSettings:
         self._known = {key: one.place for key, one in self._counts.items()}
         found = {text: parsed(text, value) for text, value in copies.items()}
         found |= {text: one.said for text, one in self._counts.items()}
-        return {key: said for text, said in found.items() if (key := _setting_of(text)) is not None}
+        return {
+            (text.removesuffix(f"/{setting}"), setting): said
+            for text, said in found.items()
+            for setting in SETTINGS
+            if text.endswith(f"/{setting}")
+        }
 
     @property
     def overtaken(self) -> list[str]:
@@ -127,7 +132,11 @@ class RaisedSettings:
         for key in self.overtaken:
             one, last = self._counts[key], self._last[key].offset
             said = one.said
-            again = one.value if isinstance(said, Unknown) else _dumped(replace(said, after=last, again=one.place))
+            again = (
+                one.value
+                if isinstance(said, Unknown)
+                else _RECORD.dump_json(replace(said, after=last, again=one.place))
+            )
             writer.append(PROTECTED_TOPIC, key.encode(), again)
 
     def write(self, writer: ClusterWriter, record: Record) -> None:
@@ -138,7 +147,7 @@ class RaisedSettings:
             BrokerError, StateError: it could not be written, to the cluster or to the ledger.
         """
         key = record.key
-        text = _dumped(replace(record, after=self._known.get(key), again=None))
+        text = _RECORD.dump_json(replace(record, after=self._known.get(key), again=None))
         _, at, broker_ms = writer.append(PROTECTED_TOPIC, key.encode(), text)
         if broker_ms is None:  # its settings can't be read, or were changed since
             why = f"brokers don't stamp {PROTECTED_TOPIC} (message.timestamp.type), so whose turn it is, is unknown"
@@ -183,12 +192,3 @@ def check_writable(reader: ClusterReader) -> None:
         raise BrokerError(f"no setting can be changed: the settings of topic {PROTECTED_TOPIC} can't be read: {config}")
     if (problem := wrong_settings(PROTECTED_TOPIC, config)) is not None:
         raise BrokerError(f"no setting can be changed, as that would be forgotten: {problem}")
-
-
-def _dumped(record: Record) -> bytes:
-    return _RECORD.dump_json(record)
-
-
-def _setting_of(key: str) -> tuple[str, Setting] | None:
-    topic, _, setting = key.rpartition("/")
-    return next(((topic, known) for known in SETTINGS if setting == known), None)

@@ -175,19 +175,21 @@ def _position(told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicP
         told = told.read
     if told is None or isinstance(told, CommitsUnknown):
         why = "no answer" if told is None else told.text
-        text = f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing"
-        return _Unread(group, span.start, span, Reason(Code.F3, text))
-    at = next((offset for number, offset, _epoch in told.topics.get(tp.topic, ()) if number == tp.partition), None)
-    if at is None:
+        note = Reason(Code.F3, f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing")
+    elif (
+        at := next((offset for number, offset, _ in told.topics.get(tp.topic, ()) if number == tp.partition), None)
+    ) is None:
         text = f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
-        return _Unread(group, span.start, span, Reason(Code.F4, text))
-    if at > span.end:
+        note = Reason(Code.F4, text)
+    elif at > span.end:
         text = f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's"
-        return _Unread(group, span.start, span, Reason(Code.F5, text))
-    if at < span.start:
-        text = f"partition {tp.partition}: {count(span.start - at, 'record')} were deleted before group {group} read it"
-        return _Unread(group, span.start, span, Reason("protect", text))
-    return _Unread(group, at, span)
+        note = Reason(Code.F5, text)
+    elif at < span.start:
+        gone = count(span.start - at, "record")
+        note = Reason("protect", f"partition {tp.partition}: {gone} were deleted before group {group} read it")
+    else:
+        return _Unread(group, at, span)
+    return _Unread(group, span.start, span, note)
 
 
 def _ages(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from retention_cli.archive.layout import ArchiveError
-from retention_cli.archive.positions import Positions
+from retention_cli.archive.positions import Positions, keep
 from retention_cli.archive.writer import Archived, Archiver, Copies, failed
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
@@ -82,9 +82,7 @@ class ArchivedFirst:
         failures = self._keep_positions(self.archiver, wanted)
         fit = {tp: one for tp, one in wanted.items() if (one[0], tp.topic) not in failures}
         done = self.archiver.copy(fit, progress) if fit else {}
-        for tp in wanted.keys() - fit.keys():
-            url = wanted[tp][0]
-            done[tp] = failed(tp, url, failures[url, tp.topic])
+        done |= {tp: failed(tp, wanted[tp][0], failures[wanted[tp][0], tp.topic]) for tp in wanted.keys() - fit.keys()}
         missing = Reason("archive", "was not archived: the archiver left it out")
         told = {tp: done.get(tp, missing) for tp in wanted}
         self._copied |= told
@@ -99,7 +97,7 @@ class ArchivedFirst:
         for url, topic in sorted({(url, tp.topic) for tp, (url, _target) in wanted.items()}):
             try:
                 if topic in positions:
-                    archiver.keep(url, positions[topic])
+                    keep(archiver.store(url), positions[topic])
             except (ArchiveError, MissingPartError) as error:
                 failures[url, topic] = error
         return failures

@@ -427,7 +427,7 @@ def _rounded(value: float) -> float:
 
 def _money(bills: Bills, most: int | None) -> list[Part]:
     """Return the tables by topic, label and consumer, each of so many rows at most."""
-    prices, total = bills.prices, total_of(bills)
+    prices, total = bills.prices, total_of(one.bill for one in bills.topics)
     unit = f" {prices.currency}" if prices.currency else ""
     per = "each replica" if prices.per_replica else "all replicas together"
     topics = sorted(bills.topics, key=_most_first)[:most]
@@ -462,7 +462,7 @@ def money_json(bills: Bills | None) -> dict[str, Any] | None:
         "per_gib_month": prices.per_gib_month,
         "replication": "excluded" if prices.per_replica else "included",
         "currency": prices.currency or None,
-        **_bill(total_of(bills)),
+        **_bill(total_of(one.bill for one in bills.topics)),
         "labels": [{"label": label, "topics": topics, **_bill(bill)} for label, (topics, bill) in labels.items()],
         "consumers": [{"consumer": name, **_bounds(_COSTS[-1], span, 6)} for name, span in by_consumer(bills)],
     }

@@ -44,7 +44,11 @@ def print_protection(made: Protection, output: str) -> None:
                 ["bold red" if row.outcome == "failed" else _STYLES.get(row.action) for row in made.rows],
             ),
             Line(f"{count(len(made.changes), 'change')}, {count(made.raised, 'raised setting')}.", "bold"),
-            *(reason_line(Reason("protect", _said(row))) for row in made.rows if row.problem is not None),
+            *(
+                reason_line(Reason("protect", f"{row.topic}: {row.setting} was not changed: {row.problem}"))
+                for row in made.rows
+                if row.problem is not None
+            ),
             *(reason_line(Reason(one.code, f"{row.topic}: {one.text}")) for row in made.rows for one in row.reasons),
             *map(reason_line, made.notes),
         ],
@@ -83,10 +87,6 @@ def _cells(one: Decision) -> tuple[str, ...]:
     more = size(one.extra_bytes) if changed else ""
     action = one.outcome if one.outcome == "failed" else _WORDS.get(one.action, one.action)
     return one.topic, one.setting, one.group or "", left, shown(one.setting, one.old), changed, more, action or ""
-
-
-def _said(row: Decision) -> str:
-    return f"{row.topic}: {row.setting} was not changed: {row.problem}"
 
 
 def _as_json(one: Decision) -> dict[str, Any]:

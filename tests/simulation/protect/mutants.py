@@ -17,8 +17,8 @@ MUTANTS: Final = (
     Mutant(
         "P3: an unknown position has read all",
         "protect/reading.py",
-        "if at is None:\n",
-        "if at is None:\n        return _Unread(group, span.end, span)\n",
+        "tp.partition), None)) is None:\n",
+        "tp.partition), None)) is None:\n        return _Unread(group, span.end, span)\n",
     ),
     Mutant("P3: an unknown default lowers", _DECISION, "terms = replace(terms, lowers=False)", "pass"),
     Mutant("P4: the default does not count", _DECISION, "base = replace(base, original=live.default)", "pass"),
