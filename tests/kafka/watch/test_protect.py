@@ -14,12 +14,20 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
+from retention_cli.brokers.topic_configs import OwnValue
 from tests.support.plain import meanwhile
 from tests.support.watching import watching
 from tests.support.world import QUIET, World, reader_for, wait_until
 
 SECOND = 1000
+DAY = 86_400 * SECOND
 MINUTES: Final = float(os.environ.get("PROTECT_MINUTES", "1.5"))
 """How long the consumer that stops is watched: for two thirds of that it does not read."""
 
@@ -35,12 +43,32 @@ def policy_of(world: World, topic: str, group: str = "billing", **rule: Any) -> 
     return path
 
 
+def value(world: World, topic: str, key: str = "retention.ms") -> OwnValue:
+    with reader_for(world.bootstrap) as reader:
+        values = reader.own_values([topic], [key])[topic]
+    assert isinstance(values, dict), values
+    return values[key]
+
+
 def own(world: World, topic: str, key: str = "retention.ms") -> str | None:
     """Return a topic's own value of a setting, None if it has none."""
-    with reader_for(world.bootstrap) as reader:
-        values = reader.topic_values([topic], [key], own=True)[topic]
-    assert isinstance(values, dict), values
-    return values.get(key)
+    return value(world, topic, key).own
+
+
+@contextmanager
+def defaults(world: World, key: str, value: str) -> Iterator[None]:
+    """Let brokers have a default meanwhile."""
+
+    def alter(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(key, value, incremental_operation=operation)
+        brokers = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
+        world.admin.incremental_alter_configs([brokers])[brokers].result(60)
+
+    alter(AlterConfigOpType.SET)
+    try:
+        yield
+    finally:
+        alter(AlterConfigOpType.DELETE)
 
 
 def expiring(world: World, stem: str, retention_ms: int = 20 * SECOND) -> str:
@@ -97,6 +125,26 @@ def test_protect_raises_what_an_open_transaction_hides(electing: World) -> None:
     producer.abort_transaction(30)
     world.commit("billing", topic, world.ends(topic)[1])
     assert protect(world, policy_of(world, topic), "--dry-run", every="5s")["retention.ms"]["action"] == "none"
+
+
+def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(electing: World) -> None:
+    """P4: brokers name it, in hours, or as somebody sets it."""
+    world = electing
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
+    topic = world.topic("default")
+    world.produce(topic, [7 * DAY - 5 * SECOND, 0])
+    policy = policy_of(world, topic, max="14d")
+    assert value(world, topic) == (None, str(7 * DAY))
+    assert protect(world, policy, "--yes")["retention.ms"]["outcome"] == "done"
+    raised = value(world, topic)
+    assert raised.own is not None
+    assert int(raised.own) > 7 * DAY
+    assert raised.default == str(7 * DAY)
+    with defaults(world, "log.retention.ms", str(9 * DAY)):
+        wait_until(lambda: value(world, topic).default == str(9 * DAY), "the brokers' new default")
+        made = protect(world, policy, "--yes")["retention.ms"]
+        assert (made["action"], made["original"], made["outcome"]) == ("restore", 9 * DAY, "done")
+        assert value(world, topic) == (None, str(9 * DAY))
 
 
 @pytest.mark.thorough
