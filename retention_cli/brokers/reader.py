@@ -21,7 +21,7 @@ from retention_cli.brokers import (
 )
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.topic_configs import OwnValue, Values
+from retention_cli.brokers.topic_configs import TopicValue, Values
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.clock import SYSTEM, Clock
@@ -267,8 +267,8 @@ class ClusterReader:
 
     def own_values(
         self, topics: Sequence[str], keys: Sequence[str]
-    ) -> dict[str, Mapping[str, OwnValue] | RequestFailedError]:
-        """Return what each topic itself sets, and what counts without that, or why it can't be read."""
+    ) -> dict[str, Mapping[str, TopicValue] | RequestFailedError]:
+        """Return the named settings of each topic, and whether they are its own, or why they can't be read."""
         work = partial(topic_configs.read_values, own=True)
         return self._wire.run(work, self._wire, "topic", topics, keys, self._deadline())
 

@@ -24,18 +24,16 @@ _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
 _NAMES_A_REQUEST: Final = 250
 _OF_TOPIC: Final = 1
 """The source of a value that was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
-_UNITS_MS: Final = {"hours": 3_600_000, "minutes": 60_000}
-"""Brokers may have the default of a topic's setting in another unit: ``log.retention.hours``."""
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
 
 
-class OwnValue(NamedTuple):
-    """A topic's own value of a setting, None if it has none, and what counts without it, None if no broker says so."""
+class TopicValue(NamedTuple):
+    """The value of a topic's setting, and whether it is the topic's own: else it is the brokers' default."""
 
-    own: str | None
-    default: str | None
+    value: str | None
+    own: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ async def read_topic_configs(
 async def read_values(
     wire: Wire, kind: Kind, names: Sequence[str], keys: Sequence[str], deadline: float, *, own: bool = False
 ) -> dict[str, Any]:
-    """Return the named settings of each topic or group, or why they can't be read. ``own``: as :class:`OwnValue`."""
+    """Return the named settings of each topic or group, or why they can't be read. ``own``: as :class:`TopicValue`."""
     found: dict[str, Any] = {}
     waiting: Sequence[str] = names
     turn = 0
@@ -76,7 +74,7 @@ async def read_values(
         found.update(dict.fromkeys(waiting, LEFT_OUT))
         brokers = wire.brokers()
         work = by_key(
-            (brokers[number % len(brokers)], Job(_request(kind, some, keys, own=own), some))
+            (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
             for number, some in enumerate(in_batches(waiting, _NAMES_A_REQUEST), turn)
         )
         await wire.fan_out(work, on_reply)
@@ -107,30 +105,27 @@ async def read_broker_values(
     return found
 
 
-def _request(kind: Kind, names: Sequence[str], keys: Sequence[str], *, own: bool = False) -> Any:
+def _request(kind: Kind, names: Sequence[str], keys: Sequence[str]) -> Any:
     resource = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
         resources=[
             resource(resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=list(keys))
             for name in names
-        ],
-        include_synonyms=own,
+        ]
     )
 
 
 def _values(reply: Any, *, own: bool = False) -> Iterable[tuple[str, Any]]:
     for result in reply.results:
         error = error_named(result.error_code, result.error_message, needs="DESCRIBE_CONFIGS")
-        yield result.resource_name, error or {row.name: _own(row) if own else row.value for row in result.configs}
-
-
-def _own(row: Any) -> OwnValue:
-    if row.config_source != _OF_TOPIC:
-        return OwnValue(None, row.value)
-    others = ((one.name, one.value) for one in row.synonyms if one.source != _OF_TOPIC and one.value is not None)
-    name, value = next(others, ("", None))
-    factor = next((ms for unit, ms in _UNITS_MS.items() if name.endswith(unit)), 1)
-    return OwnValue(row.value, None if value is None else str(int(value) * factor))
+        yield (
+            result.resource_name,
+            error
+            or {
+                row.name: TopicValue(row.value, row.config_source == _OF_TOPIC) if own else row.value
+                for row in result.configs
+            },
+        )
 
 
 def _config(values: Values) -> TopicConfig | RequestFailedError:

@@ -68,7 +68,7 @@ class Rooms:
 
 
 def decide_all(
-    topics: Sequence[TopicFacts], records: Mapping[tuple[str, Setting], Record | Unknown], terms: Terms, rooms: Rooms
+    topics: Sequence[TopicFacts], records: Mapping[tuple[str, Setting], Record], terms: Terms, rooms: Rooms
 ) -> list[Decision]:
     """Return the decision about each setting. Topics that share a disk share its room, in the order given.
 
@@ -79,15 +79,14 @@ def decide_all(
     return sorted(made, key=lambda one: (one.topic, SETTINGS.index(one.setting)))
 
 
-def decide(
-    facts: TopicFacts, setting: Setting, record: Record | Unknown | None, terms: Terms, rooms: Rooms
-) -> Decision:
+def decide(facts: TopicFacts, setting: Setting, record: Record | None, terms: Terms, rooms: Rooms) -> Decision:
     """Return the decision about one setting of a topic."""
     live = facts.live[setting]
     base = Decision(facts.topic, facts.topic_id, setting, "none", live.own, live.limit, live.limit, live.limit)
-    if isinstance(record, Unknown):
-        return replace(base, reasons=record.reasons)
     if record is not None:
+        if record.state == "unreadable":
+            text = f"what _kretain_protected says of {record.key} can't be read: kretain leaves it alone until "
+            return replace(base, reasons=(Reason("protect", f"{text}kretain protect --resume"),))
         if record.state == "released" or live.own not in expected(record):
             return _not_ours(base, record, live)
         if live.own != record.original:  # else an open change was not made
@@ -107,14 +106,12 @@ def decide(
     return _bounded(base, facts, terms, rooms)
 
 
-def current(
-    records: Mapping[tuple[str, Setting], Record | Unknown], ids: Mapping[str, str]
-) -> dict[tuple[str, Setting], Record | Unknown]:
+def current(records: Mapping[tuple[str, Setting], Record], ids: Mapping[str, str]) -> dict[tuple[str, Setting], Record]:
     """Return the records of settings that may not be their originals now, of topics with these ids."""
     return {
         key: one
         for key, one in records.items()
-        if isinstance(one, Unknown) or (one.state != "restored" and one.topic_id == ids.get(one.topic))
+        if one.state == "unreadable" or (one.state != "restored" and one.topic_id == ids.get(one.topic))
     }
 
 

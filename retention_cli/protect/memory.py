@@ -18,12 +18,12 @@ from pydantic import TypeAdapter
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.core.model import TopicPartition
 from retention_cli.memory.ledger import Ledger
 from retention_cli.protect.value import SETTINGS, Record, Setting
 from retention_cli.state.own_topics import PROTECTED_TOPIC, extent_of, read_stored, wrong_settings
 
-Records = dict[tuple[str, Setting], Record | Unknown]
+Records = dict[tuple[str, Setting], Record]
 _RECORD: Final = TypeAdapter(Record)
 _VALUE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _TURN_MS: Final = 60_000
@@ -36,8 +36,8 @@ class MovedError(BrokerError):
     """Another kretain is changing the same setting."""
 
 
-def parsed(key: str, value: bytes | str) -> Record | Unknown:
-    """Return a record, unknown if it is not a valid one of that key."""
+def parsed(key: str, value: bytes | str) -> Record:
+    """Return a record, ``unreadable`` if it is not a valid one of that key."""
     try:
         record = _RECORD.validate_json(value, strict=True)
         values = (record.original, record.value, record.before)
@@ -46,38 +46,34 @@ def parsed(key: str, value: bytes | str) -> Record | Unknown:
         valid = False
     if valid:
         return record
-    text = f"what {PROTECTED_TOPIC} says of {key} can't be read: kretain leaves it alone until kretain protect --resume"
-    return Unknown.because("protect", text)
+    topic, _, setting = key.rpartition("/")
+    return Record(topic, "", setting, "unreadable", None, None, None, None, "", 0, "")  # type: ignore[arg-type]
 
 
 class _Message(NamedTuple):
-    """A message about a setting: its offset, the broker's time, its bytes, and what they say."""
+    """A message about a setting: its offset, the broker's time, and what it says."""
 
     offset: int
     time_ms: int
-    value: bytes
-    said: Record | Unknown
+    said: Record
 
     @property
     def place(self) -> int:
         """The offset by which others name it: its own, or that of the message that was put back."""
-        again = None if isinstance(self.said, Unknown) else self.said.again
-        return self.offset if again is None else again
+        return self.offset if self.said.again is None else self.said.again
 
     def goes_on_from(self, other: _Message, last: _Message) -> bool:
         """Return whether it counts after the one that counts so far, and the last one so far (P5)."""
-        if isinstance(self.said, Unknown):
-            return True
         if self.said.again is not None:  # whoever put it back had read all before it
             return self.said.after == last.offset
+        if self.said.state == "unreadable":
+            return True
         late = self.time_ms >= other.time_ms + _TURN_MS
-        free = isinstance(other.said, Unknown) or other.said.state != "changing" or other.said.run == self.said.run
+        free = other.said.state != "changing" or other.said.run == self.said.run
         return self.said.after == other.place and (free or late)
 
     def says(self, other: _Message) -> bool:
         """Return whether both say the same, perhaps after different messages."""
-        if isinstance(self.said, Unknown) or isinstance(other.said, Unknown):
-            return self.value == other.value
         return replace(self.said, after=other.said.after, again=other.said.again) == other.said
 
 
@@ -109,12 +105,7 @@ class RaisedSettings:
         self._known = {key: one.place for key, one in self._counts.items()}
         found = {text: parsed(text, value) for text, value in copies.items()}
         found |= {text: one.said for text, one in self._counts.items()}
-        return {
-            (text.removesuffix(f"/{setting}"), setting): said
-            for text, said in found.items()
-            for setting in SETTINGS
-            if text.endswith(f"/{setting}")
-        }
+        return {(one.topic, one.setting): one for one in found.values() if one.setting in SETTINGS}
 
     @property
     def overtaken(self) -> list[str]:
@@ -130,14 +121,9 @@ class RaisedSettings:
         if self.overtaken:
             self._read_on()
         for key in self.overtaken:
-            one, last = self._counts[key], self._last[key].offset
-            said = one.said
-            again = (
-                one.value
-                if isinstance(said, Unknown)
-                else _RECORD.dump_json(replace(said, after=last, again=one.place))
-            )
-            writer.append(PROTECTED_TOPIC, key.encode(), again)
+            one = self._counts[key]
+            again = replace(one.said, after=self._last[key].offset, again=one.place)
+            writer.append(PROTECTED_TOPIC, key.encode(), _RECORD.dump_json(again))
 
     def write(self, writer: ClusterWriter, record: Record) -> None:
         """Append a record that goes on from the one that :meth:`read` returned, or from this run's last.
@@ -172,7 +158,7 @@ class RaisedSettings:
         for one in messages:
             if one.key is not None and one.value is not None:
                 key = one.key.decode("utf-8", "replace")
-                message = _Message(one.offset, one.time_ms, one.value, parsed(key, one.value))
+                message = _Message(one.offset, one.time_ms, parsed(key, one.value))
                 if key not in self._counts or message.goes_on_from(self._counts[key], self._last[key]):
                     self._counts[key] = message
                 self._last[key] = message

@@ -14,7 +14,7 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
-from retention_cli.brokers.topic_configs import OwnValue
+from retention_cli.brokers.topic_configs import TopicValue
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
@@ -24,10 +24,12 @@ from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms
 from retention_cli.protect.value import SETTINGS, Live, Part, Setting, TopicFacts
+from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 _CHECK_MS: Final = 300_000
 """Kafka's own default, where a broker's check interval can't be read."""
 _NO_SIZE: Final = Unknown.because("size", "no broker reports its size on disk")
+_UNNAMED: Final = TopicValue(None, own=False)
 _ANY_TIME: Final = -(1 << 62)
 _MOST_RECORDS: Final = 1
 
@@ -53,18 +55,30 @@ class _Unread:
     note: Reason | None = None
 
 
-def live_of(values: Mapping[str, OwnValue] | RequestFailedError) -> dict[Setting, Live] | Unknown:
-    """Return both settings, unknown if either is."""
+def live_of(
+    found: Mapping[str, Mapping[str, TopicValue] | RequestFailedError], topic: str
+) -> dict[Setting, Live] | Unknown:
+    """Return both settings of a topic, unknown if either is. kretain's own topic shows the brokers' defaults."""
+    values, general = found[topic], found.get(PROTECTED_TOPIC, {})
     if isinstance(values, RequestFailedError):
         return Unknown.because("protect", str(values))
-    found: dict[Setting, Live] = {}
+    live: dict[Setting, Live] = {}
     for key in SETTINGS:
-        own, default = values.get(key, OwnValue(None, None))
-        if (text := default if own is None else own) is None:
+        value, own = values.get(key, _UNNAMED)
+        if value is None:
             return Unknown.because("topic-settings", f"the brokers name no {key}")
-        unnamed = Unknown.because("protect", f"the brokers name no default of {key}")
-        found[key] = Live(own, _limit(text), unnamed if default is None else _limit(default))
-    return found
+        shown = values if not own else {} if isinstance(general, RequestFailedError) else general
+        live[key] = Live(value if own else None, _limit(value), _default(key, shown.get(key, _UNNAMED)))
+    return live
+
+
+def _default(key: Setting, shown: TopicValue) -> Maybe[int | None]:
+    if shown.own or shown.value is None:
+        text = (
+            f"the brokers' default of {key} is unknown, as {PROTECTED_TOPIC} has a value of its own, or can't be read"
+        )
+        return Unknown.because("protect", text)
+    return _limit(shown.value)
 
 
 def _limit(text: str) -> int | None:
@@ -90,7 +104,7 @@ def read_protection(
         raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
     progress("settings")
     limits = read_settings(reader, metadata, list(rules))
-    own = reader.own_values(list(rules), SETTINGS)
+    own = reader.own_values([name for name in (*rules, PROTECTED_TOPIC) if name in metadata.topics], SETTINGS)
     progress("groups")
     unread, doubts = _unread(reader, metadata, rules)
     progress("records")
@@ -109,7 +123,7 @@ def read_protection(
         base = TopicFacts(name, metadata.topics[name].topic_id or "", rule, unknown=doubts.get(name, ()))
         sizes = {tp: _size(tp, limits[name], disks) for tp in metadata.places([name])}
         parts = [_part(unread[tp], tp.partition, age, sizes[tp]) for tp, age in ages.items() if tp.topic == name]
-        topics.append(_facts(replace(base, unread=parts), limits[name], live_of(own[name]), sizes, disks))
+        topics.append(_facts(replace(base, unread=parts), limits[name], live_of(own, name), sizes, disks))
     left = {
         one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
         for one in disks

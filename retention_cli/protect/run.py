@@ -96,10 +96,10 @@ def plan_protection(job: ProtectJob) -> Planned:
     return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), ours, memory)
 
 
-def _orphans(records: Iterable[Record | Unknown]) -> Iterator[Reason]:
+def _orphans(records: Iterable[Record]) -> Iterator[Reason]:
     """Yield the settings that are raised although the policy does not ask for it any more (P6)."""
     for one in records:
-        if isinstance(one, Record) and one.state != "released":
+        if one.state in ("raised", "changing"):
             text = f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
             yield Reason("protect", f"{text}kretain protect --restore {one.topic} restores it")
 
@@ -114,7 +114,7 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
         StopError: this instance may not change anything any more.
     """
     made = planned.protection
-    unsettled = [one for one in planned.records.values() if isinstance(one, Record) and one.state == "changing"]
+    unsettled = [one for one in planned.records.values() if one.state == "changing"]
     if not made.changes and not unsettled and not planned.memory.overtaken:
         return made
     with _Changes.begun(job, made.cluster_id, planned.memory, planned.records) as changes:
@@ -139,15 +139,13 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     with _Changes.begun(job, metadata.cluster_id, memory, {}) as changes:
         for setting, one in found:
             own, _, default = changes.look(topic, setting)
-            if isinstance(one, Unknown):
-                one = Record(topic, topic_id, setting, "restored", own, None, own, own, job.run, 0, "")  # noqa: PLW2901
             ours = one.topic_id == topic_id and one.state in ("raised", "changing") and own in expected(one)
             if how == "restore" and ours:
                 changes.change(one, own, one.original, default)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
             elif ours:  # its original is not what is live
                 done.append(f"{setting} of topic {topic}: kretain itself has raised it, and goes on from there")
-            elif one.state != "restored" or how == "resume":
+            elif how == "resume" or one.state not in ("restored", "unreadable"):
                 changes.note(one, "restored", own, own)
                 done.append(f"{setting} of topic {topic}: kretain may raise it again, from {own or 'the default'}")
     return done
@@ -190,7 +188,7 @@ class _Changes:
     def make(self, one: Decision) -> Decision:
         """Make one planned change; return it with its outcome."""
         known = self.records.get((one.topic, one.setting))
-        if isinstance(known, Unknown) or (one.action not in CHANGES and one.action != "release"):
+        if one.action not in CHANGES and one.action != "release":
             return one
         if known is None:
             known = Record(one.topic, one.topic_id, one.setting, "restored", one.own, one.old, one.own, None, "", 0, "")
@@ -272,7 +270,7 @@ class _Changes:
         Raises:
             RequestFailedError: it can't be read.
         """
-        live = live_of(self.job.reader.own_values([topic], SETTINGS)[topic])
+        live = live_of(self.job.reader.own_values([topic, PROTECTED_TOPIC], SETTINGS), topic)
         if isinstance(live, Unknown):
             raise RequestFailedError(live.reasons[0].text, retriable=True)
         return live[setting]

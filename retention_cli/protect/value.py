@@ -11,7 +11,7 @@ from retention_cli.policy.settings import UntilConsumed
 
 Setting = Literal["retention.ms", "retention.bytes"]
 SETTINGS: Final[tuple[Setting, ...]] = ("retention.ms", "retention.bytes")
-State = Literal["changing", "raised", "restored", "released"]
+State = Literal["changing", "raised", "restored", "released", "unreadable"]
 Action = Literal["raise", "lower", "restore", "keep", "none", "release"]
 Outcome = Literal["planned", "done", "failed"]
 CHANGES: Final = frozenset({"raise", "lower", "restore"})
@@ -24,9 +24,9 @@ class Record:
     ``original`` is the topic's own value before kretain raised it, None if it had none, and ``limit`` what that came to
     then (None: no limit). ``value`` is what kretain set last, ``before`` what it replaced. ``changing`` is written
     before the request, so either may be live; ``raised`` and ``restored`` after it was read back. ``released``: another
-    client set ``value``, so kretain leaves the setting alone. ``after`` is the offset of the record that it goes on
-    from, None for the first one. One that was put back is ``again`` the record of that offset, and ``after`` is the
-    offset of the setting's last message.
+    client set ``value``, so kretain leaves the setting alone; ``unreadable``: likewise. ``after`` is the offset of the
+    record that it goes on from, None for the first one. One that was put back is ``again`` the record of that offset,
+    and ``after`` is the offset of the setting's last message.
     """
 
     topic: str

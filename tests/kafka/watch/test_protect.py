@@ -18,10 +18,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewTopic,
     ResourceType,
 )
 
-from retention_cli.brokers.topic_configs import OwnValue
+from retention_cli.brokers.topic_configs import TopicValue
 from tests.support.plain import meanwhile
 from tests.support.watching import watching
 from tests.support.world import QUIET, World, reader_for, wait_until
@@ -43,7 +44,7 @@ def policy_of(world: World, topic: str, group: str = "billing", **rule: Any) -> 
     return path
 
 
-def value(world: World, topic: str, key: str = "retention.ms") -> OwnValue:
+def value(world: World, topic: str, key: str = "retention.ms") -> TopicValue:
     with reader_for(world.bootstrap) as reader:
         values = reader.own_values([topic], [key])[topic]
     assert isinstance(values, dict), values
@@ -52,7 +53,8 @@ def value(world: World, topic: str, key: str = "retention.ms") -> OwnValue:
 
 def own(world: World, topic: str, key: str = "retention.ms") -> str | None:
     """Return a topic's own value of a setting, None if it has none."""
-    return value(world, topic, key).own
+    found = value(world, topic, key)
+    return found.value if found.own else None
 
 
 @contextmanager
@@ -128,23 +130,23 @@ def test_protect_raises_what_an_open_transaction_hides(electing: World) -> None:
 
 
 def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(electing: World) -> None:
-    """P4: brokers name it, in hours, or as somebody sets it."""
+    """P4: brokers have it in hours, or as somebody sets it; kretain's own topic shows it."""
     world = electing
     world.cli("cluster", "init", "--protect", "--yes", check=0)
-    topic = world.topic("default")
+    topic = f"{world.topic('default')}-own"
+    world.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    world.await_leaders(topic, 1)
     world.produce(topic, [7 * DAY - 5 * SECOND, 0])
     policy = policy_of(world, topic, max="14d")
-    assert value(world, topic) == (None, str(7 * DAY))
-    assert protect(world, policy, "--yes")["retention.ms"]["outcome"] == "done"
-    raised = value(world, topic)
-    assert raised.own is not None
-    assert int(raised.own) > 7 * DAY
-    assert raised.default == str(7 * DAY)
+    assert value(world, topic) == (str(7 * DAY), False)
+    made = protect(world, policy, "--yes")["retention.ms"]
+    assert (made["action"], made["original"], made["outcome"]) == ("raise", 7 * DAY, "done")
+    assert int(own(world, topic) or 0) > 7 * DAY
     with defaults(world, "log.retention.ms", str(9 * DAY)):
-        wait_until(lambda: value(world, topic).default == str(9 * DAY), "the brokers' new default")
+        wait_until(lambda: value(world, "_kretain_protected") == (str(9 * DAY), False), "the brokers' new default")
         made = protect(world, policy, "--yes")["retention.ms"]
         assert (made["action"], made["original"], made["outcome"]) == ("restore", 9 * DAY, "done")
-        assert value(world, topic) == (None, str(9 * DAY))
+        assert value(world, topic) == (str(9 * DAY), False)
 
 
 @pytest.mark.thorough

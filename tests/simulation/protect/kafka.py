@@ -14,7 +14,7 @@ from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.records import Range, Reached
-from retention_cli.brokers.topic_configs import OwnValue, TopicConfig
+from retention_cli.brokers.topic_configs import TopicConfig, TopicValue
 from retention_cli.brokers.writer import Appended
 from retention_cli.core.model import TopicPartition
 from retention_cli.state.own_topics import PROTECTED_TOPIC
@@ -177,14 +177,14 @@ class ProtectReader:
         known = {name: {**DEFAULTS, **self._kafka.limits, **self._kafka.topics[name].own} for name in topics}
         return {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
 
-    def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, OwnValue]]:
+    def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, TopicValue]]:
         self._kafka.hook("look")
+        of_kretain = {} if self._kafka.names_defaults else dict.fromkeys(keys, "1")
+        own = {PROTECTED_TOPIC: of_kretain, **{name: one.own for name, one in self._kafka.topics.items()}}
         return {
-            name: {key: self._own_value(self._kafka.topics[name].own.get(key), key) for key in keys} for name in topics
+            name: {key: TopicValue(own[name].get(key, self._kafka.limits[key]), key in own[name]) for key in keys}
+            for name in topics
         }
-
-    def _own_value(self, own: str | None, key: str) -> OwnValue:
-        return OwnValue(own, self._kafka.limits[key] if own is None or self._kafka.names_defaults else None)
 
     def broker_values(self, brokers: Sequence[int], keys: Sequence[str]) -> dict[int, dict[str, str]]:
         return {broker: dict.fromkeys(keys, str(CHECK_MS)) for broker in brokers}

@@ -16,7 +16,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, coordina
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import TopicMetadata, topic_id_text
-from retention_cli.brokers.topic_configs import OwnValue, TopicConfig, Values, _config, _own
+from retention_cli.brokers.topic_configs import TopicConfig, Values, _config
 from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Unknown
@@ -241,29 +241,6 @@ def test_zero_topic_id_is_unknown() -> None:
     facts = bare_facts(TopicMetadata("t", None, internal=False))
     assert isinstance(facts.topic_id, Unknown)
     assert facts.topic_id.reasons[0].code == "topic-id"
-
-
-@pytest.mark.parametrize(
-    ("source", "synonyms", "expected"),
-    [
-        (5, [("log.retention.hours", "168", 5)], OwnValue(None, "60000")),
-        (1, [("retention.ms", "60000", 1), ("log.retention.hours", "168", 5)], OwnValue("60000", "604800000")),
-        (
-            1,
-            [("retention.ms", "60000", 1), ("log.retention.ms", None, 5), ("log.retention.minutes", "2", 4)],
-            OwnValue("60000", "120000"),
-        ),
-        (1, [("retention.ms", "60000", 1), ("log.retention.ms", "7", 3)], OwnValue("60000", "7")),
-        (1, [("retention.ms", "60000", 1)], OwnValue("60000", None)),
-        (1, [], OwnValue("60000", None)),
-    ],
-)
-def test_default_of_a_topics_setting_is_the_first_other_value_that_brokers_name(
-    source: int, synonyms: list[tuple[str, str | None, int]], expected: OwnValue
-) -> None:
-    """In the setting's own unit."""
-    others = [made(name=name, value=value, source=where) for name, value, where in synonyms]
-    assert _own(made(name="retention.ms", value="60000", config_source=source, synonyms=others)) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.brokers.topic_configs import OwnValue
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.topic_configs import TopicValue
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms, current, decide
 from retention_cli.protect.reading import live_of
 from retention_cli.protect.value import Decision, Live, Part, Record, Setting, Terms, TopicFacts
+from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -100,7 +102,7 @@ def test_raised_value_is_kept_while_something_is_unknown_or_the_policy_has_just_
         (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 2 * DAY, "restore"),
         (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 3 * DAY, "restore"),
         (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 4 * DAY, "release"),
-        (UNKNOWN, 3 * DAY, "none"),
+        (raised(None, "unreadable"), 3 * DAY, "none"),
     ],
 )
 def test_value_that_another_client_set_is_left_alone(record: Any, live: int, action: str) -> None:
@@ -161,7 +163,7 @@ def test_records_of_restored_settings_and_of_other_topics_of_that_name_do_not_co
     """P5."""
     records = {
         ("orders", "retention.ms"): raised("1"),
-        ("orders", "retention.bytes"): UNKNOWN,
+        ("orders", "retention.bytes"): raised(None, "unreadable", topic_id=""),
         ("again", "retention.ms"): raised("1", topic="again"),
         ("done", "retention.ms"): raised("1", "restored", topic="done"),
     }
@@ -189,15 +191,25 @@ def test_default_counts_as_it_is_now(default: Any, age: Any, action: str, new: i
     assert (one.action, one.new) == (action, new)
 
 
-def test_setting_is_read_as_the_topics_own_and_as_what_counts_without_that() -> None:
-    bytes_of = OwnValue(None, "-1")
-    live = live_of({"retention.ms": OwnValue(str(30 * DAY), "-3600000"), "retention.bytes": bytes_of})
-    assert live == {"retention.ms": Live(str(30 * DAY), 30 * DAY, None), "retention.bytes": Live(None, None, None)}
-    live = live_of({"retention.ms": OwnValue("-1", None), "retention.bytes": bytes_of})
-    assert isinstance(live, dict)
-    assert live["retention.ms"][:2] == ("-1", None)
-    assert isinstance(live["retention.ms"].default, Unknown)
-    assert isinstance(live_of({"retention.ms": OwnValue(None, "1")}), Unknown)
+def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_topic_shows() -> None:
+    def live(own: str, general: Any, key: Setting = "retention.ms") -> Any:
+        values = {"retention.ms": TopicValue(own, own=True), "retention.bytes": TopicValue("-1", own=False)}
+        found = live_of({"orders": values, PROTECTED_TOPIC: general}, "orders")
+        assert isinstance(found, dict)
+        return found[key]
+
+    default = {"retention.ms": TopicValue(str(DAY), own=False)}
+    assert live(str(30 * DAY), default) == Live(str(30 * DAY), 30 * DAY, DAY)
+    assert live("-1", {"retention.ms": TopicValue("-1", own=False)}) == Live("-1", None, None)
+    assert live("1", default, "retention.bytes") == Live(None, None, None)
+    for unknown in (
+        {"retention.ms": TopicValue(str(DAY), own=True)},
+        {},
+        RequestFailedError("not authorized", retriable=False),
+    ):
+        assert isinstance(live("1", unknown).default, Unknown)
+    assert isinstance(live_of({"orders": default}, "orders"), Unknown)
+    assert isinstance(live_of({"orders": RequestFailedError("late", retriable=True)}, "orders"), Unknown)
 
 
 def test_topics_share_the_room_of_a_disk() -> None:
