@@ -82,7 +82,11 @@ def decide_all(
 def decide(facts: TopicFacts, setting: Setting, record: Record | None, terms: Terms, rooms: Rooms) -> Decision:
     """Return the decision about one setting of a topic."""
     live = facts.live[setting]
-    base = Decision(facts.topic, facts.topic_id, setting, "none", live.own, live.limit, live.limit, live.limit)
+    original = live.limit if record is None else live.default if record.original is None else record.limit
+    if isinstance(original, Unknown):  # that is no reason to lose what is unread
+        terms, facts = replace(terms, lowers=False), replace(facts, unknown=(*facts.unknown, *original.reasons))
+        original = live.limit if record is None else record.limit
+    base = Decision(facts.topic, facts.topic_id, setting, "none", live.own, live.limit, live.limit, original)
     if record is not None:
         if record.state == "unreadable":
             text = f"what _kretain_protected says of {record.key} can't be read: kretain leaves it alone until "
@@ -90,19 +94,13 @@ def decide(facts: TopicFacts, setting: Setting, record: Record | None, terms: Te
         if record.state == "released" or live.own not in expected(record):
             return _not_ours(base, record, live)
         if live.own != record.original:  # else an open change was not made
-            base = replace(base, original=record.limit, action="keep")
+            base = replace(base, action="keep")
     if facts.skip is not None:
         return replace(base, reasons=(facts.skip,))
     if live.limit is None:
         return base
-    if record is not None and record.original is None:
-        if isinstance(live.default, Unknown):
-            terms = replace(terms, lowers=False)
-            facts = replace(facts, unknown=(*facts.unknown, *live.default.reasons))
-        elif live.default is None:
-            return replace(base, action="restore", new=None, original=None)
-        else:
-            base = replace(base, original=live.default)
+    if original is None:
+        return replace(base, action="restore", new=None)
     return _bounded(base, facts, terms, rooms)
 
 
@@ -123,14 +121,14 @@ def expected(record: Record) -> tuple[str | None, ...]:
 def _not_ours(base: Decision, record: Record, live: Live) -> Decision:
     if record.state == "released":
         text = f"another client set it: kretain leaves it alone until kretain protect --resume {base.topic}"
-        return replace(base, original=record.limit, reasons=(Reason("protect", text),))
+        return replace(base, reasons=(Reason("protect", text),))
     there = "removed it" if live.own is None else f"set it to {live.own}"
     text = (
         f"another client {there}, so that counts (kretain had set {record.value}, the original was "
         f"{'the default' if record.original is None else record.original}): kretain protect --resume {base.topic} "
         "lets kretain raise it again"
     )
-    return replace(base, action="release", original=record.limit, reasons=(Reason("protect", text),))
+    return replace(base, action="release", reasons=(Reason("protect", text),))
 
 
 def _needed(setting: Setting, part: Part) -> Needed:
@@ -144,8 +142,8 @@ def _needed(setting: Setting, part: Part) -> Needed:
 
 
 def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> Decision:
-    live, margin = base.old or 0, terms.margin_ms(facts.check_ms)
-    original = live if base.original is None else base.original
+    live, original = base.old or 0, base.original or 0
+    margin = terms.margin_ms(facts.check_ms)
     needs = [_needed(base.setting, one) for one in facts.unread]
     first = max(needs, key=lambda one: (one.after(margin), -one.part.number), default=None)
     raised = base.action == "keep"

@@ -62,21 +62,21 @@ def live_of(
     values, general = found[topic], found.get(PROTECTED_TOPIC, {})
     if isinstance(values, RequestFailedError):
         return Unknown.because("protect", str(values))
+    if isinstance(general, RequestFailedError):
+        general = {}
     live: dict[Setting, Live] = {}
     for key in SETTINGS:
         value, own = values.get(key, _UNNAMED)
         if value is None:
             return Unknown.because("topic-settings", f"the brokers name no {key}")
-        shown = values if not own else {} if isinstance(general, RequestFailedError) else general
-        live[key] = Live(value if own else None, _limit(value), _default(key, shown.get(key, _UNNAMED)))
+        default = _default(key, (general if own else values).get(key, _UNNAMED))
+        live[key] = Live(value if own else None, _limit(value), default)
     return live
 
 
 def _default(key: Setting, shown: TopicValue) -> Maybe[int | None]:
     if shown.own or shown.value is None:
-        text = (
-            f"the brokers' default of {key} is unknown, as {PROTECTED_TOPIC} has a value of its own, or can't be read"
-        )
+        text = f"the brokers' default of {key} is unknown: {PROTECTED_TOPIC} has a value of its own, or can't be read"
         return Unknown.because("protect", text)
     return _limit(shown.value)
 

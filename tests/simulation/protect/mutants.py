@@ -20,9 +20,14 @@ MUTANTS: Final = (
         "tp.partition), None)) is None:\n",
         "tp.partition), None)) is None:\n        return _Unread(group, span.end, span)\n",
     ),
-    Mutant("P3: an unknown default lowers", _DECISION, "terms = replace(terms, lowers=False)", "pass"),
-    Mutant("P4: the default does not count", _DECISION, "base = replace(base, original=live.default)", "pass"),
-    Mutant("P4: a default without a limit does not count", _DECISION, "elif live.default is None:", "elif False:"),
+    Mutant(
+        "P3: an unknown default lowers",
+        _DECISION,
+        "replace(terms, lowers=False), replace(facts",
+        "terms, replace(facts",
+    ),
+    Mutant("P4: the default does not count", _DECISION, "live.default if record.original is None else", ""),
+    Mutant("P4: a default without a limit does not count", _DECISION, "if original is None:", "if False:"),
     Mutant("P4: a default that has changed counts", _RUN, "if new is None and now.default != default:", "if False:"),
     Mutant("P4: max does not bound", _DECISION, "yield most_ms, lambda", "yield math.inf, lambda"),
     Mutant(
