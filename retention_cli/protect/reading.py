@@ -111,9 +111,12 @@ def read_protection(
     now_ms = clock_ms()
     ages = _ages(reader, unread, now_ms)
     late = {
-        tp: one for tp, one in unread.items() if isinstance(age := ages.get(tp), int) and age > rules[tp.topic].max_ms
+        tp: now_ms - most for tp, age in ages.items() if isinstance(age, int) and age > (most := rules[tp.topic].max_ms)
     }
-    unread |= _within_max(reader, metadata, late, {tp: now_ms - rules[tp.topic].max_ms for tp in late})
+    (answers,) = reader.list_offsets([late], metadata.places(rules))
+    for tp, answer in answers.items():  # what is older than the maximum counts as read
+        if isinstance(answer, Found):
+            unread[tp] = replace(unread[tp], offset=max(unread[tp].offset, answer.offset))
     progress("sizes on disk")
     replicas = {tp: one.replicas for tp, one in metadata.places().items()}
     disk_rules = selection.policy.disks
@@ -231,23 +234,6 @@ def _ages(
             why = "it has no timestamp" if isinstance(answer, Reached) else str(answer)
             found[tp] = Unknown.because("protect", f"{tp}: how old its oldest unread record is, is unknown: {why}")
     return found
-
-
-def _within_max(
-    reader: ClusterReader,
-    metadata: ClusterMetadata,
-    late: Mapping[TopicPartition, _Unread],
-    since: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, _Unread]:
-    """Return unread records of partitions as if those older than the policy's maximum were read."""
-    if not late:
-        return {}
-    (answers,) = reader.list_offsets([since], {tp: one for tp, one in metadata.places().items() if tp in late})
-    return {
-        tp: replace(one, offset=max(one.offset, answer.offset))
-        for tp, one in late.items()
-        if isinstance(answer := answers[tp], Found)
-    }
 
 
 def _part(one: _Unread, number: int, age_ms: Maybe[int], size: Maybe[int]) -> Part:

@@ -33,10 +33,6 @@ _LOCK_S: Final = 30.0
 _LEARNS_S: Final = 5.0
 
 
-def _writer(reader: ClusterReader) -> ClusterWriter:
-    return ClusterWriter(reader.settings, {PROTECTED_TOPIC}, reader.timeout_s)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectJob:
     """What to protect, and how.
@@ -65,7 +61,9 @@ class ProtectJob:
     permit: Callable[[], AbstractContextManager[None]] = nullcontext
     progress: Progress = silent
     alterer_for: Callable[[ClusterReader], ConfigAlterer] = ConfigAlterer
-    writer_for: Callable[[ClusterReader], ClusterWriter] = _writer
+    writer_for: Callable[[ClusterReader], ClusterWriter] = lambda reader: ClusterWriter(
+        reader.settings, {PROTECTED_TOPIC}, reader.timeout_s
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _changes(settings: Sequence[dict[str, Any]]) -> list[Part]:
                     row["at"],
                     row["topic"],
                     row["setting"],
-                    f"{_value(row['from'])} → {_value(row['to'])}",
+                    f"{row['from'] or 'default'} → {row['to'] or 'default'}",
                     str(row["outcome"]),
                     row["reason"] or "",
                 )
@@ -106,10 +106,6 @@ def _changes(settings: Sequence[dict[str, Any]]) -> list[Part]:
         ),
         Line(f"{count(len(settings), 'change')} of settings by protect.", "bold"),
     ]
-
-
-def _value(one: object) -> str:
-    return "default" if one is None else str(one)
 
 
 def nothing_chosen(runs: int, outcome: str | None = None) -> str:

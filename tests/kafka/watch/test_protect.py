@@ -133,18 +133,18 @@ def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(electin
     """P4: brokers have it in hours, or as somebody sets it; kretain's own topic shows it."""
     world = electing
     world.cli("cluster", "init", "--protect", "--yes", check=0)
-    topic = f"{world.topic('default')}-own"
+    topic = f"default-{os.getpid()}"
     world.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     world.await_leaders(topic, 1)
-    world.produce(topic, [7 * DAY - 5 * SECOND, 0])
+    world.produce(topic, [7 * DAY - 60 * SECOND, 0])
     policy = policy_of(world, topic, max="14d")
     assert value(world, topic) == (str(7 * DAY), False)
-    made = protect(world, policy, "--yes")["retention.ms"]
+    made = protect(world, policy, "--yes", every="30s")["retention.ms"]
     assert (made["action"], made["original"], made["outcome"]) == ("raise", 7 * DAY, "done")
     assert int(own(world, topic) or 0) > 7 * DAY
     with defaults(world, "log.retention.ms", str(9 * DAY)):
         wait_until(lambda: value(world, "_kretain_protected") == (str(9 * DAY), False), "the brokers' new default")
-        made = protect(world, policy, "--yes")["retention.ms"]
+        made = protect(world, policy, "--yes", every="30s")["retention.ms"]
         assert (made["action"], made["original"], made["outcome"]) == ("restore", 9 * DAY, "done")
         assert value(world, topic) == (str(9 * DAY), False)
 
