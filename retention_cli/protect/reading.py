@@ -193,9 +193,7 @@ def _position(told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicP
     if told is None or isinstance(told, CommitsUnknown):
         why = "no answer" if told is None else told.text
         note = Reason(Code.F3, f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing")
-    elif (
-        at := next((offset for number, offset, _ in told.topics.get(tp.topic, ()) if number == tp.partition), None)
-    ) is None:
+    elif (at := {row[0]: row[1] for row in told.topics.get(tp.topic, ())}.get(tp.partition)) is None:
         text = f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
         note = Reason(Code.F4, text)
     elif at > span.end:

@@ -17,8 +17,8 @@ MUTANTS: Final = (
     Mutant(
         "P3: an unknown position has read all",
         "protect/reading.py",
-        "tp.partition), None)) is None:\n",
-        "tp.partition), None)) is None:\n        return _Unread(group, span.end, span)\n",
+        "    elif at > span.end:",
+        "        return _Unread(group, span.end, span)\n    elif at > span.end:",
     ),
     Mutant(
         "P3: an unknown default lowers",
@@ -75,6 +75,8 @@ MUTANTS: Final = (
 )
 """What stands in the tree, and by what it is replaced."""
 ELSEWHERE: Final = {
+    "P3: an unknown default lowers": "tests/unit/protect",
+    "P4: a default that has changed counts": "test_races changes the default right before the request",
     "P4: what will be freed is room": "tests/unit/protect",
     "P5: what is put back is another record": "test_races compacts the segment that it is in",
     "P5: resume forgets an original": "test_races resumes a topic that is raised",

@@ -275,7 +275,7 @@ class ProtectWorld:
             limit = original
         else:
             limit = int(now or self.kafka.limits[key])
-            if limit < original and self.kafka.names_defaults:
+            if self.kafka.names_defaults and (limit < original or original < 0 <= limit):
                 raise ViolationError(f"P4: {key} of {name} is {limit}, below the original {original}")
             if key == "retention.ms" and limit > max(MAX_MS, original):
                 raise ViolationError(f"P3: {key} of {name} is {limit}, above max")

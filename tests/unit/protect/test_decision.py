@@ -159,6 +159,12 @@ def test_unknown_age_lowers_no_further_and_raises_no_further_than_the_disk_allow
     assert one.new == pytest.approx(DAY + DAY / 8, abs=2)
 
 
+def test_full_disk_lowers_nothing_below_a_default_that_is_unknown() -> None:
+    """P3: it may be more by now than what was remembered."""
+    one = decided(facts(2 * DAY, **at(3 * DAY, UNKNOWN)), raised(str(3 * DAY)), -GIB)
+    assert (one.action, one.new) == ("keep", 3 * DAY)
+
+
 def test_records_of_restored_settings_and_of_other_topics_of_that_name_do_not_count() -> None:
     """P5."""
     records = {
