@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,17 +89,17 @@ def plan_protection(job: ProtectJob) -> Planned:
     ours = current(records, {one.topic: one.topic_id for one in reading.topics})
     rows = decide_all(reading.topics, ours, job.terms, reading.rooms)
     notes = [*reading.notes]
-    if not job.selection.topics:
-        notes += _orphans(one for key, one in current(records, reading.ids).items() if key not in ours)
+    if not job.selection.topics:  # P6
+        notes += [
+            Reason(
+                "protect",
+                f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
+                f"kretain protect --restore {one.topic} restores it",
+            )
+            for key, one in current(records, reading.ids).items()
+            if key not in ours and one.state in ("raised", "changing")
+        ]
     return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), ours, memory)
-
-
-def _orphans(records: Iterable[Record]) -> Iterator[Reason]:
-    """Yield the settings that are raised although the policy does not ask for it any more (P6)."""
-    for one in records:
-        if one.state in ("raised", "changing"):
-            text = f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
-            yield Reason("protect", f"{text}kretain protect --restore {one.topic} restores it")
 
 
 def carry_out(job: ProtectJob, planned: Planned) -> Protection:
@@ -179,9 +179,8 @@ class _Changes:
         for one in records:
             with suppress(MovedError, RequestFailedError):  # the next pass looks again
                 if (own := self.look(one.topic, one.setting).own) in expected(one):
-                    state: Literal["restored", "raised"] = "restored" if own == one.original else "raised"
-                    self.note(one, state, own, one.before)
-                    self.records[one.topic, one.setting] = replace(one, state=state, value=own)
+                    done = self.note(one, "restored" if own == one.original else "raised", own, one.before)
+                    self.records[one.topic, one.setting] = done
 
     def make(self, one: Decision) -> Decision:
         """Make one planned change; return it with its outcome."""
@@ -243,11 +242,12 @@ class _Changes:
             raise failed
         self.note(known, "restored" if new == known.original else "raised", new, old)
 
-    def note(self, known: Record, state: State, value: str | None, before: str | None) -> None:
-        """Write a record to the cluster and the ledger."""
+    def note(self, known: Record, state: State, value: str | None, before: str | None) -> Record:
+        """Write a record to the cluster and the ledger; return it."""
         by, at_ms = f"{user_name()}@{socket.gethostname()}", self.job.clock_ms()
         record = replace(known, state=state, value=value, before=before, run=self.job.run, at_ms=at_ms, by=by)
         self.memory.write(self.writer, record)
+        return record
 
     def say(self, event: str, known: Record, **more: Any) -> None:
         """Write a line of the audit log."""
