@@ -59,11 +59,11 @@ def own(world: World, topic: str, key: str = "retention.ms") -> str | None:
 
 @contextmanager
 def defaults(world: World, key: str, value: str) -> Iterator[None]:
-    """Let brokers have a default meanwhile."""
+    """Let the broker have a default meanwhile."""
 
     def alter(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry(key, value, incremental_operation=operation)
-        brokers = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
+        brokers = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
         world.admin.incremental_alter_configs([brokers])[brokers].result(60)
 
     alter(AlterConfigOpType.SET)

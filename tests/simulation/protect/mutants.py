@@ -78,6 +78,7 @@ ELSEWHERE: Final = {
     "P3: an unknown default lowers": "tests/unit/protect",
     "P4: a default that has changed counts": "test_races changes the default right before the request",
     "P4: what will be freed is room": "tests/unit/protect",
+    "P5: it goes on from what was read since": "test_races changes a setting between a plan and its change",
     "P5: what is put back is another record": "test_races compacts the segment that it is in",
     "P5: resume forgets an original": "test_races resumes a topic that is raised",
     "P5: a request is sent at any time": "test_races pauses a run right before its request",
