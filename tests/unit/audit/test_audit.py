@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from retention_cli.audit.lock import LockedError, trim_lock
+from retention_cli.audit.lock import LockedError, trim_lock, user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError, cluster_folder
@@ -383,6 +383,11 @@ def test_lock_with_an_unnamable_holder_stops_the_trim(tmp_path: Path) -> None:
             pytest.fail("locked without a name")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def test_uid_without_a_name_is_shown_as_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 987_654)
+    assert user_name() == "987654"
 
 
 def test_user_name_comes_from_the_uid_and_not_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

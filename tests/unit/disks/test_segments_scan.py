@@ -14,6 +14,7 @@ import pytest
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.inventory import read as read_module
+from retention_cli.disks.inventory import scan as scan_module
 from retention_cli.disks.inventory.format import COLUMNS, FORMAT, METADATA_KEY, InventoryError
 from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
 from retention_cli.disks.inventory.read import by_dir, by_topic, read_inventory
@@ -74,6 +75,16 @@ def test_scan_writes_nothing_into_log_dirs(dirs: list[Path], tmp_path: Path) -> 
     before = state()
     scan_all(dirs, tmp_path / "out.parquet")
     assert state() == before
+
+
+def test_row_group_spans_partitions_until_it_is_full(
+    dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_module, "ROW_GROUP", 5)
+    scan_all(dirs, tmp_path / "out.parquet")
+    about = pq.ParquetFile(tmp_path / "out.parquet").metadata
+    assert [about.row_group(n).num_rows for n in range(about.num_row_groups)] == [6, 6]
+    assert len(read_inventory([tmp_path / "out.parquet"]).table) == 12
 
 
 def test_folder_without_a_live_replica_is_counted_without_rows(dirs: list[Path], tmp_path: Path) -> None:

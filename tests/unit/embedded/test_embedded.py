@@ -59,6 +59,12 @@ def test_unusable_java_is_named(tmp_path: Path, said: str, named: str) -> None:
         find_java({"JAVA_HOME": str(fake_java(tmp_path / "jdk", said))})
 
 
+@pytest.mark.usefixtures("no_wheel")
+def test_missing_java_home_is_skipped(tmp_path: Path) -> None:
+    good = fake_java(tmp_path / "good", 'openjdk version "17.0.15" 2025-04-15')
+    assert find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(good / "bin")}) == good / "bin" / "java"
+
+
 def test_java_home_precedes_path_and_path_the_wheel(tmp_path: Path) -> None:
     first = fake_java(tmp_path / "first", 'openjdk version "21.0.1"')
     second = fake_java(tmp_path / "second", 'openjdk version "17.0.9"')

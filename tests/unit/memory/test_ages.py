@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retention_cli.core.state_dir import StateError
@@ -233,6 +233,7 @@ WATCHES = st.builds(
 
 
 @given(WATCHES, WATCHES, st.integers(0, 900 * HOUR))
+@example(Watched("", (), 0, HOUR), Watched("", (), 2 * PAUSE_MS, 3 * PAUSE_MS), 3 * PAUSE_MS)
 def test_two_watches_are_one_in_any_order_and_never_longer_than_both_together(
     one: Watched, other: Watched, now_ms: int
 ) -> None:

@@ -130,6 +130,12 @@ def test_decompression_bomb_is_refused() -> None:
         messages.decode(TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
 
 
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_raise_only_a_document_error(value: bytes) -> None:
+    with pytest.raises(messages.DocumentError):
+        messages.decode(TOPIC_ID, value)
+
+
 # -- a group's document says what was put into it, and a damaged one is refused: it is never taken for less (F6) --
 
 
