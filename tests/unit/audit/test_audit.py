@@ -454,6 +454,23 @@ def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
 
 
+def test_failed_run_logs_its_reason(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    journal = AuditJournal(log, "r1", lambda: AT_MS)
+    journal.begin(plan(row()), None)
+    assert "ledger" not in written(log)[0]
+    journal.end(None, 1, "no broker answered")
+    assert written(log)[1] | {"at": ""} == {
+        "event": "end",
+        "run": "r1",
+        "at": "",
+        "exit": 1,
+        "totals": {},
+        "error": "no broker answered",
+    }
+    assert log.runs()["r1"].end is not None
+
+
 def test_daily_limit_counts_the_24_hours_before_now(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "c1")
     day = 86_400_000

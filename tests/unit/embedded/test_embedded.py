@@ -154,6 +154,22 @@ def test_resolved_jars_are_not_downloaded_again(publish: Callable[..., None], ca
     assert len(told) == 1
 
 
+def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Path) -> None:
+    publish("kafka_2.13", "1.0.0")
+    script = "from kretain.embedded import jars; print(jars.resolve('kafka_2.13', '1.0.0', print))"
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    both = [
+        subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [one.communicate(timeout=100)[0].splitlines() for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    lib = tmp_path / "cache" / "kretain" / "jars" / "kafka_2.13-1.0.0"
+    assert [lines[-1] for lines in said] == [str(lib), str(lib)]
+    assert sorted(len(lines) for lines in said) == [1, 2], "only one of them downloaded"
+    assert names(lib) == {"kafka_2.13-1.0.0.jar"}
+
+
 def test_unpublished_version_is_named_and_leaves_nothing(
     publish: Callable[..., None], cache: Path, told: list[str]
 ) -> None:
