@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from retention_cli.core.json_values import loads
 from retention_cli.core.signing import Signed, check, sign, statement
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def hash_of(line: bytes) -> str:
 def event_of(line: bytes) -> dict[str, Any] | None:
     """Return a line's JSON object, None if it is not one."""
     try:
-        event = json.loads(line)
+        event = loads(line)
     except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None

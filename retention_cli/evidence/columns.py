@@ -6,13 +6,14 @@ unknown. A row of which more matters is not ``plain``, and is left to ``decide``
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from retention_cli.core.extras import arrow
+from retention_cli.core.json_values import loads
 from retention_cli.core.model import ANCIENT_MS, Code, PartitionFacts, Reason, TopicFacts, Unknown
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.decide.triggers import TRIGGERS
@@ -98,6 +99,30 @@ def numbers(table: Any, name: str) -> Numbers:
     """Return a column of numbers, −1 where there is none."""
     found: Numbers = table.column(name).fill_null(NONE).to_numpy().astype(np.int64)
     return found
+
+
+def keys_of(number: str, *tables: Any) -> Numbers:
+    """Return a number for each row of tables, the same where topic, partition and a column of numbers are."""
+    pa, found = arrow(), np.zeros(1, np.int64)
+    for name in ("topic", "partition", number):
+        both = pa.concat_tables([one.select([name]) for one in tables]).column(name).combine_chunks()
+        both = both.dictionary_encode().indices if name == "topic" else both
+        one = both.fill_null(NONE).to_numpy().astype(np.int64)
+        one -= one.min(initial=0)
+        if found.max(initial=0) >= _BIG // (span := one.max(initial=0) + 1):
+            found = np.unique(found, return_inverse=True)[1]
+        found = found * span + one
+    return found
+
+
+def places(wanted: Any, have: Any, number: str) -> Numbers:
+    """Return where each row of a table is in another one by :func:`keys_of`: the first one, −1: nowhere."""
+    keys = keys_of(number, wanted, have)
+    keys, others = keys[: len(wanted)], keys[len(wanted) :]
+    order = np.argsort(others, kind="stable")
+    at = np.append(order, NONE)[np.searchsorted(others[order], keys)]
+    found = np.append(others, NONE)[at] == keys
+    return np.where(found & wanted.column(number).is_valid().to_numpy(), at, NONE)
 
 
 class Looked(NamedTuple):
@@ -190,7 +215,7 @@ _FRONT: Final = 3  # of 2000-01-01 the larger offset allows less (G9)
 
 def _odd(more: str) -> tuple[bool, bool, bool]:
     """Return, of what is odd about a row: whether it is sound, whether the floor is lost, and whether that is all."""
-    found = json.loads(more)
+    found = loads(more)
     if not isinstance(found, dict):
         raise EvidenceError("what is odd about a row is no JSON object")
     floor = found.get("floor")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from retention_cli.audit.chain import is_signed
 from retention_cli.audit.files import folders_with_log
 from retention_cli.audit.log import AuditLog, Event, Run, add
 from retention_cli.core.extras import arrow
+from retention_cli.core.garbage import collection_paused
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence import plain
 from retention_cli.evidence.checks import (
@@ -28,10 +28,10 @@ from retention_cli.evidence.checks import (
     wrong_request,
     wrong_times,
 )
-from retention_cli.evidence.columns import NONE, Mask, numbers
+from retention_cli.evidence.columns import NONE, Mask, keys_of, numbers, places
 from retention_cli.evidence.files import RESULTS_NAME, Part, digest_of, facts_name, is_file_name, part_of
 from retention_cli.evidence.format import RESULTS, EvidenceError, rows_of, schema_of
-from retention_cli.evidence.value import Result
+from retention_cli.evidence.value import Numbers, Result
 from retention_cli.evidence.writer import FOLDER
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class Verdict:
             self.more += 1
 
 
+@collection_paused()
 def verify_runs(
     state_dir: Path, names: Sequence[str], url: str | None = None, keys: Collection[Ed25519PublicKey] = ()
 ) -> list[Verdict]:
@@ -165,9 +166,9 @@ def verify(verdict: Verdict, run: Run | None, store: Store) -> None:
     for name, part in parts.items():
         if name != RESULTS_NAME:
             checked.recheck(part)
-    for one in repeated(checked.facts, *_KEYS):
+    for one, times in repeated(checked.facts, "recheck"):
         where = f"{verdict.run}/{facts_name(one['recheck'])} {one['topic']}-{one['partition']}"
-        verdict.tell(where, f"appears {one['count_all']} times in recheck {one['recheck']}")
+        verdict.tell(where, f"appears {times} times in recheck {one['recheck']}")
     joined = checked.results(parts[RESULTS_NAME]) if RESULTS_NAME in parts else None
     if run is not None:
         for where, text in _against_log(run, joined, checked):
@@ -222,6 +223,8 @@ class _Checked:
         """Check the rows of a recheck: by columns, and one by one those of which that does not say enough."""
         pa, table, inventory = arrow(), part.table, bool(part.head.get("inventory"))
         try:
+            if any(table.column(one).null_count for one in _KEYS):
+                raise EvidenceError("a row has no topic, partition or recheck")
             found = plain.check(part, inventory=inventory)
             allowed, odd = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
             for n, row in zip(odd.tolist(), rows_of(table.take(odd)), strict=True):
@@ -248,7 +251,7 @@ class _Checked:
     def results(self, part: Part) -> Any:
         """Check what came of each partition, and return that, joined with what it rests on."""
         results = part.table.cast(schema_of(RESULTS, {}, {}))
-        joined = results.join(self.facts, _KEYS, join_type="left outer", use_threads=False)
+        joined = beside(results, self.facts.select(_FACT), places(results, self.facts, "recheck"))
         self.verdict.requests += len(joined) - joined.column("request_offset").null_count
         for row in joined.take(np.flatnonzero(~_right_requests(joined))).to_pylist():
             fact = Fact(*(row[name] for name in Fact._fields)) if row["is_there"] else None
@@ -257,19 +260,24 @@ class _Checked:
         return joined
 
 
-def repeated(table: Any, *names: str) -> list[dict[str, Any]]:
-    """Return what appears more than once in these columns, and how often: ``count_all``."""
-    counts = table.group_by(names, use_threads=False).aggregate([([], "count_all")])
-    found: list[dict[str, Any]] = counts.filter(arrow("pyarrow.compute").greater(counts["count_all"], 1)).to_pylist()
-    return found
+def repeated(table: Any, number: str) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield rows that appear more than once by topic, partition and a number, each once, and how often they do."""
+    _, first, times = np.unique(keys_of(number, table), return_index=True, return_counts=True)
+    return zip(table.take(first[times > 1]).to_pylist(), times[times > 1].tolist(), strict=True)
+
+
+def beside(table: Any, other: Any, at: Numbers) -> Any:
+    """Return a table with those rows of another one beside its own; −1: none."""
+    taken = other.take(arrow().array(at, mask=at < 0))
+    return arrow().table([*table.columns, *taken.columns], names=[*table.column_names, *taken.column_names])
 
 
 def _right_requests(joined: Any) -> Mask:
     """Return which results :func:`.checks.wrong_request` surely accepts."""
     column = {name: numbers(joined, name) for name in _REQUEST}
     asked, sent = column["request_offset"], column["sent_ms"]
-    outcome = np.array(joined.column("outcome").to_pylist(), object)
-    trimmed, counts = outcome == "trimmed", np.isin(outcome, ("trimmed", "unverified"))
+    trimmed, unverified = (is_text(joined, "outcome", one) for one in ("trimmed", "unverified"))
+    counts = trimmed | unverified
     good: Mask = (column["is_there"] == 1) & (asked >= 0) & (asked <= column["allowed"])
     good &= (column["done_ms"] <= sent) & (sent <= column["began_ms"] + GOOD_FOR_MS)
     good &= ~trimmed | (column["log_start_after"] >= asked)
@@ -278,6 +286,12 @@ def _right_requests(joined: Any) -> Mask:
     idle &= (column["records"] == 0) & joined.column("sent_ms").is_null().to_numpy()
     good |= idle
     return good
+
+
+def is_text(table: Any, name: str, text: str) -> Mask:
+    """Return where a column has this text."""
+    found: Mask = arrow("pyarrow.compute").equal(table.column(name), text).fill_null(False).to_numpy()
+    return found
 
 
 _REQUEST: Final = (
@@ -295,21 +309,21 @@ def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]
     if results is None:
         results = checked.results(Part(RESULTS_NAME, {}, schema_of(RESULTS, {}, {}).empty_table()))
     asked = results.filter(results.column("request_offset").is_valid())
-    if repeated(asked, "batch", "topic", "partition"):
+    if any(repeated(asked, "batch")):
         yield Finding(evidence, "a request appears twice")
     yield from _announced(run, asked)
     final = results.filter(results.column("final"))
-    for one in repeated(final, "topic", "partition"):
+    for one, _times in repeated(final, "partition"):
         yield Finding(f"{evidence} {one['topic']}-{one['partition']}", "it has two final results")
     totals: Mapping[str, Any] = run.end.get("totals") or {}
     if not totals:
         return
-    outcomes = Counter(final.column("outcome").to_pylist())
-    trimmed = final.filter(arrow("pyarrow.compute").equal(final.column("outcome"), "trimmed"))
-    sizes = trimmed.column("size_bytes").to_pylist()
+    outcomes = {one: int(is_text(final, "outcome", one).sum()) for one in _COUNTED}
+    trimmed = final.filter(is_text(final, "outcome", "trimmed"))
+    sizes = trimmed.column("size_bytes")
     sums: dict[str, int | None] = {
-        "records": sum(one or 0 for one in trimmed.column("records").to_pylist()),
-        "bytes": None if None in sizes else sum(sizes),
+        "records": sum(trimmed.column("records").fill_null(0).to_numpy().tolist()),
+        "bytes": None if sizes.null_count else sum(sizes.to_numpy().tolist()),
         "trimmed": outcomes["trimmed"],
         "unverified": outcomes["unverified"],
     }
@@ -330,7 +344,7 @@ def _crashed(run: Run, facts: Any) -> Iterator[Finding]:
     for number, batch in run.batches.items():
         for row in batch["partitions"]:
             place = (row["topic"], row["partition"])
-            rests = [n for recheck, n in most.get(place, ()) if written.get(recheck, 0) < int(batch.get("seq", 0))]
+            rests = [n for recheck, n in most.get(place, ()) if written.get(recheck, 0) < _line(batch)]
             if row["target"] > max(rests, default=-1):
                 where = f"{run.run} batch {number}, {place[0]}-{place[1]}"
                 yield Finding(where, f"a trim to {row['target']:,} was announced; no recheck and plan allow it")
@@ -338,53 +352,60 @@ def _crashed(run: Run, facts: Any) -> Iterator[Finding]:
 
 def _written(run: Run) -> dict[int, int]:
     """Return the line of the log that names each recheck's file."""
-    return {n: int(one.get("seq", 0)) for n, one in enumerate(run.evidence, start=1)}
+    return {n: _line(one) for n, one in enumerate(run.evidence, start=1)}
+
+
+def _line(event: Event) -> int:
+    """Return the number of a line of the log; 0 if it has none."""
+    return event["seq"] if type(event.get("seq")) is int else 0
 
 
 def _announced(run: Run, asked: Any) -> Iterator[Finding]:
     """Yield what differs between the batches that the audit log announces and the requests in the evidence."""
     pa, compute, written = arrow(), arrow("pyarrow.compute"), _written(run)
-    schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in _ANNOUNCED.items()])
-    said, lines = schema.empty_table(), pa.struct([*schema][: -len(_OF_BATCH)])
     try:
-        for number, batch in run.batches.items():
-            rows, told = batch["partitions"], (run.results.get(number) or _NONE)["partitions"]
-            outcomes = {(row["topic"], row["partition"]): row["outcome"] for row in told}
-            more = ([outcomes.get((row["topic"], row["partition"])) for row in rows], number, int(batch.get("seq", 0)))
-            whole = [one if isinstance(one, list) else np.full(len(rows), one) for one in more]
-            table = pa.table([*pa.array(rows, lines).flatten(), *whole], names=schema.names)
-            said = pa.concat_tables([said, table.cast(schema)])
+        said = _lines(_ANNOUNCED, run.batches)
+        told = _lines(_TOLD, {number: one for number, one in run.results.items() if number in run.batches})
+        said = beside(said, told.select(["outcome"]), places(said, told, "batch"))
+        after = pa.array([written.get(one, 0) for one in asked.column("recheck").to_pylist()], pa.int64())
     except (ValueError, TypeError, OverflowError) as error:
         yield Finding(run.run, f"what the audit log announces can't be compared: {error}")
         return
-    after = pa.array([written.get(one, 0) for one in asked.column("recheck").to_pylist()], pa.int64())
-    both = said.join(
-        asked.select(("batch", "topic", "partition", *_SAME.values(), "is_there")).append_column("after", after),
-        ["batch", "topic", "partition"],
-        join_type="full outer",
-        left_suffix=_SAID,
-        use_threads=False,
-    )
+    at, alone = places(said, asked, "batch"), np.ones(len(asked), np.bool_)
+    alone[at[at >= 0]] = False
+    for row in asked.filter(alone).to_pylist():
+        where = f"{run.run}/{RESULTS_NAME} {row['topic']}-{row['partition']}"
+        yield Finding(where, f"a request of batch {row['batch']}, not announced")
+    said = said.rename_columns([f"{one}{_SAID}" if one in _SAME.values() else one for one in said.column_names])
+    both = beside(said, asked.select([*_SAME.values(), "is_there"]).append_column("after", after), at)
     good = compute.less_equal(both["after"], both["seq"])
     for name, other in _SAME.items():
         same = compute.equal(both[name], both[other]).fill_null(False)
         good = compute.and_(good, compute.or_(same, compute.and_(both[name].is_null(), both[other].is_null())))
     for row in both.filter(compute.invert(good.fill_null(False))).to_pylist():
-        tp = f"{row['topic']}-{row['partition']}"
-        where = f"{run.run} batch {row['batch']}, {tp}"
-        if row["seq"] is None:
-            yield Finding(f"{run.run}/{RESULTS_NAME} {tp}", f"a request of batch {row['batch']}, not announced")
-        elif row["request_offset"] is None:
+        where = f"{run.run} batch {row['batch']}, {row['topic']}-{row['partition']}"
+        if row["request_offset"] is None:
             yield Finding(where, "announced in the audit log, and no evidence of it")
-        else:
-            if row["after"] > row["seq"]:
-                yield Finding(where, "announced before its evidence was written")
-            for name, other in _SAME.items():
-                facts_only = other in Fact._fields and row["is_there"] is None
-                untold = other == "outcome" and row[name] is None
-                if row[name] != row[other] and not facts_only and not untold:
-                    what = name.removesuffix(_SAID)
-                    yield Finding(where, f"{what} is {row[name]} in the audit log, {row[other]} in the evidence")
+            continue
+        if row["after"] > row["seq"]:
+            yield Finding(where, "announced before its evidence was written")
+        for name, other in _SAME.items():
+            facts_only = other in Fact._fields and row["is_there"] is None
+            untold = other == "outcome" and row[name] is None
+            if row[name] != row[other] and not facts_only and not untold:
+                what = name.removesuffix(_SAID)
+                yield Finding(where, f"{what} is {row[name]} in the audit log, {row[other]} in the evidence")
+
+
+def _lines(columns: Mapping[str, str], batches: Mapping[int, Event]) -> Any:
+    """Return the rows of lines of the log as a table, each with its ``batch``, and its line's number as ``seq``."""
+    pa = arrow()
+    kinds = pa.struct([(name, getattr(pa, kind)()) for name, kind in columns.items()])
+    rows = pa.array([row for one in batches.values() for row in one["partitions"]], kinds).flatten()
+    counts = [len(one["partitions"]) for one in batches.values()]
+    whole = [np.array(one, np.int64).repeat(counts) for one in ([*batches], [*map(_line, batches.values())])]
+    batch, seq = pa.array(whole[0]).cast(pa.int32()), pa.array(whole[1])
+    return pa.table([*rows, batch, seq], names=[*columns, "batch", "seq"])
 
 
 _SAID: Final = " said"
@@ -392,7 +413,7 @@ _SAME: Final = {"target": "request_offset", "min_commit": "floor"} | {
     f"{name}{_SAID}": name for name in ("outcome", "log_start", "rule")
 }
 """Which columns of what is announced and of the evidence must be the same; of two with one name, the log's has more."""
-_OF_BATCH: Final = {"outcome": "string", "batch": "int32", "seq": "int64"}
-_OF_ROW: Final = {"topic": "string", "partition": "int32", "target": "int64", "log_start": "int64", "rule": "string"}
-_ANNOUNCED: Final = {**_OF_ROW, "min_commit": "int64", **_OF_BATCH}
-_NONE: Final[Event] = {"partitions": ()}
+_ANNOUNCED: Final = {"topic": "string", "partition": "int32", "rule": "string"} | dict.fromkeys(
+    ("target", "log_start", "min_commit"), "int64"
+)
+_TOLD: Final = {"topic": "string", "partition": "int32", "outcome": "string"}
