@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from retention_cli.core.extras import arrow, texts_of
+from retention_cli.core.json_values import loads
 from retention_cli.core.model import Floor, LookUp, PartitionFacts, TopicFacts
 from retention_cli.evidence.value import KINDS, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
 from retention_cli.policy.settings import Settings
@@ -43,6 +44,7 @@ _TEXT, _SAME, _NUMBER, _SMALL, _BOOL = (
     Kind("int32", True),
     Kind("bool_", False),
 )
+_PLANNED: Final = ("plan_trim_to", "plan_topic_id", "plan_epoch", "plan_min_commit", "plan_unconsumed")
 _SAID: Final = ("action", "trim_to", "rule", "limited_by", "trim_bytes", "trim_bytes_exact")
 FACTS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("topic", "topic_facts", "settings"), _TEXT),
@@ -250,11 +252,11 @@ def _lists(ends: Any, columns: Iterable[Any], kinds: Mapping[str, Kind]) -> Any:
 
 
 @cache
-def _adapters() -> Mapping[str, TypeAdapter[Any]]:
+def _readers() -> Mapping[str, Callable[[Any], Any]]:
     """Return what reads each fact in ``more``, and the texts of topics and settings."""
     hints = get_type_hints(PartitionFacts) | {"epoch_end": get_type_hints(Planned)["epoch_end"], "disks": DiskPart}
     hints |= {"topic": TopicFacts, "settings": Settings}
-    return {name: TypeAdapter(kind) for name, kind in hints.items()}
+    return {name: TypeAdapter(kind).validator.validate_python for name, kind in hints.items()}
 
 
 def from_json(name: str, text: str) -> Any:
@@ -263,7 +265,7 @@ def from_json(name: str, text: str) -> Any:
     Raises:
         ValueError: it is something else.
     """
-    return _adapters()[name].validate_python(json.loads(text))
+    return _readers()[name](loads(text))
 
 
 def rows_of(table: Any) -> Iterable[Row]:
@@ -276,8 +278,10 @@ def rows_of(table: Any) -> Iterable[Row]:
     column["lookups"] = _looked_up(table)
     topics = _each(column["topic_facts"], lambda text: from_json("topic", text))
     settings = _each(column["settings"], lambda text: from_json("settings", text))
-    times = [column[f"{name}_ms"] for name in ReadTimes._fields]
-    reads = _each(list(zip(*times, strict=True)), ReadTimes._make)
+    times = [f"{name}_ms" for name in ReadTimes._fields]
+    for name, some in (("reads", times), ("planned", _PLANNED), ("said", _SAID)):
+        column[name] = [*zip(*(column[one] for one in some), strict=True)]
+    reads = _each(column["reads"], ReadTimes._make)
     for n in range(len(table)):
         try:
             yield _row(column, n, topics[column["topic_facts"][n]], settings[column["settings"][n]], reads)
@@ -298,14 +302,21 @@ def _values(table: Any, name: str, kind: Kind) -> list[Any]:
     if kind.type == "string":
         texts, which = coded(table, name)
         return [*map([*texts, None].__getitem__, which.tolist())]
-    found: list[Any] = column.to_pylist() if column.null_count or kind.type == "bool_" else column.to_numpy().tolist()
+    return _listed(column)
+
+
+def _listed(column: Any) -> list[Any]:
+    """Return the numbers or booleans of an Arrow column, as ``to_pylist`` does in several times as long."""
+    found: list[Any] = column.fill_null(arrow().scalar(0).cast(column.type)).to_numpy(zero_copy_only=False).tolist()
+    for n in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist() if column.null_count else ():
+        found[n] = None
     return found
 
 
 def _looked_up(table: Any) -> list[list[tuple[bool, int, LookUp]]]:
     """Return the look-ups of each row: whether of data, and for which time."""
     column = table.column("lookups").combine_chunks()
-    values = (column.flatten().field(name).to_pylist() for name in LOOKUP)
+    values = (_listed(column.flatten().field(name)) for name in LOOKUP)
     made = [(data, at, LookUp(offset, None, *more)) for at, offset, *more, data in zip(*values, strict=True)]
     return [made[start:end] for start, end in pairwise(column.offsets.to_pylist())]
 
@@ -324,27 +335,24 @@ def _row(
         raise ValueError(f"its facts are of topic {topic.name}")
     more: dict[str, Any] = {}
     if (text := column["more"][n]) is not None:
-        adapters = _adapters()
-        more = {name: adapters[name].validate_python(value) for name, value in json.loads(text).items()}
+        readers = _readers()
+        more = {name: readers[name](value) for name, value in loads(text).items()}
     lookups: dict[int, Any] = {}
     data: dict[int, Any] = {}
     for of_data, at, answer in column["lookups"][n]:
         (data if of_data else lookups)[at] = answer
     floor = Floor(column["floor"][n], column["floor_by"][n]) if "floor" not in more else more.pop("floor")
     epoch_end, disks = more.pop("epoch_end", None), more.pop("disks", None)
-    values = {name: column[name][n] for name in (*_OFFSETS, "watched_since_ms", "leader_epoch", "partition")}
-    values |= {"lookups": lookups, "data_lookups": data, **more}
-    facts = PartitionFacts(topic=topic, floor=floor, **values)
-    planned = Planned(
-        column["plan_trim_to"][n],
-        column["plan_topic_id"][n],
-        column["plan_epoch"][n],
-        column["plan_min_commit"][n],
-        column["plan_unconsumed"][n],
-        epoch_end,
+    start, end, stable = column["log_start"][n], column["high_watermark"][n], column["last_stable_offset"][n]
+    facts = PartitionFacts(
+        *(topic, column["partition"][n], start, end, stable, floor, lookups, data),
+        size_bytes=column["size_bytes"][n],
+        watched_since_ms=column["watched_since_ms"][n],
+        leader_epoch=column["leader_epoch"][n],
     )
-    said = Said(*(column[name][n] for name in _SAID))
-    read = reads[tuple(column[f"{name}_ms"][n] for name in ReadTimes._fields)]
+    planned, said = Planned._make((*column["planned"][n], epoch_end)), Said._make(column["said"][n])
+    read = reads[column["reads"][n]]
+    facts = facts._replace(**more) if more else facts
     return Row(column["recheck"][n], facts, settings, column["now_ms"][n], read, planned, said, disks)
 
 

@@ -26,7 +26,7 @@ from retention_cli.evidence.columns import (
     numbers,
 )
 from retention_cli.evidence.files import Part
-from retention_cli.evidence.format import coded, from_json
+from retention_cli.evidence.format import EvidenceError, coded, from_json
 from retention_cli.evidence.value import KINDS, Numbers, ReadTimes
 from retention_cli.policy.settings import Settings
 
@@ -48,6 +48,8 @@ class Plain(NamedTuple):
 def check(part: Part, *, inventory: bool) -> Plain:
     """Check a recheck's rows; with an inventory sizes are not in the facts."""
     table = part.table
+    if any(table.column(name).null_count for name in ("recheck", "topic", "partition")):
+        raise EvidenceError("a row has no topic, partition or recheck")
     about: dict[str, TopicFacts] = {}
 
     @cache

@@ -223,8 +223,6 @@ class _Checked:
         """Check the rows of a recheck: by columns, and one by one those of which that does not say enough."""
         pa, table, inventory = arrow(), part.table, bool(part.head.get("inventory"))
         try:
-            if any(table.column(one).null_count for one in _KEYS):
-                raise EvidenceError("a row has no topic, partition or recheck")
             found = plain.check(part, inventory=inventory)
             allowed, odd = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
             for n, row in zip(odd.tolist(), rows_of(table.take(odd)), strict=True):
