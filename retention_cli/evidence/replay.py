@@ -7,7 +7,9 @@ counts as deleted once that would trim beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import heapq
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +20,7 @@ import numpy as np
 
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
-from retention_cli.core.extras import arrow
+from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
@@ -128,11 +130,12 @@ class Day(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Why decisions were to hold, by code: how many, and a text of one."""
+    """Why decisions were to hold, by code: how many, and the first text in the first run, whose number is ``run``."""
 
     code: str
     decisions: int
     text: str
+    run: int = 0
 
 
 class Difference(NamedTuple):
@@ -164,6 +167,7 @@ class Replayed:
 
     ``decisions`` were made again, ``plain`` of them by columns. ``totals`` has the sums over :class:`Difference`, and
     ``partitions``, ``held`` and ``lacking`` count partitions. Of ``unsized`` ones no size is known: days lack them.
+    ``differences`` yields the partitions with any difference or hold, by cluster, topic and number.
     """
 
     runs: Sequence[Recorded]
@@ -173,15 +177,63 @@ class Replayed:
     totals: Mapping[str, int]
     unsized: int
     reasons: Sequence[Held]
-    _logs: _Logs
-
-    def differences(self) -> Iterator[Difference]:
-        """Yield the partitions with any difference or hold, by cluster, topic and number."""
-        return self._logs.differences()
+    differences: Callable[[], Iterator[Difference]]
 
 
-def replay(runs: Sequence[Recorded], policy: Policy, progress: Progress = silent) -> Replayed:
+def merged(runs: Sequence[Recorded], shares: Sequence[Replayed]) -> Replayed:
+    """Return a replay over runs, given that of each share of their topics."""
+    reasons: dict[str, Held] = {}
+    for one in shares:
+        for held in one.reasons:
+            _add(reasons, held)
+    days = [
+        Day(some[0].start_ms, sum(one.kept for one in some), sum(one.under_policy for one in some))
+        for some in zip(*(one.days for one in shares), strict=True)
+    ]
+    decisions, plain, unsized = (
+        sum(some) for some in zip(*((one.decisions, one.plain, one.unsized) for one in shares), strict=True)
+    )
+    totals = {name: sum(one.totals[name] for one in shares) for name in shares[0].totals}
+
+    def differences() -> Iterator[Difference]:
+        return heapq.merge(*(one.differences() for one in shares), key=lambda one: (one.cluster, one.topic))
+
+    return Replayed(runs, decisions, plain, days, totals, unsized, _sorted(reasons), differences)
+
+
+def _add(reasons: dict[str, Held], one: Held) -> None:
+    was = reasons.get(one.code, one._replace(decisions=0))
+    first = min(was, one, key=lambda each: (each.run, each.text))
+    reasons[one.code] = first._replace(decisions=was.decisions + one.decisions)
+
+
+def _sorted(reasons: Mapping[str, Held]) -> list[Held]:
+    return sorted(reasons.values(), key=lambda one: (-one.decisions, one.code))
+
+
+def _of_share(tables: Iterator[Any], cluster: str, share: tuple[int, int]) -> Iterator[Any]:
+    """Yield what tables have of a share of the topics."""
+    (number, of), pa = share, arrow()
+    for table in tables:
+        if of == 1:
+            yield table
+            continue
+        names, which = texts_of(table.column("topic"))
+        hashes = [zlib.crc32(f"{cluster}/{name}".encode("utf-8", "surrogatepass")) for name in names]
+        mine = table.filter(pa.array((np.array(hashes, np.int64) % of == number)[which]))
+        own = [  # without the texts of other shares
+            one.cast(pa.string()).dictionary_encode() if pa.types.is_dictionary(one.type) else one
+            for one in mine.columns
+        ]
+        yield pa.table(own, names=table.column_names)
+
+
+def replay(
+    runs: Sequence[Recorded], policy: Policy, progress: Progress = silent, share: tuple[int, int] = (0, 1)
+) -> Replayed:
     """Decide the runs' rows again under a policy.
+
+    ``share`` is a number and of how many: of that share of the topics alone; :func:`merged` puts all together.
 
     Raises:
         EvidenceError: a file is damaged.
@@ -192,27 +244,26 @@ def replay(runs: Sequence[Recorded], policy: Policy, progress: Progress = silent
 
     def told(why: Sequence[Reason], amount: int) -> None:
         for one in why[:1] if amount else ():
-            was = reasons.get(one.code, Held(one.code, 0, one.text))
-            reasons[one.code] = was._replace(decisions=was.decisions + amount)
+            _add(reasons, Held(one.code, amount, one.text, number))
 
     deciding, logs = Deciding(policy, told), _Logs()
-    decisions = plain = 0
+    number = decisions = plain = 0
     days: dict[int, Day] = {}
     for number, one in enumerate(runs, start=1):
         progress("deciding recorded runs again", number, len(runs))
         for name, content in one.read():
             if name == RESULTS_NAME:
-                for table in groups_of(name, content, _TOLD):
+                for table in _of_share(groups_of(name, content, _TOLD), one.cluster, share):
                     logs.really(one, table)
                 continue
-            for table in groups_of(name, content, FACTS, ("lookups",)):
+            for table in _of_share(groups_of(name, content, FACTS, ("lookups",)), one.cluster, share):
                 decisions += len(table)
                 plain += logs.recheck(number, one, table, deciding)
         logs.compare(number)
         start = one.at_ms // DAY_MS * DAY_MS
         days[start] = Day(start, *logs.kept())
-    held = sorted(reasons.values(), key=lambda one: (-one.decisions, one.code))
-    return Replayed(runs, decisions, plain, [*days.values()], logs.totals(), logs.unsized, held, logs)
+    held = _sorted(reasons)
+    return Replayed(runs, decisions, plain, [*days.values()], logs.totals(), logs.unsized, held, logs.differences)
 
 
 _TOLD: Final = {
@@ -331,12 +382,9 @@ class _Logs:
     def kept(self) -> tuple[int, int]:
         """Return the bytes that all logs hold, about: really, and under the policy."""
         of = self.of
-        there = of["real"] >= 0
-        real, new = (
-            int(np.nansum(np.where(there, np.maximum(of["end"] - of[name], 0) * of["each"], 0)))
-            for name in ("real", "new")
-        )
-        return real, new
+        each = np.nan_to_num(np.where(of["real"] >= 0, of["each"], 0))
+        real, new = (np.maximum(of["end"] - of[name], 0) * each for name in ("real", "new"))
+        return int(real.astype(np.int64).sum()), int(new.astype(np.int64).sum())  # whole bytes of each log: any order
 
     @property
     def unsized(self) -> int:

@@ -321,3 +321,13 @@ def trimmed(rows: list[Row]) -> list[Result]:
             place = one.facts.topic.name, one.facts.partition, 1, 1, "trimmed", True
             found.append(Result(*place, target, sent_ms, target, None, target, *counts))
     return found
+
+
+def several_runs(state_dir: Path) -> None:
+    """Three runs of each of two clusters, by any rule, as :func:`left_behind` leaves them."""
+    draw = random.Random(3)
+    for number in range(6):
+        rows, seen = usual(40, topics=20, seed=number % 2)
+        rows = [drawn(one, draw, every=n % 3 == 0) for n, one in enumerate(rows)]
+        run = f"2027011{5 + number // 2}T080000Z-000{number}"
+        left_behind(state_dir / f"cluster-{number % 2}", rows, seen, trimmed(rows), run)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, warn
+from kretain.flows.spark import opened
 from kretain.options import rules
 from kretain.options.common import (
     Common,
@@ -20,6 +21,7 @@ from kretain.options.common import (
     option,
     single_command,
 )
+from kretain.options.plans import SparkFlags
 from kretain.options.rules import topic_argument, topic_arguments
 
 
@@ -173,6 +175,7 @@ def replay(
     times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     evidence: EvidenceUrl = None,
     output: OutputOption = "table",
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Decide recorded runs again under another policy.
 
@@ -184,6 +187,8 @@ def replay(
       kretain replay -p new.yaml --last 30d
 
       kretain replay -p new.yaml --since 2026-11-01T00:00:00Z -o json
+
+      kretain replay -p new.yaml --spark --evidence s3://backup/evidence/CLUSTER_ID
     """
     from kretain.config import resolve
     from kretain.render.history import print_replayed
@@ -191,11 +196,18 @@ def replay(
     from retention_cli.evidence.replay import recorded
     from retention_cli.evidence.replay import replay as replay_runs
 
+    spark.check()
     settings = resolve(common)
     policy = rules.selection(settings.policy).policy
     runs = recorded(settings.state_dir, evidence, *times.bounds(now_ms()))
     with common.progress() as progress:
-        found = replay_runs(runs, policy, progress)
+        if spark.spark:
+            from retention_cli.engines.spark.replay import replay_over
+
+            with opened(spark, progress) as sender:
+                found = replay_over(sender, runs, policy)
+        else:
+            found = replay_runs(runs, policy, progress)
     print_replayed(found, policy.source, output)
     if not (unread := found.totals["unread"]):
         return Exit.DONE

@@ -353,7 +353,7 @@ def print_replayed(found: Replayed, source: str, output: str) -> None:
             {"day": timestamp(one.start_ms)[:10], "bytes": one.kept, "bytes_under_policy": one.under_policy}
             for one in found.days
         ],
-        "holds": [one._asdict() for one in found.reasons],
+        "holds": [{"code": one.code, "decisions": one.decisions, "text": one.text} for one in found.reasons],
     }
     rows = (one._asdict() for one in found.differences())
     show(output, head, "partitions", rows, lambda: _replayed(found, source), REPLAY_COLUMNS)

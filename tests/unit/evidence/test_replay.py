@@ -20,14 +20,14 @@ from retention_cli.decide.decision import decide
 from retention_cli.evidence.files import FORMAT, content_of, facts_name, groups_of
 from retention_cli.evidence.format import FACTS, facts_table, results_table
 from retention_cli.evidence.redecide import Deciding, redecide
-from retention_cli.evidence.replay import Difference, Replayed, recorded, replay, rows_about
+from retention_cli.evidence.replay import Difference, Replayed, merged, recorded, replay, rows_about
 from retention_cli.evidence.value import Commits, Planned, ReadTimes, Result, Row, Said
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.observe.floors.fold import Seen
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.reports.past import explain_past
-from tests.support.evidence import observation
+from tests.support.evidence import observation, several_runs
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, settings, topic
 from tests.support.facts import policy as parsed
 
@@ -275,6 +275,19 @@ def test_topic_that_was_created_anew_is_another_log(past: Past) -> None:
     found = past.under("  hold: legal\n")
     assert [one.never for one in found.differences()] == [50, 5]
     assert [(day.kept, day.under_policy) for day in found.days] == [(500, 1000), (50, 100)]
+
+
+@pytest.mark.parametrize("text", ["  retention.ms: 1h\n", R1_TEXT % 2, "  hold: legal\n"])
+@pytest.mark.parametrize("of", [1, 3, 50])
+def test_shares_of_the_topics_come_to_the_whole(tmp_path: Path, text: str, of: int) -> None:
+    several_runs(tmp_path)
+    runs, every = recorded(tmp_path), parsed(f"version: 1\ntopics:\n- match: '*'\n{text}")
+    whole, parts = replay(runs, every), [replay(runs, every, share=(n, of)) for n in range(of)]
+    both = merged(runs, parts)
+    assert replace(both, differences=whole.differences) == whole
+    assert list(both.differences()) == list(whole.differences()) != []
+    assert whole.reasons
+    assert max(one.decisions for one in parts) < whole.decisions or of == 1
 
 
 def test_time_range_chooses_runs_and_none_is_an_error(past: Past) -> None:

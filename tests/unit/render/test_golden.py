@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -128,8 +127,8 @@ def replayed(value: Any, output: Any) -> None:
     days, reasons, differences, unsized, decisions = value
     totals = {name: sum(getattr(one, name) for one in differences) for name in Difference._fields[3:7]}
     totals |= {"unread": sum(one.unread for one in differences), "lacking": unsized % 3, "partitions": 4}
-    logs: Any = SimpleNamespace(differences=lambda: iter(differences))
-    history.print_replayed(Replayed([], decisions, 0, days, totals, unsized, reasons, logs), "policy.yaml", output)
+    found = Replayed([], decisions, 0, days, totals, unsized, reasons, lambda: iter(differences))
+    history.print_replayed(found, "policy.yaml", output)
 
 
 def questions(value: Any, output: Any) -> None:

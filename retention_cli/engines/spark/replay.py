@@ -1,0 +1,74 @@
+"""``kretain replay`` over Spark: each task decides all runs again for a share of the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from typing import Any
+
+import pyarrow as pa
+
+from retention_cli.archive.store import Store
+from retention_cli.core.json_values import loads
+from retention_cli.engines.spark.session import SparkError, runs_here, slots
+from retention_cli.engines.spark.shipping import ArrowTask, Row, Sender, Sent, batches_of, run_tasks
+from retention_cli.evidence.format import as_json
+from retention_cli.evidence.replay import Day, Difference, Held, Recorded, Replayed, merged, replay
+from retention_cli.policy.model import Policy
+
+_SHARES = pa.schema([("share", pa.int32()), ("text", pa.string())])
+"""Of each share: what it comes to as JSON, then a row for each difference."""
+_Work = tuple[Sequence[Recorded], Sequence[str], Policy]
+
+
+def replay_over(sender: Sender, runs: Sequence[Recorded], policy: Policy) -> Replayed:
+    """Decide the runs' rows again under a policy, over Spark.
+
+    Raises:
+        SparkError: Spark could not run it, or the evidence is where executors can't read it.
+    """
+    urls = [one.store.url for one in runs]
+    here = next((url for url in urls if "://" not in url or url.startswith("file:")), None)
+    if here is not None and not runs_here(sender.session):
+        raise SparkError(
+            f"the evidence {here} is on this machine: copy it to where Spark's executors can read it, and name that "
+            f"with --evidence URL; or replay without --spark"
+        )
+    nowhere: Any = None  # a task has its own: credentials are those of the executors
+    work: _Work = ([one._replace(store=nowhere) for one in runs], urls, policy)
+    count = slots(sender.session)
+    failed = "Spark could not replay the runs"
+    rows = run_tasks(sender.session, _task(sender.send(work), count), _SHARES, count, failed)
+    texts: list[list[str]] = [[] for _ in range(count)]
+    for row in rows:
+        texts[row["share"]].append(row["text"])
+    return merged(runs, [*map(_replayed, texts)])
+
+
+def _replayed(texts: Sequence[str]) -> Replayed:
+    decisions, plain, days, totals, unsized, reasons = loads(texts[0])
+    held = [Held(*one) for one in reasons]
+    return Replayed((), decisions, plain, [Day(*one) for one in days], totals, unsized, held, partial(_read, texts[1:]))
+
+
+def _read(texts: Sequence[str]) -> Iterator[Difference]:
+    return (Difference(*loads(one)) for one in texts)
+
+
+def _task(sent: Sent[_Work], of: int) -> ArrowTask:
+    """Return the task for ``mapInArrow``: from numbers of shares to rows of :data:`_SHARES`."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            yield from batches_of(_rows(*sent.load(), (number, of)), _SHARES)
+
+    return run
+
+
+def _rows(bare: Sequence[Recorded], urls: Sequence[str], policy: Policy, share: tuple[int, int]) -> Iterator[Row]:
+    store = cache(Store)
+    runs = [one._replace(store=store(url)) for one, url in zip(bare, urls, strict=True)]
+    found = replay(runs, policy, share=share)
+    head = (found.decisions, found.plain, found.days, found.totals, found.unsized, found.reasons)
+    for one in (head, *found.differences()):
+        yield {"share": share[0], "text": as_json(one)}
