@@ -24,6 +24,8 @@ _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "plan/reconcile.py"
 _CHECKS: Final = "evidence/checks.py"
 _COLUMNS: Final = "evidence/columns.py"
+_PLAIN: Final = "evidence/plain.py"
+_VERIFY: Final = "evidence/verify.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _APPROVAL: Final = "plan/approval.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
@@ -111,6 +113,28 @@ MUTANTS: Final = (
     ),
     Mutant("evidence: any floor follows from commits", _CHECKS, "if floor.offset > counts:", "if False:"),
     Mutant("evidence: any order of reads is safe", _CHECKS, "if later < at:", "if False:"),
+    Mutant("evidence: any cluster's will do", _VERIFY, "if folder_name(cluster) != folder or (", "if (False and "),
+    Mutant(
+        "evidence: a request of no line is let be", _VERIFY, "for row in asked.filter(alone)", "for row in alone[:0]"
+    ),
+    Mutant(
+        "evidence: of another batch will do",
+        _VERIFY,
+        'places(said, asked, "batch")',
+        'places(said, asked, "partition")',
+    ),
+    Mutant(
+        "evidence: by columns -1 is none",
+        _PLAIN,
+        ' & (table.column("trim_to").is_null().to_numpy() == (target < 0))',
+        "",
+    ),
+    Mutant(
+        "evidence: a line that is not there is found",
+        _COLUMNS,
+        "found = np.append(others, NONE)[at] == keys",
+        "found = at >= 0",
+    ),
     Mutant("evidence: by columns an unknown floor lets go", _COLUMNS, "(guarded == 1) & (floor < 0)", "(floor > 0)"),
     Mutant("evidence: by columns F10 never holds", _COLUMNS, "(kind.refused == 1) | waits", "kind.refused == 1"),
     Mutant("evidence: by columns any first record will do", _COLUMNS, "wins = beyond & ~old", "wins = beyond"),

@@ -24,10 +24,15 @@ def default_state_dir() -> Path:
 
 def cluster_folder(state_dir: Path, cluster_id: str) -> Path:
     """Return the folder of one cluster's state; characters of its id that are odd in file names are quoted."""
-    name = quote(cluster_id, safe="-_")
+    name = folder_name(cluster_id)
     if not name.strip("."):
         raise StateError(f"the cluster's id {cluster_id!r} can't name a folder")
     return state_dir / name
+
+
+def folder_name(cluster_id: str) -> str:
+    """Return the name of a cluster's folder."""
+    return quote(cluster_id, safe="-_")
 
 
 def make_folder(folder: Path) -> None:

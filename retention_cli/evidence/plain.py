@@ -97,7 +97,7 @@ def _texts(table: Any, name: str) -> Any:
 def _said(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, *, sized: bool) -> Mask:
     """Return where the decision in the table is the one that was found."""
     start, end, target, sizes = facts.start, facts.end, found.target, column["size_bytes"]
-    good: Mask = column["trim_to"] == target
+    good: Mask = (column["trim_to"] == target) & (table.column("trim_to").is_null().to_numpy() == (target < 0))
     for name, names, which in (
         ("action", ACTIONS, found.action),
         ("rule", RULES, found.rule),

@@ -16,7 +16,7 @@ from retention_cli.audit.files import folders_with_log
 from retention_cli.audit.log import AuditLog, Event, Run, add
 from retention_cli.core.extras import arrow
 from retention_cli.core.garbage import collection_paused
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import StateError, folder_name
 from retention_cli.evidence import plain
 from retention_cli.evidence.checks import (
     GOOD_FOR_MS,
@@ -105,7 +105,7 @@ def verify_runs(
                 verdict.tell(str(log.path), broken)
             if keys and (broken or name not in heard.signed):
                 verdict.tell(f"{log.path} {name}", "not signed: no given key signed its end, or more of it follows")
-            verify(verdict, run, _store(folder, run, name, url))
+            verify(verdict, run, _store(folder, run, name, url), folder.name)
     if missing := [name for name in names if name not in found]:
         raise StateError(f"there is no run {missing[0]!r} in the audit log; kretain history lists them")
     return [found[name] for name in names]
@@ -144,8 +144,11 @@ def _store(folder: Path, run: Run | None, name: str, url: str | None) -> Store:
         raise StateError(f"evidence: {error}") from None
 
 
-def verify(verdict: Verdict, run: Run | None, store: Store) -> None:
-    """Verify one run's files, rows and sums into a verdict. ``run`` is None if the log can't be read, or has none."""
+def verify(verdict: Verdict, run: Run | None, store: Store, folder: str) -> None:
+    """Verify one run's files, rows and sums into a verdict. ``run`` is None if the log can't be read, or has none.
+
+    ``folder`` is the name of the cluster's folder.
+    """
     contents = _contents(verdict, run, store)
     parts: dict[str, Part] = {}
     for name, content in sorted(contents.items()):
@@ -156,6 +159,9 @@ def verify(verdict: Verdict, run: Run | None, store: Store) -> None:
     for name, part in parts.items():
         if part.head.get("run") != verdict.run:
             verdict.tell(f"{verdict.run}/{name}", f"its head names another run, {part.head.get('run')}")
+        cluster = str(part.head.get("cluster"))
+        if folder_name(cluster) != folder or (run is not None and run.begun["cluster"]["id"] != cluster):
+            verdict.tell(f"{verdict.run}/{name}", f"its head names another cluster, {cluster}")
         is_plan = part.head.get("plan") is True and name != RESULTS_NAME
         verdict.plan |= is_plan
         if run is None and not is_plan and not verdict.findings:

@@ -270,8 +270,15 @@ def ended(topic: str, partition: int, epoch: int, offset: int) -> dict[tuple[Top
     return {(TopicPartition(topic, partition), epoch): Found(offset)}
 
 
-def left_behind(folder: Path, rows: list[Row], seen: Observation, results: list[Result], run: str = RUN) -> None:
-    """Write evidence and the audit log of a run as a trim does."""
+def left_behind(
+    folder: Path,
+    rows: list[Row],
+    seen: Observation,
+    results: list[Result],
+    run: str = RUN,
+    cluster: str | None = None,
+) -> None:
+    """Write evidence and the audit log of a run as a trim does. ``cluster`` is in heads of files."""
     log = AuditLog(folder)
     at = {"run": run, "at": timestamp(NOW)}
     counts = {name: sum(one.outcome == name for one in results) for name in ("trimmed", "unverified")}
@@ -286,7 +293,7 @@ def left_behind(folder: Path, rows: list[Row], seen: Observation, results: list[
     def tell(file: str, count: int, digest: str) -> None:
         log.append({"event": "evidence", **at, "file": file, "rows": count, "sha256": digest})
 
-    recorder = recorder_for(None, folder, {"run": run, "cluster": folder.name}, tell)
+    recorder = recorder_for(None, folder, {"run": run, "cluster": cluster or folder.name}, tell)
     assert recorder is not None
     recorder.facts(rows, seen)
     by_tp = {one.facts.tp: one for one in rows}

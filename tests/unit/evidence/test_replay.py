@@ -197,7 +197,7 @@ class Past:
         name = f"{moment[:19].replace('-', '').replace(':', '')}Z-{self.runs:04x}"
         folder = self.state / "cluster" / "evidence" / name
         folder.mkdir(parents=True)
-        head = {"format": FORMAT, "run": name, **head_more}
+        head = {"format": FORMAT, "run": name, "cluster": "cluster", **head_more}
         commits = Commits.of(some, observation([*by]))
         (folder / facts_name(1)).write_bytes(content_of(facts_table(head, some, commits)))
         results = [

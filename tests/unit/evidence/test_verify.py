@@ -29,8 +29,8 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.evidence import columns, plain
 from retention_cli.evidence.checks import allowed_by, decided, wrong_decision, wrong_floor, wrong_times
 from retention_cli.evidence.files import FORMAT, Part, content_of, digest_of, part_of
-from retention_cli.evidence.format import EvidenceError, facts_table, from_json, rows_of
-from retention_cli.evidence.value import Commits, Result, Row
+from retention_cli.evidence.format import KEY, EvidenceError, facts_table, from_json, rows_of
+from retention_cli.evidence.value import Commits, Result, Row, Said
 from retention_cli.evidence.verify import Verdict, verify_runs
 from tests.support.archives import sample, written
 from tests.support.evidence import RUN, drawn, left_behind, trimmed, usual
@@ -136,6 +136,54 @@ def test_facts_of_another_topic_are_not_a_rows() -> None:
     assert not plain.check(replace(read, table=table), inventory=False).decided.any()
     with pytest.raises(EvidenceError, match="its facts are of topic"):
         list(rows_of(table))
+
+
+def test_number_that_stands_for_none_is_named(folder: Path) -> None:
+    kept = ROWS[0]._replace(settings=replace(ROWS[0].settings, consumed_after_ms=None))
+    kept = kept._replace(said=Said.of(decided(kept)))
+    assert kept.said.trim_to is None
+    left_behind(folder, [kept, *ROWS[1:]], SEEN, RESULTS[1:])
+    assert findings(folder) == []
+    none = kept._replace(said=kept.said._replace(trim_to=-1))
+    left_behind(folder, [none, *ROWS[1:]], SEEN, RESULTS[1:], "20270116T080000Z-0002")
+    (found,) = verify_runs(folder.parent, ["20270116T080000Z-0002"])
+    assert [one.text for one in found.findings] == ["trim_to was -1; by the facts it is none"]
+
+
+@pytest.mark.parametrize("where", ["head", "folder", "run"])
+def test_evidence_of_another_cluster_is_named(folder: Path, where: str) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS, cluster="other" if where == "head" else None)
+    log = folder / "audit.jsonl"
+    if where == "run":
+        log.write_text(log.read_text().replace('"cluster":{"id":"cluster"}', '"cluster":{"id":"other"}'))
+    if where == "folder":
+        folder.rename(folder.with_name("copy"))
+    told = findings(folder)
+    assert [one for one in told if "its head names another cluster, " in one][1:], told
+
+
+@pytest.mark.parametrize("name", ["topic", "partition", "recheck"])
+def test_row_without_a_key_is_named(folder: Path, name: str) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    path = folder / "evidence" / RUN / "001-facts.parquet"
+    read = part_of(path.name, path.read_bytes())
+    rows = read.table.to_pylist()
+    rows[3][name] = None
+    schema = read.table.schema.with_metadata({KEY: json.dumps(read.head)})
+    path.write_bytes(content_of(pa.Table.from_pylist(rows, schema)))
+    assert any("a row has no topic, partition or recheck" in one for one in findings(folder))
+
+
+@pytest.mark.parametrize("seq", ["x", None, 2**70])
+def test_line_of_no_number_is_named(folder: Path, seq: object) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    log = folder / "audit.jsonl"
+    lines = log.read_text().splitlines()
+    for n, line in enumerate(lines):
+        log.write_text(
+            "".join(f"{one}\n" for one in [*lines[:n], json.dumps(json.loads(line) | {"seq": seq}), *lines[n + 1 :]])
+        )
+        assert findings(folder), n
 
 
 def test_missing_foreign_and_swapped_files_are_named(folder: Path) -> None:
