@@ -128,6 +128,43 @@ def test_result_that_the_facts_do_not_allow_is_named(
     assert any(text in one for one in findings(folder)), findings(folder)
 
 
+def _first(**more: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda event: event["partitions"][0].update(more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "text"),
+    [
+        ("batch", _first(target=7), "target is 7 in the audit log"),
+        ("batch", _first(min_commit=7), "min_commit is 7 in the audit log"),
+        ("batch", _first(min_commit=None), "min_commit is None in the audit log"),
+        ("batch", _first(min_commit="x"), "can't be compared"),
+        ("batch", _first(rule=None), "rule is None in the audit log"),
+        ("batch", _first(log_start=7), "log_start is 7 in the audit log"),
+        ("batch", _first(partition=9), "announced in the audit log, and no evidence of it"),
+        ("batch", lambda event: event["partitions"].pop(), "a request of batch 1, not announced"),
+        ("batch", lambda event: event.update(batch=2), "a request of batch 1, not announced"),
+        ("batch", lambda event: event.update(batch=2**40), "can't be compared"),
+        ("batch", lambda event: event["partitions"].reverse(), None),
+        ("result", _first(outcome="held"), "outcome is held in the audit log"),
+        ("result", lambda event: event["partitions"].reverse(), None),
+    ],
+)
+def test_log_that_announces_something_else_is_named(
+    folder: Path, kind: str, change: Callable[[dict[str, Any]], None], text: str | None
+) -> None:
+    """The log was written again: its chain is whole."""
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    events = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+    for name in ("audit.jsonl", "audit.head"):
+        (folder / name).unlink()
+    change(next(one for one in events if one["event"] == kind))
+    for event in events:
+        AuditLog(folder).append({name: value for name, value in event.items() if name not in ("seq", "prev")})
+    told = findings(folder)
+    assert any(text in one for one in told) if text else not told, told
+
+
 def test_facts_of_another_topic_are_not_a_rows() -> None:
     read = part(ROWS)
     topics = [one.facts.topic.name for one in (*ROWS[4:], *ROWS[:4])]
