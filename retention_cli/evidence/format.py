@@ -129,10 +129,7 @@ def facts_table(head: Mapping[str, Any], rows: Sequence[Row], commits: Commits) 
     columns |= zip(_SAID, _turned(said, Said), strict=True)
     columns["more"] = [as_json(odd[n]) if n in odd else None for n in range(len(rows))]
     columns["commits"] = _commits(commits)
-    arrays = [
-        columns[one.name] if isinstance(columns[one.name], pa.Array) else pa.array(columns[one.name], one.type)
-        for one in schema
-    ]
+    arrays = [pa.array(columns[one.name], one.type) for one in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -202,16 +199,10 @@ def _floors(values: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Iterable[S
     return [one and one.offset for one in known], [one and one.by for one in known], codes
 
 
-def _coded(values: Sequence[Any], text: Callable[[Any], str]) -> Any:
+def _coded(values: Sequence[Any], text: Callable[[Any], str]) -> list[str]:
     """Return a column of texts of objects, of which many rows have the same."""
-    pa = arrow()
-    number: dict[int, int] = {}
-    texts: list[str] = []
-    for one in {id(one): one for one in values}.values():
-        number[id(one)] = len(texts)
-        texts.append(text(one))
-    places = np.fromiter((number[id(one)] for one in values), np.int32, len(values))
-    return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(texts, pa.string())).dictionary_decode()
+    texts = {key: text(one) for key, one in {id(one): one for one in values}.items()}
+    return [texts[id(one)] for one in values]
 
 
 def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Any:
@@ -229,22 +220,15 @@ def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str,
 
 
 def _commits(commits: Commits) -> Any:
-    pa = arrow()
-    names = pa.array(commits.names, pa.string()), pa.array(KINDS)
-    texts = [
-        pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values).dictionary_decode()
-        for places, values in zip((commits.by, commits.kind), names, strict=True)
-    ]
-    numbers = [pa.array(one, mask=one == -1) for one in (commits.offset, commits.epoch, commits.epoch_end)]
+    named = ((commits.names, commits.by), (KINDS, commits.kind))
+    texts = [[names[n] for n in which.tolist()] for names, which in named]
+    numbers = [np.ma.array(one, mask=one == -1) for one in (commits.offset, commits.epoch, commits.epoch_end)]
     return _lists(commits.start, (*texts, *numbers), COMMIT)
 
 
 def _lists(ends: Any, columns: Iterable[Any], kinds: Mapping[str, Kind]) -> Any:
     pa = arrow()
-    arrays = []
-    for values, kind in zip(columns, kinds.values(), strict=True):
-        wanted = getattr(pa, kind.type)()
-        arrays.append(values.cast(wanted) if isinstance(values, pa.Array) else pa.array(values, wanted))
+    arrays = [pa.array(values, getattr(pa, kind.type)()) for values, kind in zip(columns, kinds.values(), strict=True)]
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.StructArray.from_arrays(arrays, list(kinds)))
 
 

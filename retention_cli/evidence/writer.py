@@ -11,6 +11,7 @@ from retention_cli import __version__
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from retention_cli.core.extras import MissingPartError
+from retention_cli.core.garbage import collection_paused
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence.files import FORMAT, RESULTS_NAME, content_of, digest_of, facts_name
 from retention_cli.evidence.format import facts_table, results_table
@@ -38,6 +39,7 @@ class Recorder:
         self._told = told
         self.rechecks = 0
 
+    @collection_paused()
     def facts(self, rows: Sequence[Row], seen: Observation) -> None:
         """Write what a recheck read and decided; nothing that rests on it may be sent before.
 
@@ -47,6 +49,7 @@ class Recorder:
         self.rechecks += 1
         self._write(facts_name(self.rechecks), facts_table(self._head, rows, Commits.of(rows, seen)))
 
+    @collection_paused()
     def results(self, results: Sequence[Result]) -> None:
         """Write what came of each partition.
 
