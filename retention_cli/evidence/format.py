@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.json_values import loads
-from retention_cli.core.model import Floor, LookUp, PartitionFacts, TopicFacts
+from retention_cli.core.model import Floor, LookUp, PartitionFacts, Sample, TopicFacts, Unknown
 from retention_cli.evidence.value import KINDS, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
 from retention_cli.policy.settings import Settings
 
@@ -240,6 +240,10 @@ def _readers() -> Mapping[str, Callable[[Any], Any]]:
     """Return what reads each fact in ``more``, and the texts of topics and settings."""
     hints = get_type_hints(PartitionFacts) | {"epoch_end": get_type_hints(Planned)["epoch_end"], "disks": DiskPart}
     hints |= {"topic": TopicFacts, "settings": Settings}
+    hints |= {
+        "samples": tuple[Sample, ...] | Unknown,
+        "segment_bases": tuple[int, ...] | Unknown,
+    }  # a Sequence takes long
     return {name: TypeAdapter(kind).validator.validate_python for name, kind in hints.items()}
 
 
