@@ -240,10 +240,7 @@ def _readers() -> Mapping[str, Callable[[Any], Any]]:
     """Return what reads each fact in ``more``, and the texts of topics and settings."""
     hints = get_type_hints(PartitionFacts) | {"epoch_end": get_type_hints(Planned)["epoch_end"], "disks": DiskPart}
     hints |= {"topic": TopicFacts, "settings": Settings}
-    hints |= {
-        "samples": tuple[Sample, ...] | Unknown,
-        "segment_bases": tuple[int, ...] | Unknown,
-    }  # a Sequence takes long
+    hints |= {"samples": tuple[Sample, ...] | Unknown, "segment_bases": tuple[int, ...] | Unknown}  # Sequence is slow
     return {name: TypeAdapter(kind).validator.validate_python for name, kind in hints.items()}
 
 
