@@ -199,6 +199,12 @@ def test_evidence_of_another_cluster_is_named(folder: Path, where: str) -> None:
     assert [one for one in told if "its head names another cluster, " in one][1:], told
 
 
+def rewrite(path: Path, part: Part, rows: list[dict[str, Any]]) -> None:
+    """Write other rows below a file's head, as kretain does: its own checksums are right."""
+    schema = part.table.schema.with_metadata({KEY: json.dumps(part.head)})
+    path.write_bytes(content_of(pa.Table.from_pylist(rows, schema)))
+
+
 @pytest.mark.parametrize("name", ["topic", "partition", "recheck"])
 def test_row_without_a_key_is_named(folder: Path, name: str) -> None:
     left_behind(folder, ROWS, SEEN, RESULTS)
@@ -206,8 +212,7 @@ def test_row_without_a_key_is_named(folder: Path, name: str) -> None:
     read = part_of(path.name, path.read_bytes())
     rows = read.table.to_pylist()
     rows[3][name] = None
-    schema = read.table.schema.with_metadata({KEY: json.dumps(read.head)})
-    path.write_bytes(content_of(pa.Table.from_pylist(rows, schema)))
+    rewrite(path, read, rows)
     assert any("a row has no topic, partition or recheck" in one for one in findings(folder))
 
 
@@ -314,7 +319,7 @@ def test_columns_decide_as_decide_does(seed: int) -> None:
 # -- more than 200 changes to evidence, audit log and archive that real code wrote: each is found (docs/evidence.md) --
 
 
-KEY: Final = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+SIGNER: Final = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 THIEF: Final = Ed25519PrivateKey.from_private_bytes(b"t" * 32)
 RUNS: Final = (RUN, "20270116T080000Z-0002")
 EACH: Final = 17
@@ -337,7 +342,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows, seen = usual(6, topics=2, seed=seed)
         left_behind(folder, rows, seen, trimmed(rows), run)
         AuditLog(folder).append(
-            signature_line(run, read_head(folder)[0] or Link(), KEY) | {"at": "2027-01-15T08:00:00.000Z"}
+            signature_line(run, read_head(folder)[0] or Link(), SIGNER) | {"at": "2027-01-15T08:00:00.000Z"}
         )
         if seed == 0:
             shutil.copytree(folder, place / "older")
@@ -347,7 +352,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def found_by(place: Path, keys: tuple[Ed25519PrivateKey, ...] = (KEY,)) -> list[str]:
+def found_by(place: Path, keys: tuple[Ed25519PrivateKey, ...] = (SIGNER,)) -> list[str]:
     """Return what verify, and archive verify, find."""
     try:
         verdicts = verify_runs(place / "state", RUNS, keys=[one.public_key() for one in keys])
@@ -461,8 +466,8 @@ def values_of_log(place: Path, draw: Random) -> None:
 
 def change_table(path: Path, draw: Random, kind: str) -> None:
     """Change a file's rows, and write it as kretain does: its own checksums are right."""
-    table = part_of(path.name, path.read_bytes()).table
-    rows: list[dict[str, Any]] = table.to_pylist()
+    part = part_of(path.name, path.read_bytes())
+    rows: list[dict[str, Any]] = part.table.to_pylist()
     n, other = draw.sample(range(len(rows)), 2)
     match kind:
         case "value":
@@ -477,7 +482,7 @@ def change_table(path: Path, draw: Random, kind: str) -> None:
         case _:
             name = draw.choice([one for one in rows[n] if rows[n][one] != rows[other][one]])
             rows[n][name], rows[other][name] = rows[other][name], rows[n][name]
-    path.write_bytes(content_of(type(table).from_pylist(rows, table.schema)))
+    rewrite(path, part, rows)
 
 
 def changed_rows(kind: str) -> Mutation:
