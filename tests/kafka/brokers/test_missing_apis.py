@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, Self
 
 import pytest
-from kafka.protocol.metadata import ApiVersionsResponse
 
 from kretain.embedded.node import free_ports
 from tests.conftest import QUICK
@@ -22,6 +21,7 @@ from tests.support.world import HOUR, Cli, World, run_cli, written
 
 API_VERSIONS: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
+_ENTRY: Final = struct.Struct(">hhh")
 
 
 class ApiProxy:
@@ -93,15 +93,43 @@ def limited(body: bytes, version: int, most: Mapping[int, int | None]) -> bytes:
     """Return an ApiVersions response's body without the APIs and versions that are taken out."""
     if struct.unpack_from(">h", body)[0] == _UNSUPPORTED_VERSION:  # in the layout of version 0
         return body
-    response = ApiVersionsResponse.decode(body, version=version)
+    flexible = version >= 3
+    if flexible:
+        count, at = _uvarint(body, 2)
+        count -= 1
+    else:
+        count, at = struct.unpack_from(">i", body, 2)[0], 6
     kept = []
-    for api in response.api_keys:
-        cap = most.get(api.api_key, api.max_version)
-        if cap is not None and cap >= api.min_version:
-            api.max_version = min(cap, api.max_version)
-            kept.append(api)
-    response.api_keys = kept
-    return bytes(response.encode(version=version))
+    for _ in range(count):
+        key, low, high = _ENTRY.unpack_from(body, at)
+        at += _ENTRY.size
+        if flexible:
+            tags, at = _uvarint(body, at)
+            assert tags == 0
+        cap = most.get(key, high)
+        if cap is not None and cap >= low:
+            kept.append(_ENTRY.pack(key, low, min(cap, high)) + (b"\0" if flexible else b""))
+    size = _as_uvarint(len(kept) + 1) if flexible else struct.pack(">i", len(kept))
+    return body[:2] + size + b"".join(kept) + body[at:]
+
+
+def _uvarint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def _as_uvarint(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
 
 
 OLD = [30 * HOUR] * 10
