@@ -1,4 +1,4 @@
-"""A real Kafka on this machine: for `kretain demo`, the tests and the bench. Used only on the client."""
+"""A real Kafka on this machine for `kretain demo`; the tests and the bench make clusters of it. Only on the client."""
 
 from kretain.embedded.cluster import EmbeddedKafka
 from kretain.embedded.errors import EmbeddedError
