@@ -11,7 +11,7 @@ import pyarrow as pa
 from retention_cli.archive.store import Store
 from retention_cli.core.json_values import loads
 from retention_cli.engines.spark.session import SparkError, runs_here, slots
-from retention_cli.engines.spark.shipping import ArrowTask, Row, Sender, Sent, batches_of, run_tasks
+from retention_cli.engines.spark.shipping import Row, Sender, run_tasks
 from retention_cli.evidence.format import as_json
 from retention_cli.evidence.replay import Day, Difference, Held, Recorded, Replayed, merged, replay
 from retention_cli.policy.model import Policy
@@ -36,9 +36,12 @@ def replay_over(sender: Sender, runs: Sequence[Recorded], policy: Policy) -> Rep
         )
     nowhere: Any = None  # a task has its own: credentials are those of the executors
     work: _Work = ([one._replace(store=nowhere) for one in runs], urls, policy)
-    count = slots(sender.session)
-    failed = "Spark could not replay the runs"
-    rows = run_tasks(sender.session, _task(sender.send(work), count), _SHARES, count, failed)
+    count, sent = slots(sender.session), sender.send(work)
+
+    def rows_of(number: int) -> Iterator[Row]:
+        return _rows(*sent.load(), (number, count))
+
+    rows = run_tasks(sender.session, rows_of, _SHARES, count, "Spark could not replay the runs")
     texts: list[list[str]] = [[] for _ in range(count)]
     for row in rows:
         texts[row["share"]].append(row["text"])
@@ -53,16 +56,6 @@ def _replayed(texts: Sequence[str]) -> Replayed:
 
 def _read(texts: Sequence[str]) -> Iterator[Difference]:
     return (Difference(*loads(one)) for one in texts)
-
-
-def _task(sent: Sent[_Work], of: int) -> ArrowTask:
-    """Return the task for ``mapInArrow``: from numbers of shares to rows of :data:`_SHARES`."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from batches_of(_rows(*sent.load(), (number, of)), _SHARES)
-
-    return run
 
 
 def _rows(bare: Sequence[Recorded], urls: Sequence[str], policy: Policy, share: tuple[int, int]) -> Iterator[Row]:
