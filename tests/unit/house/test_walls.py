@@ -224,17 +224,19 @@ def test_only_one_module_makes_a_request_that_changes_a_cluster(request_of: str,
             },
         ),
         # an archive is written from what a reader reads: it can't change a cluster, and a restore is asked for by name
-        ("retention_cli.brokers.republisher", {"retention_cli/archive/restore.py"}),
+        (
+            "retention_cli.brokers.republisher",
+            {
+                *("retention_cli/archive/restore.py", "retention_cli/archive/restore_groups.py"),
+                "cli/kretain/commands/restore.py",
+            },
+        ),
         (
             "retention_cli.archive.restore",
             {
                 *("cli/kretain/commands/restore.py", "cli/kretain/render/archive.py"),
                 "retention_cli/archive/restore_groups.py",
             },
-        ),
-        (
-            "retention_cli.brokers.resetter",
-            {"cli/kretain/commands/restore.py", "retention_cli/archive/restore_groups.py"},
         ),
     ],
 )
