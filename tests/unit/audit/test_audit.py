@@ -139,6 +139,17 @@ def test_broken_line_is_named_and_stops_the_read(log: AuditLog, line: bytes) -> 
         read_history(log.path.parent.parent)
 
 
+@pytest.mark.parametrize("arguments", [[], ["--run", "r1", "-o", "json"]])
+def test_history_names_a_broken_line_and_exits_1(log: AuditLog, arguments: list[str]) -> None:
+    write(log, BEGUN, batch(1, 0))
+    with log.path.open("ab") as handle:
+        handle.write(b'{"event":"run","run":"r2"}\n')
+    said = run_cli("history", "--state-dir", str(log.path.parent.parent), *arguments, check=1)
+    assert said.out == ""
+    assert said.err.startswith(f"kretain: {log.path}:3: a broken line")
+    assert said.err.count("\n") == 1
+
+
 def test_unknown_keys_in_a_line_are_ignored(log: AuditLog) -> None:
     """A newer kretain may write more."""
     write(log, {**BEGUN, "new": 1}, {"event": "note", "run": "r1", "at": AT}, {**changed_row(new=1), "new": 1})

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -192,6 +193,18 @@ def test_ledger_of_an_older_version_is_refused_and_left_unchanged(tmp_path: Path
         with closing(Memories(tmp_path)) as memories:
             assert memories("c1").lost is not None
     assert path.read_bytes() == before
+
+
+def test_large_ledger_is_sealed_in_little_memory(tmp_path: Path) -> None:
+    filled(tmp_path / "c1")
+    with Ledger(tmp_path / "c1") as ledger, ledger.transaction():
+        rows = (("A" * 22, number, 2**31 + number, b"{}") for number in range(60_000))
+        ledger.db.executemany("INSERT INTO partitions VALUES (?, ?, ?, ?)", rows)
+    tracemalloc.start()
+    with Ledger(tmp_path / "c1"):  # compares the seal
+        peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000, "all of it is 2 MB, and was there three times"
 
 
 CLOSED_WHILE_USED = """

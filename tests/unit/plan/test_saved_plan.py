@@ -123,6 +123,32 @@ def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPa
         check(plan)
 
 
+@given(st.data())
+def test_damaged_plan_file_is_refused_or_trims_no_more(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(plan_text(EVERY).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        match data.draw(st.sampled_from(["byte", "cut", "drop", "digit"])):
+            case "byte":
+                content[at] = data.draw(st.integers(0, 255))
+            case "cut":
+                del content[at:]
+            case "drop":
+                del content[at : at + data.draw(st.integers(1, 40))]
+            case "digit":
+                content[at:at] = b"9"
+        if not content:
+            break
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    path.write_bytes(content)
+    try:
+        check(read_plan(path))
+    except SavedPlanError as error:
+        assert str(path) in str(error)
+
+
 @pytest.mark.parametrize(
     "created_at",
     ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"],
