@@ -272,6 +272,12 @@ class ClusterReader:
         work = partial(topic_configs.read_values, own=True)
         return self._wire.run(work, self._wire, "topic", topics, keys, self._deadline())
 
+    def values_everywhere(
+        self, topic: str, keys: Sequence[str]
+    ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
+        """Return what all brokers say of a topic's settings, or why one of them doesn't."""
+        return self._wire.run(topic_configs.read_everywhere, self._wire, topic, keys)
+
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
         return self._wire.run(topic_configs.read_broker_values, self._wire, list(brokers), keys)

@@ -36,6 +36,9 @@ class TopicValue(NamedTuple):
     own: bool
 
 
+UNNAMED: Final = TopicValue(None, own=False)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """A topic's live settings. ``retention_ms`` is −1 for infinite, as Kafka writes it.
@@ -86,6 +89,26 @@ async def read_values(
             if turn % len(brokers) == 0:
                 await wire.sleep(0.25)
     return {name: found[name] for name in names}
+
+
+async def read_everywhere(
+    wire: Wire, topic: str, keys: Sequence[str]
+) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
+    """Return what brokers say of a topic's settings: they agree on its own, and each has a default of its own."""
+    found: dict[int, Mapping[str, TopicValue] | RequestFailedError] = dict.fromkeys(wire.brokers(), LEFT_OUT)
+    work = {broker: [Job(_request("topic", [topic], keys), broker)] for broker in found}
+
+    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
+        found[broker] = (
+            reply if isinstance(reply, RequestFailedError) else dict(_values(reply, own=True)).get(topic, LEFT_OUT)
+        )
+
+    await wire.fan_out(work, on_reply)
+    for one in found.values():
+        if isinstance(one, RequestFailedError):
+            return one
+    answers = [one for one in found.values() if not isinstance(one, RequestFailedError)]
+    return {key: frozenset(one.get(key, UNNAMED) for one in answers) for key in keys}
 
 
 async def read_broker_values(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
-from retention_cli.brokers.topic_configs import TopicValue
+from retention_cli.brokers.topic_configs import UNNAMED, TopicValue
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
@@ -29,7 +29,6 @@ from retention_cli.state.own_topics import PROTECTED_TOPIC
 _CHECK_MS: Final = 300_000
 """Kafka's own default, where a broker's check interval can't be read."""
 _NO_SIZE: Final = Unknown.because("size", "no broker reports its size on disk")
-_UNNAMED: Final = TopicValue(None, own=False)
 _ANY_TIME: Final = -(1 << 62)
 _MOST_RECORDS: Final = 1
 
@@ -56,29 +55,35 @@ class _Unread:
 
 
 def live_of(
-    found: Mapping[str, Mapping[str, TopicValue] | RequestFailedError], topic: str
+    values: Mapping[str, TopicValue] | RequestFailedError,
+    everywhere: Mapping[str, frozenset[TopicValue]] | RequestFailedError,
 ) -> dict[Setting, Live] | Unknown:
-    """Return both settings of a topic, unknown if either is. kretain's own topic shows the brokers' defaults."""
-    values, general = found[topic], found.get(PROTECTED_TOPIC, {})
+    """Return both settings of a topic, unknown if either is.
+
+    ``everywhere``: what all brokers say of kretain's own topic, which shows the default of each. They may differ, while
+    somebody changes them broker by broker: then the default is unknown, and the least of them counts.
+    """
     if isinstance(values, RequestFailedError):
         return Unknown.because("protect", str(values))
-    if isinstance(general, RequestFailedError):
-        general = {}
     live: dict[Setting, Live] = {}
     for key in SETTINGS:
-        value, own = values.get(key, _UNNAMED)
-        if value is None:
+        value = values.get(key, UNNAMED)
+        if value.value is None:
             return Unknown.because("topic-settings", f"the brokers name no {key}")
-        default = _default(key, (general if own else values).get(key, _UNNAMED))
-        live[key] = Live(value if own else None, _limit(value), default)
+        shown = frozenset[TopicValue]() if isinstance(everywhere, RequestFailedError) else everywhere[key]
+        defaults = shown if value.own else {value, *(one for one in shown if one != UNNAMED and not one.own)}
+        limits = [_limit(str(one.value)) for one in ({value} if value.own else defaults)]
+        least = min((one for one in limits if one is not None), default=None)
+        live[key] = Live(value.value if value.own else None, least, _default(key, defaults))
     return live
 
 
-def _default(key: Setting, shown: TopicValue) -> Maybe[int | None]:
-    if shown.own or shown.value is None:
-        text = f"the brokers' default of {key} is unknown: {PROTECTED_TOPIC} has a value of its own, or can't be read"
-        return Unknown.because("protect", text)
-    return _limit(shown.value)
+def _default(key: Setting, shown: Collection[TopicValue]) -> Maybe[int | None]:
+    if len(shown) != 1 or any(one.own or one.value is None for one in shown):
+        why = f"brokers have different ones, or {PROTECTED_TOPIC} has its own, or can't be read"
+        return Unknown.because("protect", f"the default of {key} is unknown: {why}")
+    (one,) = shown
+    return _limit(str(one.value))
 
 
 def _limit(text: str) -> int | None:
@@ -104,7 +109,8 @@ def read_protection(
         raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
     progress("settings")
     limits = read_settings(reader, metadata, list(rules))
-    own = reader.own_values([name for name in (*rules, PROTECTED_TOPIC) if name in metadata.topics], SETTINGS)
+    own = reader.own_values(list(rules), SETTINGS)
+    everywhere = reader.values_everywhere(PROTECTED_TOPIC, SETTINGS)
     progress("groups")
     unread, doubts = _unread(reader, metadata, rules)
     progress("records")
@@ -126,7 +132,7 @@ def read_protection(
         base = TopicFacts(name, metadata.topics[name].topic_id or "", rule, unknown=doubts.get(name, ()))
         sizes = {tp: _size(tp, limits[name], disks) for tp in metadata.places([name])}
         parts = [_part(unread[tp], tp.partition, age, sizes[tp]) for tp, age in ages.items() if tp.topic == name]
-        topics.append(_facts(replace(base, unread=parts), limits[name], live_of(own, name), sizes, disks))
+        topics.append(_facts(replace(base, unread=parts), limits[name], live_of(own[name], everywhere), sizes, disks))
     left = {
         one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
         for one in disks

@@ -268,7 +268,8 @@ class _Changes:
         Raises:
             RequestFailedError: it can't be read.
         """
-        live = live_of(self.job.reader.own_values([topic, PROTECTED_TOPIC], SETTINGS), topic)
+        reader = self.job.reader
+        live = live_of(reader.own_values([topic], SETTINGS)[topic], reader.values_everywhere(PROTECTED_TOPIC, SETTINGS))
         if isinstance(live, Unknown):
             raise RequestFailedError(live.reasons[0].text, retriable=True)
         return live[setting]

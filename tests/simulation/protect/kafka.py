@@ -68,6 +68,8 @@ class ProtectKafka:
         self.ids = itertools.count(1)
         self.topics: dict[str, Topic] = {}
         self.limits = dict(LIMITS)
+        self.other_limits = self.limits
+        """The defaults of a second broker, which leads nothing, and answers for topics."""
         self.names_defaults = True
         self.groups: dict[str, dict[str, int]] = {}
         self.unreadable: set[str] = set()
@@ -174,17 +176,22 @@ class ProtectReader:
         return ClusterMetadata("simulated", frozenset([1]), chosen)
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-        known = {name: {**DEFAULTS, **self._kafka.limits, **self._kafka.topics[name].own} for name in topics}
+        known = {name: {**DEFAULTS, **self._kafka.other_limits, **self._kafka.topics[name].own} for name in topics}
         return {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
 
     def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, TopicValue]]:
         self._kafka.hook("look")
-        of_kretain = {} if self._kafka.names_defaults else dict.fromkeys(keys, "1")
-        own = {PROTECTED_TOPIC: of_kretain, **{name: one.own for name, one in self._kafka.topics.items()}}
+        own, defaults = {name: self._kafka.topics[name].own for name in topics}, self._kafka.other_limits
         return {
-            name: {key: TopicValue(own[name].get(key, self._kafka.limits[key]), key in own[name]) for key in keys}
-            for name in topics
+            name: {key: TopicValue(own[name].get(key, defaults[key]), key in own[name]) for key in keys} for name in own
         }
+
+    def values_everywhere(self, topic: str, keys: Sequence[str]) -> dict[str, frozenset[TopicValue]]:
+        assert topic == PROTECTED_TOPIC
+        if not self._kafka.names_defaults:
+            return {key: frozenset({TopicValue("1", own=True)}) for key in keys}
+        both = (self._kafka.limits, self._kafka.other_limits)
+        return {key: frozenset(TopicValue(one[key], own=False) for one in both) for key in keys}
 
     def broker_values(self, brokers: Sequence[int], keys: Sequence[str]) -> dict[int, dict[str, str]]:
         return {broker: dict.fromkeys(keys, str(CHECK_MS)) for broker in brokers}

@@ -223,6 +223,20 @@ def test_value_is_removed_once_the_default_is_larger_or_the_same(world: ProtectW
     assert value(world) is None
 
 
+@pytest.mark.parametrize("default", [3 * HOUR, MAX_MS, -1, HOUR // 2])
+def test_value_stays_while_brokers_have_different_defaults(world: ProtectWorld, default: int) -> None:
+    """P3: the broker that is asked already has the new default, and the one that leads the topic has not."""
+    world.protect(0)
+    raised = int(value(world) or 0)
+    world.kafka.other_limits = world.kafka.limits | {"retention.ms": str(default)}
+    for _ in range(10):
+        world.kafka.pass_time(CHECK_MS)
+        world.protect(0)
+        assert int(value(world) or 0) >= raised
+    assert world.kafka.topics["b"].start == 0
+    world.settle()
+
+
 def test_nothing_is_raised_that_would_be_forgotten(world: ProtectWorld) -> None:
     """P5: the topic deletes records, has no time of the brokers, or an open transaction hides what is written."""
     world.kafka.cleanup = "delete"

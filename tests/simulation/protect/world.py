@@ -152,10 +152,12 @@ class ProtectWorld:
         self.hand[name, key] = chosen
         self.tampered.add(name)
 
-    def do_default(self, hours: int, _more: int) -> None:
-        """The brokers' default changes: mostly back to an hour, or to more, less or no limit."""
+    def do_default(self, hours: int, which: int) -> None:
+        """The brokers' default changes: mostly back to an hour, or to more, less or no limit; or one broker's alone."""
         chosen = (HOUR, HOUR, HOUR, HOUR, HOUR // 2, MAX_MS, 3 * HOUR, -1)[hours % 8]
-        self.kafka.limits["retention.ms"] = str(chosen)
+        self.kafka.other_limits = self.kafka.limits | {"retention.ms": str(chosen)}
+        if which % 3:
+            self.kafka.limits = self.kafka.other_limits
 
     def do_name_defaults(self, which: int, _more: int) -> None:
         self.kafka.names_defaults = which % 3 > 0
@@ -275,7 +277,8 @@ class ProtectWorld:
             limit = original
         else:
             limit = int(now or self.kafka.limits[key])
-            if self.kafka.names_defaults and (limit < original or original < 0 <= limit):
+            known = self.kafka.names_defaults and self.kafka.limits == self.kafka.other_limits
+            if known and (limit < original or original < 0 <= limit):
                 raise ViolationError(f"P4: {key} of {name} is {limit}, below the original {original}")
             if key == "retention.ms" and limit > max(MAX_MS, original):
                 raise ViolationError(f"P3: {key} of {name} is {limit}, above max")
@@ -299,6 +302,7 @@ class ProtectWorld:
         """All groups read all, nothing fails any more: what people set last must be live again."""
         self.kafka.refused, self.kafka.others = 0, 0
         self.kafka.unreadable, self.kafka.names_defaults = set(), True
+        self.kafka.other_limits = self.kafka.limits
         for name, one in self.kafka.topics.items():
             for group in ("g", "h"):
                 self.kafka.groups.setdefault(group, {})[name] = len(one.stamps)

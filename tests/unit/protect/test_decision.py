@@ -16,7 +16,6 @@ from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms, current, decide
 from retention_cli.protect.reading import live_of
 from retention_cli.protect.value import Decision, Live, Part, Record, Setting, Terms, TopicFacts
-from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -198,24 +197,29 @@ def test_default_counts_as_it_is_now(default: Any, age: Any, action: str, new: i
 
 
 def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_topic_shows() -> None:
-    def live(own: str, general: Any, key: Setting = "retention.ms") -> Any:
+    def live(own: str, *general: TopicValue, key: Setting = "retention.ms") -> Any:
         values = {"retention.ms": TopicValue(own, own=True), "retention.bytes": TopicValue("-1", own=False)}
-        found = live_of({"orders": values, PROTECTED_TOPIC: general}, "orders")
+        found = live_of(values, {"retention.bytes": frozenset(), "retention.ms": frozenset(), key: frozenset(general)})
         assert isinstance(found, dict)
         return found[key]
 
-    default = {"retention.ms": TopicValue(str(DAY), own=False)}
-    assert live(str(30 * DAY), default) == Live(str(30 * DAY), 30 * DAY, DAY)
-    assert live("-1", {"retention.ms": TopicValue("-1", own=False)}) == Live("-1", None, None)
-    assert live("1", default, "retention.bytes") == Live(None, None, None)
-    for unknown in (
-        {"retention.ms": TopicValue(str(DAY), own=True)},
-        {},
-        RequestFailedError("not authorized", retriable=False),
-    ):
-        assert isinstance(live("1", unknown).default, Unknown)
-    assert isinstance(live_of({"orders": default}, "orders"), Unknown)
-    assert isinstance(live_of({"orders": RequestFailedError("late", retriable=True)}, "orders"), Unknown)
+    def default(value: str | None) -> TopicValue:
+        return TopicValue(value, own=False)
+
+    assert live(str(30 * DAY), default(str(DAY))) == Live(str(30 * DAY), 30 * DAY, DAY)
+    assert live("-1", default("-1")) == Live("-1", None, None)
+    assert live("1", default("-1"), key="retention.bytes") == Live(None, None, None)
+    for unknown in ([TopicValue(str(DAY), own=True)], [], [default(None)], [default("1"), default("2")]):
+        assert isinstance(live("1", *unknown).default, Unknown)
+    differs = live("1", default("-1"), default("7"), key="retention.bytes")
+    assert (differs.own, differs.limit) == (None, 7), "the least of them counts"
+    assert isinstance(differs.default, Unknown)
+    late, values = RequestFailedError("late", retriable=True), {"retention.ms": default("1")}
+    assert isinstance(live_of(values, late), Unknown), "the brokers name no retention.bytes"
+    both = live_of(values | {"retention.bytes": TopicValue("5", own=True)}, late)
+    assert isinstance(both, dict)
+    assert isinstance(both["retention.bytes"].default, Unknown)
+    assert isinstance(live_of(late, {}), Unknown)
 
 
 def test_topics_share_the_room_of_a_disk() -> None:
