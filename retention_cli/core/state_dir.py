@@ -32,7 +32,7 @@ def cluster_folder(state_dir: Path, cluster_id: str) -> Path:
 
 def folder_name(cluster_id: str) -> str:
     """Return the name of a cluster's folder."""
-    return quote(cluster_id, safe="-_")
+    return quote(cluster_id, safe="-_", errors="surrogatepass")
 
 
 def make_folder(folder: Path) -> None:

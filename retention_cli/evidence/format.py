@@ -322,6 +322,8 @@ def _row(
     if (text := column["more"][n]) is not None:
         readers = _readers()
         more = {name: readers[name](value) for name, value in loads(text).items()}
+        if not more.keys().isdisjoint(("topic", "partition", "settings")):
+            raise ValueError("what is odd about it is of another partition")
     lookups: dict[int, Any] = {}
     data: dict[int, Any] = {}
     for of_data, at, answer in column["lookups"][n]:

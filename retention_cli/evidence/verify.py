@@ -244,7 +244,7 @@ class _Checked:
             more = {"allowed": pa.array(allowed, mask=allowed < 0), "is_there": np.ones(len(table), np.int64)}
             facts = [more[name] if name in more else table.column(name) for name in self.schema.names]
             self.facts = pa.concat_tables([self.facts, pa.table(facts, names=self.schema.names).cast(self.schema)])
-        except (EvidenceError, ValueError, TypeError, OverflowError) as error:
+        except (EvidenceError, ValueError, TypeError, OverflowError, RecursionError) as error:
             self.verdict.tell(f"{self.verdict.run}/{part.name}", " ".join(str(error).split()))
             return
         self.verdict.rows += len(table)
@@ -259,7 +259,11 @@ class _Checked:
         self.verdict.requests += len(joined) - joined.column("request_offset").null_count
         for row in joined.take(np.flatnonzero(~_right_requests(joined))).to_pylist():
             fact = Fact(*(row[name] for name in Fact._fields)) if row["is_there"] else None
-            for text in wrong_request(Result(*(row[name] for name in RESULTS)), fact):
+            try:
+                texts = [*wrong_request(Result(*(row[name] for name in RESULTS)), fact)]
+            except TypeError:
+                texts = ["a number is missing"]
+            for text in texts:
                 self.verdict.tell(f"{self.verdict.run}/{RESULTS_NAME} {row['topic']}-{row['partition']}", text)
         return joined
 
@@ -370,6 +374,9 @@ def _announced(run: Run, asked: Any) -> Iterator[Finding]:
     try:
         said = _lines(_ANNOUNCED, run.batches)
         told = _lines(_TOLD, {number: one for number, one in run.results.items() if number in run.batches})
+        for one, times in (*repeated(said, "batch"), *repeated(told, "batch")):
+            where = f"{run.run} batch {one['batch']}, {one['topic']}-{one['partition']}"
+            yield Finding(where, f"named {times} times in a line of the audit log")
         said = beside(said, told.select(["outcome"]), places(said, told, "batch"))
         after = pa.array([written.get(one, 0) for one in asked.column("recheck").to_pylist()], pa.int64())
     except (ValueError, TypeError, OverflowError) as error:

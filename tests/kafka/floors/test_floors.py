@@ -549,4 +549,4 @@ def test_confirmation_counts_records_unread_by_deleted_groups(world: World) -> N
     lonely = world.filled(OLD)
     plan = world.plan(f"version: 1\ntopics: [{{match: {lonely}, retention.ms: 1h}}]")
     assert (plan.decisions[0].unconsumed, plan.decisions[0].reasons, plan.unconsumed_by) == (10, (), {})
-    assert [note.text for note in plan.notes if "no group has committed on these partitions" in note.text]
+    assert [note.text for note in plan.notes if "none has committed on these partitions" in note.text]

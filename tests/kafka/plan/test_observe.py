@@ -200,7 +200,7 @@ def test_failed_group_listing_makes_floors_unknown_but_not_the_forced_level(
     decision = plan.decisions[0]
     assert (decision.action, decision.rule, decision.trim_to, codes(decision)) == ("trim", "forced-age", 10, {"F9"})
     assert (decision.unconsumed, plan.unconsumed_by) == (10, {})
-    assert any("lose unread records is unknown" in note.text for note in plan.notes)
+    assert any("can't tell which groups would lose unread records" in note.text for note in plan.notes)
 
 
 def test_coordinator_outside_the_listed_brokers_holds(world: World, topic: str, answer: Callable) -> None:

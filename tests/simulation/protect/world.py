@@ -286,6 +286,8 @@ class ProtectWorld:
                 raise ViolationError(f"P4: {key} of {name} was raised while its disk was above the ceiling")
         if key != "retention.ms" or name == "spared" or name in self.tampered or original < 0:
             return
+        if not self.kafka.names_defaults and self.kafka.limits != self.kafka.other_limits:
+            return  # docs/protect.md: both at once, and one broker's default counts
         room = DISK * CEILING // 100 - self.kafka.used
         bound = (name == "b" and topic.size > MAX_BYTES // 4) or room < DISK // 3
         groups = ("g", "h") if name == "a" else ("g",)

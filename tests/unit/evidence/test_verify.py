@@ -148,6 +148,8 @@ def _first(**more: Any) -> Callable[[dict[str, Any]], None]:
         ("batch", lambda event: event["partitions"].reverse(), None),
         ("result", _first(outcome="held"), "outcome is held in the audit log"),
         ("result", lambda event: event["partitions"].reverse(), None),
+        ("result", lambda event: event["partitions"].append(event["partitions"][0] | {"outcome": "failed"}), "2 times"),
+        ("batch", lambda event: event["partitions"].append(event["partitions"][0]), "named 2 times in a line"),
     ],
 )
 def test_log_that_announces_something_else_is_named(
@@ -214,6 +216,39 @@ def test_row_without_a_key_is_named(folder: Path, name: str) -> None:
     rows[3][name] = None
     rewrite(path, read, rows)
     assert any("a row has no topic, partition or recheck" in one for one in findings(folder))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        '{"topic": %s}',
+        '{"partition": 7}',
+        "[" * 100_000,
+    ],
+)
+def test_row_whose_oddness_is_of_another_partition_is_named(folder: Path, more: str) -> None:
+    """The topic's own column says that it is compacted; in ``more`` it is as the decision needs it."""
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    path = folder / "evidence" / RUN / "001-facts.parquet"
+    read = part_of(path.name, path.read_bytes())
+    rows = read.table.to_pylist()
+    about = rows[0]["topic_facts"]
+    rows[0]["more"] = more.replace("%s", about)
+    rows[0]["topic_facts"] = json.dumps(json.loads(about) | {"cleanup_policy": ["compact"]})
+    rewrite(path, read, rows)
+    assert any("of another partition" in one or "recursion" in one.lower() for one in findings(folder)), findings(
+        folder
+    )
+
+
+def test_result_without_a_number_is_named(folder: Path) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    path = folder / "evidence" / RUN / "results.parquet"
+    read = part_of(path.name, path.read_bytes())
+    rows = read.table.to_pylist()
+    rows[0]["records"] = None
+    rewrite(path, read, rows)
+    assert any("a number is missing" in one for one in findings(folder)), findings(folder)
 
 
 @pytest.mark.parametrize("seq", ["x", None, 2**70])
