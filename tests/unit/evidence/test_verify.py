@@ -189,9 +189,9 @@ def test_number_that_stands_for_none_is_named(folder: Path) -> None:
     assert [one.text for one in found.findings] == ["trim_to was -1; by the facts it is none"]
 
 
-@pytest.mark.parametrize("where", ["head", "folder", "run"])
+@pytest.mark.parametrize("where", ["head", "no text", "folder", "run"])
 def test_evidence_of_another_cluster_is_named(folder: Path, where: str) -> None:
-    left_behind(folder, ROWS, SEEN, RESULTS, cluster="other" if where == "head" else None)
+    left_behind(folder, ROWS, SEEN, RESULTS, cluster={"head": "other", "no text": "\ud800"}.get(where))
     log = folder / "audit.jsonl"
     if where == "run":
         log.write_text(log.read_text().replace('"cluster":{"id":"cluster"}', '"cluster":{"id":"other"}'))
