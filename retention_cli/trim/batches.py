@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.brokers.deleter import Answered, Deleter
-from retention_cli.brokers.deleter import Outcome as DeleteOutcome
+from retention_cli.brokers.deleter import Answered, Deleter, Outcome as DeleteOutcome
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata

@@ -27,16 +27,14 @@ from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.forecast.loss import Place, seconds_to_loss
 from retention_cli.forecast.reading import forecasts_of, limits_of, places_of, seen_in
-from retention_cli.forecast.steady import Terms as ForecastTerms
-from retention_cli.forecast.steady import guarded
+from retention_cli.forecast.steady import Terms as ForecastTerms, guarded
 from retention_cli.forecast.value import HOUR_MS
 from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.protect.run import ProtectJob, plan_protection
-from retention_cli.protect.run import carry_out as carry_out_protection
+from retention_cli.protect.run import ProtectJob, carry_out as carry_out_protection, plan_protection
 from retention_cli.protect.value import Protection, Terms
 from retention_cli.state.memories import Kind, Memories
 from retention_cli.trim.batches import StopError

@@ -9,8 +9,7 @@ from typing import Any
 from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
 from kretain.render.advise import row
-from retention_cli.advise.advice import advise as judge
-from retention_cli.advise.advice import kafka_configs
+from retention_cli.advise.advice import advise as judge, kafka_configs
 from retention_cli.advise.facts import Demand
 from retention_cli.advise.reading import read_topics
 from tests.support.world import World, now_ms, reader_for

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kretain.embedded import EmbeddedError
-from kretain.embedded import EmbeddedKafka as OneNode
+from kretain.embedded import EmbeddedError, EmbeddedKafka as OneNode
 from kretain.embedded.cluster import HEAP_MB, properties_of
 from kretain.embedded.node import Node, free_ports, new_id
 

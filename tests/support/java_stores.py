@@ -10,8 +10,7 @@ import struct
 from functools import cache
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives import serialization as ser
+from cryptography.hazmat.primitives import hashes, serialization as ser
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID

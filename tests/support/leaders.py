@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from confluent_kafka import ElectionType
-from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka import ElectionType, TopicPartition as ClientTopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.structs import TopicPartition as KafkaTopicPartition
-from kafka.structs import TopicPartition as Partition
+from kafka.structs import TopicPartition as KafkaTopicPartition, TopicPartition as Partition
 
 from tests.conftest import QUICK
 from tests.support.world import World, reader_for, wait_until

@@ -11,8 +11,7 @@ from retention_cli.memory.event_scan import BLOCKS_AT_MOST, Block, EventScan
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import SAMPLES_AT_MOST, Front, PartitionMemory, pack
 from retention_cli.memory.positions import LogNow
-from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen
-from retention_cli.memory.replica import pack as pack_replicas
+from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen, pack as pack_replicas
 from retention_cli.state import messages
 from tests.support.groups import judge_ledger
 

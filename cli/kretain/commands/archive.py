@@ -80,8 +80,7 @@ def compact(
     from kretain.config import resolve
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_compacted
-    from retention_cli.archive.catalog import Compacted, plan_compaction, read_catalog
-    from retention_cli.archive.catalog import compact as run_compaction
+    from retention_cli.archive.catalog import Compacted, compact as run_compaction, plan_compaction, read_catalog
     from retention_cli.core.progress import adding
     from retention_cli.core.units import count, format_time
 

@@ -99,8 +99,7 @@ def forget(
     from retention_cli.core.printable import name_in_text
     from retention_cli.core.units import count
     from retention_cli.policy.model import is_pattern
-    from retention_cli.reports.ledger import forget as forget_groups
-    from retention_cli.reports.ledger import held_by, named
+    from retention_cli.reports.ledger import forget as forget_groups, held_by, named
 
     settings = resolve(common)
     with settings.reader() as reader:

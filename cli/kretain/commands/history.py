@@ -193,8 +193,7 @@ def replay(
     from kretain.config import resolve
     from kretain.render.history import print_replayed
     from retention_cli.core.units import count
-    from retention_cli.evidence.replay import recorded
-    from retention_cli.evidence.replay import replay as replay_runs
+    from retention_cli.evidence.replay import recorded, replay as replay_runs
 
     spark.check()
     settings = resolve(common)

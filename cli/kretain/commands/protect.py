@@ -56,8 +56,7 @@ def protect(
     from kretain.config import resolve
     from kretain.flows.trims import must_confirm, notified
     from kretain.render.protect import print_protection, question
-    from retention_cli.protect.run import ProtectJob, carry_out, plan_protection
-    from retention_cli.protect.run import resume as resumed
+    from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume as resumed
     from retention_cli.protect.value import Terms
     from retention_cli.trim.journal import new_run_name
 

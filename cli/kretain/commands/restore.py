@@ -144,8 +144,7 @@ def restore(
     from kretain.render.archive import groups_parts, groups_question, print_restored, question
     from kretain.render.output import print_parts
     from retention_cli.archive.layout import ArchiveError
-    from retention_cli.archive.restore import RestoreRefusedError, Wanted, end, planned, prepare
-    from retention_cli.archive.restore import restore as run_restore
+    from retention_cli.archive.restore import RestoreRefusedError, Wanted, end, planned, prepare, restore as run_restore
     from retention_cli.archive.restore_groups import choose, mapped, reset
     from retention_cli.brokers.errors import BrokerError
     from retention_cli.brokers.republisher import GroupResetter

@@ -96,9 +96,7 @@ SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 def use_ours() -> None:
     """Make ``--install-completion``, ``--show-completion`` and ``completions/`` use these scripts."""
     # Typer has no public way to do this; its version is pinned, and the tests type into real shells.
-    from typer import _completion_classes as classes
-    from typer import _completion_shared as shared
-    from typer import core
+    from typer import _completion_classes as classes, _completion_shared as shared, core
 
     ours = {"bash": classes.BashComplete, "zsh": classes.ZshComplete, "fish": classes.FishComplete}
     for shell, its_class in ours.items():

@@ -122,8 +122,7 @@ def _bar(expected_bytes: int | None) -> Iterator[Any]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, DownloadColumn, Progress as Bar, TimeElapsedColumn
 
     columns = (BarColumn(), DownloadColumn(binary_units=True), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:

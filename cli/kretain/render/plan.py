@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
-from itertools import chain, islice
-from itertools import count as count_from
+from itertools import chain, count as count_from, islice
 from typing import TYPE_CHECKING, Final
 
 from kretain.render.output import (

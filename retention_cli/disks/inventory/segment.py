@@ -11,8 +11,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import close, fstat, lseek, lstat, pread
-from os import open as open_file
+from os import close, fstat, lseek, lstat, open as open_file, pread
 from typing import Final, NamedTuple
 
 from retention_cli.brokers.wire.batch_headers import (

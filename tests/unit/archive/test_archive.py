@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.archive import layout
 from retention_cli.archive.catalog import compact, plan_compaction, read_catalog, verify_catalog

@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow.fs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.archive.layout import ArchiveError, Manifest, Source
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, check_report

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from retention_cli.archive.layout import ArchiveError, DamagedError, Source
 from retention_cli.archive.observed import positions_of

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from retention_cli.audit.chain import ZEROS, Chain, Link, Resumed, event_of, hash_of, is_signed, next_line, resume
 from retention_cli.audit.files import HEAD_NAME, read_head, write_head

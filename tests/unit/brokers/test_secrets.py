@@ -6,8 +6,7 @@ from pathlib import Path
 
 import kafka.errors as kafka_errors
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError, SettingsError
 from retention_cli.brokers.records import Range, Search, read_ranges, search_records

@@ -10,16 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka.future import Future
 from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse, OffsetFetchResponse
 from kafka.protocol.metadata import MetadataResponse
 
 from retention_cli.brokers.log_offsets import OffsetRequest, list_offsets
-from retention_cli.brokers.metadata import PartitionMetadata, TopicMetadata, topic_id_text
-from retention_cli.brokers.metadata import decode as decode_metadata
+from retention_cli.brokers.metadata import PartitionMetadata, TopicMetadata, decode as decode_metadata, topic_id_text
 from retention_cli.brokers.wire.answers import Answer, GroupAnswer, decode, request
 from retention_cli.brokers.wire.connections import LEFT_OUT
 from retention_cli.brokers.wire.frames import TimedProtocol, bind

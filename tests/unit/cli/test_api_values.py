@@ -21,8 +21,7 @@ from retention_cli.core.model import Reason
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.load import load_policy
 from retention_cli.trim.batches import RefusedError
-from tests.support.plans import HOLD, KEEP
-from tests.support.plans import plan as plan_of
+from tests.support.plans import HOLD, KEEP, plan as plan_of
 
 STUB = Path(kretain.__file__).with_suffix(".pyi")
 

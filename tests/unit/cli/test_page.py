@@ -12,8 +12,7 @@ from typing import Any
 
 import html5lib
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kretain.render.page.elements import GO, MOST_ROWS, bars, cards, element, lines, page, section, table
 from kretain.render.page.forecast import forecast_parts, read_forecast_file

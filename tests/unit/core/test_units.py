@@ -10,8 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kretain import reach
 from retention_cli.core.commands import Reach, grant_line, kafka_tool, kretain

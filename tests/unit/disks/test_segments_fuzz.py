@@ -6,8 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.brokers.wire.batch_headers import HEADER, HEADER_BYTES
 from retention_cli.disks.inventory.log_dirs import LayoutError, ScanError, meta_properties_in, topic_id_in

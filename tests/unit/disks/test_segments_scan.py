@@ -13,8 +13,7 @@ import pytest
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.disks.inventory import read as read_module
-from retention_cli.disks.inventory import scan as scan_module
+from retention_cli.disks.inventory import read as read_module, scan as scan_module
 from retention_cli.disks.inventory.format import COLUMNS, FORMAT, METADATA_KEY, InventoryError
 from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
 from retention_cli.disks.inventory.read import by_dir, by_topic, read_inventory

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.core.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
 from retention_cli.decide.decision import decide, weigh

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kretain.errors import Exit, UsageError, of_many
-from kretain.flows import fleet as fleets
-from kretain.flows import fleet_trim
+from kretain.flows import fleet as fleets, fleet_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common

@@ -9,8 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.core.model import Code, Floor, PartitionFacts
 from retention_cli.evidence.files import FORMAT, content_of, evidence_in

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, TopicFacts, Unknown
 from retention_cli.core.state_dir import StateError
@@ -28,8 +27,7 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.reports.past import explain_past
 from tests.support.evidence import observation, several_runs
-from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, settings, topic
-from tests.support.facts import policy as parsed
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, policy as parsed, settings, topic
 
 DAY = 24 * HOUR
 R1 = Settings(consumed_after_ms=DAY, named_in_full=True)

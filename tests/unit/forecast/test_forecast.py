@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown, certain
 from retention_cli.disks.disk import Disk, Room

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kretain.render.forecast import money_json, price
 from retention_cli.advise.facts import TopicSettings

@@ -7,8 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.memory import documents as docs
 from retention_cli.memory.group import GroupMemory

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.core.model import Sample, TopicPartition, Unknown
 from retention_cli.core.state_dir import cluster_folder

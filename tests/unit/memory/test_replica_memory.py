@@ -6,16 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from kretain.render.output import about
 from retention_cli.core.model import Unknown
-from retention_cli.memory import documents as docs
-from retention_cli.memory import replica as replica_memory
-from retention_cli.memory.disk import DAY_MS, LEAST_MS, LOOKS_AT_MOST, DiskMemory, Growth, Look, growth
-from retention_cli.memory.disk import pack as pack_looks
-from retention_cli.memory.disk import unpack as unpack_looks
+from retention_cli.memory import documents as docs, replica as replica_memory
+from retention_cli.memory.disk import (
+    DAY_MS,
+    LEAST_MS,
+    LOOKS_AT_MOST,
+    DiskMemory,
+    Growth,
+    Look,
+    growth,
+    pack as pack_looks,
+    unpack as unpack_looks,
+)
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.replica import (

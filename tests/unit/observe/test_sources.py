@@ -10,8 +10,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from retention_cli.core.model import Decision
 from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, read_plan, write_plan

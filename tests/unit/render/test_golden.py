@@ -15,8 +15,7 @@ from typing import Any, get_args
 import pytest
 from rich.console import Console
 
-from kretain.api.values import Origin as PlanOrigin
-from kretain.api.values import plan_value
+from kretain.api.values import Origin as PlanOrigin, plan_value
 from kretain.options.common import Common, Output, PlanOutput
 from kretain.render import (
     advise,
@@ -26,13 +25,13 @@ from kretain.render import (
     explain,
     forecast,
     history,
+    output as rendering,
     plan,
     profile,
     protect,
     setup,
     trim,
 )
-from kretain.render import output as rendering
 from kretain.render.page.forecast import forecast_parts, read_forecast_file
 from kretain.render.page.pages import history_page, plan_page
 from retention_cli.advise.advice import Advice
@@ -45,8 +44,7 @@ from retention_cli.disks.disk import DiskOutcome
 from retention_cli.disks.inventory.format import Inventory
 from retention_cli.disks.inventory.scan import ScanReport
 from retention_cli.engines.fleet.plan import FleetPlan, FleetReport
-from retention_cli.evidence.replay import Day, Difference, Replayed
-from retention_cli.evidence.replay import Held as HeldRuns
+from retention_cli.evidence.replay import Day, Difference, Held as HeldRuns, Replayed
 from retention_cli.evidence.verify import Verdict
 from retention_cli.forecast.value import Bills, Forecast
 from retention_cli.memory.disk import Look

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kretain.errors import UsageError
 from kretain.options.rules import topic_arguments
@@ -26,8 +25,7 @@ from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
 from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import State
 from retention_cli.trim.verify import Answer, Unanswered, judge
-from tests.support.plans import EVERY, HOLD, KEEP, plan, row
-from tests.support.plans import plan as made
+from tests.support.plans import EVERY, HOLD, KEEP, plan, plan as made, row
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kretain.commands import watch
 from kretain.commands.watch import _address
@@ -43,8 +42,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.protect.value import Decision as Change
-from retention_cli.protect.value import Protection
+from retention_cli.protect.value import Decision as Change, Protection
 from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.run import PlanRefusedError
