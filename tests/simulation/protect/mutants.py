@@ -76,6 +76,7 @@ MUTANTS: Final = (
 """What stands in the tree, and by what it is replaced."""
 ELSEWHERE: Final = {
     "P3: an unknown default lowers": "tests/unit/protect",
+    "P4: a default without a limit does not count": "test_races takes the limit from a default",
     "P4: a default that has changed counts": "test_races changes the default right before the request",
     "P4: what will be freed is room": "tests/unit/protect",
     "P5: it goes on from what was read since": "test_races changes a setting between a plan and its change",
