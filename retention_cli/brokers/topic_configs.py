@@ -95,34 +95,32 @@ async def read_everywhere(
     wire: Wire, topic: str, keys: Sequence[str]
 ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
     """Return what brokers say of a topic's settings: they agree on its own, and each has a default of its own."""
-    found: dict[int, Mapping[str, TopicValue] | RequestFailedError] = dict.fromkeys(wire.brokers(), LEFT_OUT)
-    work = {broker: [Job(_request("topic", [topic], keys), broker)] for broker in found}
-
-    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
-        found[broker] = (
-            reply if isinstance(reply, RequestFailedError) else dict(_values(reply, own=True)).get(topic, LEFT_OUT)
-        )
-
-    await wire.fan_out(work, on_reply)
+    found = await _read_each(wire, "topic", dict.fromkeys(wire.brokers(), topic), keys, own=True)
     for one in found.values():
         if isinstance(one, RequestFailedError):
             return one
-    answers = [one for one in found.values() if not isinstance(one, RequestFailedError)]
-    return {key: frozenset(one.get(key, UNNAMED) for one in answers) for key in keys}
+    return {key: frozenset(one.get(key, UNNAMED) for one in found.values()) for key in keys}
 
 
 async def read_broker_values(
     wire: Wire, brokers: Iterable[int], keys: Sequence[str]
 ) -> dict[int, Values | RequestFailedError]:
     """Return the named settings of each broker, or why they could not be read: only the broker itself has them."""
-    found: dict[int, Values | RequestFailedError] = dict.fromkeys(brokers, LEFT_OUT)
-    work = {broker: [Job(_request("broker", [str(broker)], keys), broker)] for broker in found}
+    return await _read_each(wire, "broker", {broker: str(broker) for broker in brokers}, keys)
+
+
+async def _read_each(
+    wire: Wire, kind: Kind, names: Mapping[int, str], keys: Sequence[str], *, own: bool = False
+) -> dict[int, Any]:
+    """Return what each broker says of the settings of one topic or broker, or why it could not be read there."""
+    found: dict[int, Any] = dict.fromkeys(names, LEFT_OUT)
+    work = {broker: [Job(_request(kind, [name], keys), broker)] for broker, name in names.items()}
 
     def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
             found[broker] = reply
         else:
-            found.update((broker, values) for _name, values in _values(reply))
+            found.update((broker, values) for _name, values in _values(reply, own=own))
 
     await wire.fan_out(work, on_reply)
     return found

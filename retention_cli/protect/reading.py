@@ -60,17 +60,18 @@ def live_of(
 ) -> dict[Setting, Live] | Unknown:
     """Return both settings of a topic, unknown if either is.
 
-    ``everywhere``: what all brokers say of kretain's own topic, which shows the default of each. They may differ, while
-    somebody changes them broker by broker: then the default is unknown, and the least of them counts.
+    ``everywhere``: what all brokers say of kretain's own topic, which shows the default of each. While an operator
+    changes the defaults broker by broker, they differ: the default is then unknown, and the smallest counts.
     """
     if isinstance(values, RequestFailedError):
         return Unknown.because("protect", str(values))
+    general = {} if isinstance(everywhere, RequestFailedError) else everywhere
     live: dict[Setting, Live] = {}
     for key in SETTINGS:
         value = values.get(key, UNNAMED)
         if value.value is None:
             return Unknown.because("topic-settings", f"the brokers name no {key}")
-        shown = frozenset[TopicValue]() if isinstance(everywhere, RequestFailedError) else everywhere[key]
+        shown = general.get(key, frozenset[TopicValue]())
         defaults = shown if value.own else {value, *(one for one in shown if one != UNNAMED and not one.own)}
         limits = [_limit(str(one.value)) for one in ({value} if value.own else defaults)]
         least = min((one for one in limits if one is not None), default=None)

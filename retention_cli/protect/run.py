@@ -223,7 +223,7 @@ class _Changes:
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
-        now = self.look(topic, setting)
+        now = self.look(topic, setting, default=new is None)
         if new is None and now.default != default:
             problem = f"the default is {now.default} by now: {old} stays until the next pass has decided"
         if now.own != old:
@@ -262,14 +262,15 @@ class _Changes:
             clock.sleep(0.1)
         return now
 
-    def look(self, topic: str, setting: Setting) -> Live:
-        """Return a setting now.
+    def look(self, topic: str, setting: Setting, *, default: bool = False) -> Live:
+        """Return a setting now; its default is unknown unless ``default`` asks all brokers for it.
 
         Raises:
             RequestFailedError: it can't be read.
         """
         reader = self.job.reader
-        live = live_of(reader.own_values([topic], SETTINGS)[topic], reader.values_everywhere(PROTECTED_TOPIC, SETTINGS))
+        everywhere = reader.values_everywhere(PROTECTED_TOPIC, SETTINGS) if default else {}
+        live = live_of(reader.own_values([topic], SETTINGS)[topic], everywhere)
         if isinstance(live, Unknown):
             raise RequestFailedError(live.reasons[0].text, retriable=True)
         return live[setting]
