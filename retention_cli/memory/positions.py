@@ -25,7 +25,7 @@ Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Commits = Mapping[str, Sequence[tuple[int, int, int | None]]]
 """A group's commits by topic: partition, committed offset, and the commit's leader epoch, None if it has none."""
 Rows = dict[str, list[tuple[int, int, int | None]]]
-"""Remembered commits, likewise. The epoch is the one under which a commit was last seen to count: its own, else the
+"""Remembered commits, too. The epoch is the one under which a commit was last seen to count: its own, else the
 leader's. None: it was never seen to count, and whether it does is unknown."""
 Last = tuple[str, int, Rows]
 """A group that is gone: its name, when it was last seen (Unix ms), and its last commits."""

@@ -189,7 +189,7 @@ class Recall:
     def saw(self, name: str, commits: Commits, unread: Collection[str | tuple[str, int]] = ()) -> RecalledGroup:
         """Remember a group's commits; return which of them do not count (F5), and which are gone (F6).
 
-        On ``unread`` topics and partitions its commits could not be read: what is remembered of them stays as it is.
+        On ``unread`` topics and partitions its commits could not be read: the memory of them does not change.
         """
         if unread:
             as_before: dict[str, list[tuple[int, int, int | None]]] = {}

@@ -201,21 +201,21 @@ class ClusterLedger(Ledger):
         topic_id, there = self._topic.extent()
         with self._errors():
             position = self._cache.position(topic_id, there.end, self._meta("revision"))
-        anew = position is None
+        fresh = position is None
         start = there.start if position is None else max(position, there.start)
-        if start == there.end and not anew:
+        if start == there.end and not fresh:
             return
         seen: set[str] = set()
         while True:
             end = min(start + _MESSAGES_AT_ONCE, there.end)
             stored = self._topic.read(start, end) if start < end else []
-            self._take_in(topic_id, stored, end, anew=seen if anew else None, last=end >= there.end)
+            self._take_in(topic_id, stored, end, fresh=seen if fresh else None, last=end >= there.end)
             start = end
             if start >= there.end:
                 return
 
     def _take_in(
-        self, topic_id: str, stored: Sequence[Message], end: int, *, anew: set[str] | None, last: bool
+        self, topic_id: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool
     ) -> None:
         """Merge messages into the cache, and mark the keys whose last message lacks something that the cache has."""
         latest: dict[str, docs.Document | None] = {}
@@ -231,11 +231,11 @@ class ClusterLedger(Ledger):
                     self._cache.sent(key)
                 else:
                     self._cache.mark([key], revision)
-            if anew is not None:
-                anew |= latest.keys()
+            if fresh is not None:
+                fresh |= latest.keys()
                 if last:
-                    self._cache.mark(self._all_keys() - anew, revision)
-            whole = known if anew is None else last
+                    self._cache.mark(self._all_keys() - fresh, revision)
+            whole = known if fresh is None else last
             self._cache.read_up_to(topic_id, end, revision if whole else None)
 
     def _take(self, one: Message, latest: dict[str, docs.Document | None]) -> None:

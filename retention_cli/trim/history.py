@@ -63,7 +63,7 @@ def read_past(state_dir: Path) -> tuple[list[Run], list[dict[str, Any]]]:
 def read_archived(state_dir: Path, warn: Callable[[str], None]) -> dict[str, list[str]]:
     """Return the paths of the manifests that were written, according to the audit logs, by :func:`archive_at`.
 
-    ``warn`` is told which logs can't be read.
+    ``warn`` gets a line for each log that can't be read.
     """
     found: dict[str, list[str]] = {}
     for folder in folders_with_log(state_dir):

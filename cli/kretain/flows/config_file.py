@@ -102,7 +102,7 @@ def remove_context(name: str, *, dry_run: bool = False) -> bool:
 
 
 def use_context(name: str) -> None:
-    """Make a context the default one: the one line of the configuration file is written anew, or added.
+    """Make a context the default: replace that line of the configuration file, or add it.
 
     Raises:
         ConfigError: there is no such context, or the file can't be written, or has the key elsewhere than in a line.

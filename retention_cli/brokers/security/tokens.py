@@ -304,7 +304,7 @@ def librdkafka_callback(provider: TokenProvider) -> Callback:
     """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
 
     def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:
-        # An exception here would surface in whatever Python code the client calls next. So return what no broker
+        # An exception here would surface in the Python code that the client calls next. So return what no broker
         # accepts: the connection fails as with a wrong password, and the client soon asks again.
         try:
             token = provider.token()

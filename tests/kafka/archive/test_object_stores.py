@@ -42,7 +42,7 @@ class Azure:
 
 @contextlib.contextmanager
 def running(command: list[str], log: Path, port: int) -> Iterator[None]:
-    """Run a server on a port until the block ends; whatever happens to the tests, it ends."""
+    """Run a server on a port until the block ends, also if a test fails."""
     watcher = subprocess.Popen([sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True)
     with log.open("wb") as out:
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)

@@ -130,7 +130,7 @@ def test_protect_raises_what_an_open_transaction_hides(electing: World) -> None:
 
 
 def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(electing: World) -> None:
-    """P4: brokers have it in hours, or as somebody sets it; kretain's own topic shows it."""
+    """P4: the default is in hours, or set on the broker; kretain's own topic shows it."""
     world = electing
     world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = f"default-{os.getpid()}"

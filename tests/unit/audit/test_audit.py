@@ -502,7 +502,7 @@ def test_run_names_are_unique_and_sort_by_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """NFS without its lock daemon, say: nobody can know who else trims, and nobody is blamed."""
+    """NFS without its lock daemon: kretain can't know who else trims, and blames no other process."""
 
     def refused(_handle: int, _how: int) -> None:
         raise OSError(number, os.strerror(number))
