@@ -500,11 +500,10 @@ def test_record_rejected_by_the_target_stays_until_copied(
     topic = make(world)
     until(world, topic, lambda one: one.trim_to == 10)
     dr.configure(f"primary.{topic}", {"max.message.bytes": "20000"})
-    with paused(copying):
-        world.produce(topic, [4 * HOUR] * 5)
-        world.produce(topic, [4 * HOUR], value=b"y" * 60_000)
-        world.produce(topic, [4 * HOUR] * 394)
-        read_by_group(world, topic, 410)
+    sizes = iter([100] * 5 + [60_000] + [100] * 394)
+    # one batch, so that one fetch brings them all: a task that has only the one refused fails before the next fetch
+    world.produce_at(topic, [now_ms() - 4 * HOUR] * 400, value=lambda: b"y" * next(sizes), compression="gzip")
+    read_by_group(world, topic, 410)
     wait_until(lambda: dr.ends(f"primary.{topic}")[1] > 20, "records after the one that was refused", 60)
     for _ in range(20):
         plan = world.plan(policy(topic))
