@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from retention_cli.core.model import Decision, TopicPartition, Unknown
-from retention_cli.decide.decision import after_disks, decide, disk_limit, off_disks
-from retention_cli.evidence.value import Commit, Planned, ReadTimes, Result, Row, Said
+from retention_cli.decide.decision import after_disks, decide, disk_limit, held_by_disks, off_disks
+from retention_cli.evidence.value import Commit, DiskPart, Planned, ReadTimes, Result, Row, Said
 from retention_cli.plan.reconcile import Target, reconcile
 
 GOOD_FOR_MS: Final = 30_000
@@ -19,10 +19,11 @@ def decided(row: Row) -> Decision:
     """Return the decision that a row's facts and settings give."""
     facts, settings = row.facts, row.settings
     again = decide(facts, settings, row.now_ms)
-    if row.disks is None:
-        return again
+    asked, stopped = row.disks or DiskPart()
+    if asked is None:
+        return again if stopped is None else held_by_disks(again, stopped)
     limit = off_disks(facts.topic, settings) or disk_limit(facts, settings, row.now_ms)
-    return after_disks(facts, settings, again, limit, row.disks.asked, row.disks.stopped)
+    return after_disks(facts, settings, again, limit, asked, stopped)
 
 
 def allowed_by(row: Row, again: Decision) -> Target | None:

@@ -13,12 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
-from retention_cli.core.files import open_regular
 from retention_cli.evidence.format import (
     FACTS,
     KEY,
@@ -28,11 +26,9 @@ from retention_cli.evidence.format import (
     Kind,
     commits_of,
     options,
-    results_of,
-    rows_of,
     schema_of,
 )
-from retention_cli.evidence.value import Commits, Result, Row
+from retention_cli.evidence.value import Commits
 
 FORMAT: Final = "kretain.evidence/v1"
 RESULTS_NAME: Final = "results.parquet"
@@ -75,70 +71,6 @@ class Part:
     def commits(self) -> Commits:
         """What groups had committed, by the number of the row."""
         return commits_of(self.table)
-
-    def rows(self) -> Iterator[Row]:
-        """Yield a recheck's rows.
-
-        Raises:
-            EvidenceError: one can't be read.
-        """
-        yield from rows_of(self.table)
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A run's evidence. ``results`` is None if the run did not come to its end: then only the audit log has them."""
-
-    run: str
-    rechecks: Sequence[Part]
-    results_file: Part | None
-
-    @property
-    def results(self) -> Sequence[Result] | None:
-        """What came of each partition."""
-        return None if self.results_file is None else results_of(self.results_file.table)
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the rows of all rechecks, in order: a partition that was checked again has several."""
-        for part in self.rechecks:
-            yield from part.rows()
-
-    def columns(self) -> Any:
-        """Return the rows of all rechecks as one Arrow table (docs/evidence.md)."""
-        tables = [part.table for part in self.rechecks]
-        return arrow().concat_tables(tables) if tables else schema_of(FACTS, LISTS, {}).empty_table()
-
-
-def read(path: Path) -> Evidence:
-    """Return the evidence in a run's folder.
-
-    Raises:
-        EvidenceError: it can't be read.
-        MissingPartError: pyarrow is not installed.
-    """
-    try:
-        names = sorted(one.name for one in path.iterdir() if is_file_name(one.name))
-    except OSError as error:
-        raise EvidenceError(f"{path} can't be read: {error.strerror}") from None
-    contents = {}
-    for name in names:
-        try:
-            with open_regular(path / name) as file:
-                contents[name] = file.read()
-        except OSError as error:
-            raise EvidenceError(f"{path / name} can't be read: {error.strerror}") from None
-    return evidence_in(path.name, contents)
-
-
-def evidence_in(run: str, contents: Mapping[str, bytes]) -> Evidence:
-    """Return a run's evidence from the bytes of its files, by name.
-
-    Raises:
-        EvidenceError: a file is not one of evidence, or damaged.
-    """
-    parts = [part_of(name, content) for name, content in sorted(contents.items())]
-    results = [one for one in parts if one.name == RESULTS_NAME]
-    return Evidence(run, [one for one in parts if one.name != RESULTS_NAME], results[0] if results else None)
 
 
 @contextmanager

@@ -7,17 +7,17 @@ in a column of its own, for SQL (docs/evidence.md). Both together give the same 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import islice
 from typing import Any, Final, NamedTuple, get_type_hints
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict
 
 from retention_cli.core.extras import arrow, texts_of
-from retention_cli.core.json_values import loads
 from retention_cli.core.model import Floor, LookUp, PartitionFacts, Sample, TopicFacts, Unknown
 from retention_cli.evidence.value import KINDS, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
 from retention_cli.policy.settings import Settings
@@ -236,42 +236,50 @@ def _lists(ends: Any, columns: Iterable[Any], kinds: Mapping[str, Kind]) -> Any:
 
 
 @cache
-def _readers() -> Mapping[str, Callable[[Any], Any]]:
-    """Return what reads each fact in ``more``, and the texts of topics and settings."""
-    hints = get_type_hints(PartitionFacts) | {"epoch_end": get_type_hints(Planned)["epoch_end"], "disks": DiskPart}
-    hints |= {"topic": TopicFacts, "settings": Settings}
-    hints |= {"samples": tuple[Sample, ...] | Unknown, "segment_bases": tuple[int, ...] | Unknown}  # Sequence is slow
-    return {name: TypeAdapter(kind).validator.validate_python for name, kind in hints.items()}
+def _readers() -> Mapping[str, Any]:
+    """Return what reads the texts of topics, of settings, and of what is odd about a partition (``more``)."""
+    facts = {name: kind for name, kind in get_type_hints(PartitionFacts).items() if name not in ("topic", "partition")}
+    facts |= {"epoch_end": get_type_hints(Planned)["epoch_end"], "disks": DiskPart}
+    facts |= {"samples": tuple[Sample, ...] | Unknown, "segment_bases": tuple[int, ...] | Unknown}  # Sequence is slow
+    named: Any = TypedDict
+    more = with_config(ConfigDict(extra="forbid"))(named("more", facts, total=False))
+    kinds = {"topic": TopicFacts, "settings": Settings, "more": more}
+    return {name: TypeAdapter(kind).validator for name, kind in kinds.items()}
 
 
 def from_json(name: str, text: str) -> Any:
-    """Return a fact, a ``topic``'s facts or ``settings`` from their JSON.
+    """Return a ``topic``'s facts, ``settings``, or ``more`` facts by name from their JSON.
 
     Raises:
         ValueError: it is something else.
     """
-    return _readers()[name](loads(text))
+    try:
+        return _readers()[name].validate_json(text)
+    except ValidationError:  # half a character and depth, which json.loads accepts
+        return _readers()[name].validate_python(json.loads(text))
 
 
-def rows_of(table: Any) -> Iterable[Row]:
+def rows_of(table: Any) -> Iterator[Row]:
     """Yield the rows of a recheck's table.
 
     Raises:
         EvidenceError: a value can't be one of evidence.
     """
     column = {name: _values(table, name, kind) for name, kind in FACTS.items()}
-    column["lookups"] = _looked_up(table)
-    topics = _each(column["topic_facts"], lambda text: from_json("topic", text))
-    settings = _each(column["settings"], lambda text: from_json("settings", text))
-    times = [f"{name}_ms" for name in ReadTimes._fields]
-    for name, some in (("reads", times), ("planned", _PLANNED), ("said", _SAID)):
-        column[name] = [*zip(*(column[one] for one in some), strict=True)]
-    reads = _each(column["reads"], ReadTimes._make)
-    for n in range(len(table)):
+    column["settings"] = _each(column["settings"], "settings")
+    reads = map(ReadTimes, *(column[f"{name}_ms"] for name in ReadTimes._fields))
+    planned = map(Planned, *(column[name] for name in _PLANNED))
+    said = map(Said, *(column[name] for name in _SAID))
+    topics = _each(column["topic_facts"], "topic")
+    column["floor"] = [*map(Floor, column["floor"], column["floor_by"])]
+    column["lookups"], column["data_lookups"] = _looked_up(table)
+    facts = zip(topics, *(column[name] for name in _FACTS[1:]), strict=True)
+    others = zip(*(column[name] for name in ("recheck", "settings", "now_ms")), reads, planned, said, strict=True)
+    for name, text, fact, other in zip(column["topic"], column["more"], facts, others, strict=True):
         try:
-            yield _row(column, n, topics[column["topic_facts"][n]], settings[column["settings"][n]], reads)
-        except (ValidationError, ValueError, TypeError, KeyError) as error:
-            where = f"{column['topic'][n]}-{column['partition'][n]}"
+            yield _row(name, text, fact, other)
+        except (ValidationError, ValueError, TypeError) as error:
+            where = f"{name}-{fact[1]}"
             raise EvidenceError(f"the evidence of {where} can't be read: {' '.join(str(error).split())}") from None
 
 
@@ -298,49 +306,45 @@ def _listed(column: Any) -> list[Any]:
     return found
 
 
-def _looked_up(table: Any) -> list[list[tuple[bool, int, LookUp]]]:
-    """Return the look-ups of each row: whether of data, and for which time."""
+def _looked_up(table: Any) -> tuple[list[dict[int, LookUp]], list[dict[int, LookUp]]]:
+    """Return the look-ups of each row by their time: of any record, and of data."""
     column = table.column("lookups").combine_chunks()
-    values = (_listed(column.flatten().field(name)) for name in LOOKUP)
-    made = [(data, at, LookUp(offset, None, *more)) for at, offset, *more, data in zip(*values, strict=True)]
-    return [made[start:end] for start, end in pairwise(column.offsets.to_pylist())]
+    values = zip(*(_listed(column.flatten().field(name)) for name in LOOKUP), strict=True)
+    counts = np.diff(column.offsets.to_numpy()).tolist()
+    plain: list[dict[int, LookUp]] = [{} for _ in counts]
+    of_data: list[dict[int, LookUp]] = [{} for _ in counts]
+    for n, count in enumerate(counts):
+        for at, offset, stamped, record, data in islice(values, count):
+            (of_data if data else plain)[n][at] = LookUp(offset, None, stamped, record)
+    return plain, of_data
 
 
-def _each(values: Sequence[Any], made: Callable[[Any], Any]) -> dict[Hashable, Any]:
+def _each(texts: Sequence[str], of: str) -> list[Any]:
+    """Return what each row's text says; equal texts are read once."""
     try:
-        return {one: made(one) for one in dict.fromkeys(values)}
+        found = {one: from_json(of, one) for one in dict.fromkeys(texts)}
     except (ValidationError, ValueError, TypeError) as error:
         raise EvidenceError(f"a topic's facts or settings can't be read: {' '.join(str(error).split())}") from None
+    return [found[one] for one in texts]
 
 
-def _row(
-    column: Mapping[str, Any], n: int, topic: TopicFacts, settings: Settings, reads: Mapping[Any, ReadTimes]
-) -> Row:
-    if column["topic"][n] != topic.name:
-        raise ValueError(f"its facts are of topic {topic.name}")
-    more: dict[str, Any] = {}
-    if (text := column["more"][n]) is not None:
-        readers = _readers()
-        more = {name: readers[name](value) for name, value in loads(text).items()}
-        if not more.keys().isdisjoint(("topic", "partition", "settings")):
-            raise ValueError("what is odd about it is of another partition")
-    lookups: dict[int, Any] = {}
-    data: dict[int, Any] = {}
-    for of_data, at, answer in column["lookups"][n]:
-        (data if of_data else lookups)[at] = answer
-    floor = Floor(column["floor"][n], column["floor_by"][n]) if "floor" not in more else more.pop("floor")
-    epoch_end, disks = more.pop("epoch_end", None), more.pop("disks", None)
-    start, end, stable = column["log_start"][n], column["high_watermark"][n], column["last_stable_offset"][n]
-    facts = PartitionFacts(
-        *(topic, column["partition"][n], start, end, stable, floor, lookups, data),
-        size_bytes=column["size_bytes"][n],
-        watched_since_ms=column["watched_since_ms"][n],
-        leader_epoch=column["leader_epoch"][n],
-    )
-    planned, said = Planned._make((*column["planned"][n], epoch_end)), Said._make(column["said"][n])
-    read = reads[column["reads"][n]]
-    facts = facts._replace(**more) if more else facts
-    return Row(column["recheck"][n], facts, settings, column["now_ms"][n], read, planned, said, disks)
+_FACTS: Final = (
+    *("topic", "partition", "log_start", "high_watermark", "last_stable_offset", "floor", "lookups", "data_lookups"),
+    *("size_bytes", "watched_since_ms", "leader_epoch"),
+)
+"""Facts in columns."""
+
+
+def _row(name: str, text: str | None, fact: tuple[Any, ...], other: tuple[Any, ...]) -> Row:
+    if name != fact[0].name:
+        raise ValueError(f"its facts are of topic {fact[0].name}")
+    recheck, settings, now_ms, read, planned, said = other
+    more = {} if text is None else from_json("more", text)
+    if "epoch_end" in more:
+        planned = planned._replace(epoch_end=more.pop("epoch_end"))
+    disks = more.pop("disks", None)
+    facts = PartitionFacts(**dict(zip(_FACTS, fact, strict=True)) | more)
+    return Row(recheck, facts, settings, now_ms, read, planned, said, disks)
 
 
 def commits_of(table: Any) -> Commits:
@@ -354,8 +358,3 @@ def commits_of(table: Any) -> Commits:
         one.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for one in (coded.indices, kinds, *numbers)
     ]
     return Commits(coded.dictionary.to_pylist(), column.offsets.to_numpy().astype(np.int64), *plain)
-
-
-def results_of(table: Any) -> list[Result]:
-    """Return the results in a table."""
-    return [Result(*values) for values in zip(*(table.column(name).to_pylist() for name in RESULTS), strict=True)]

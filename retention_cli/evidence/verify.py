@@ -231,14 +231,15 @@ class _Checked:
         try:
             found = plain.check(part, inventory=inventory)
             allowed, odd = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
-            for n, row in zip(odd.tolist(), rows_of(table.take(odd)), strict=True):
+            sure = (one[odd].tolist() for one in (found.floors, found.times))
+            for n, floor, times, row in zip(odd.tolist(), *sure, rows_of(table.take(odd)), strict=True):
                 again = decided(row)
                 target = allowed_by(row, again)
                 allowed[n] = NONE if target is None else target.offset
                 for text in (
                     *wrong_decision(row, again, inventory=inventory),
-                    *(() if found.times[n] else wrong_times(row.reads, row.now_ms)),
-                    *(() if found.floors[n] else wrong_floor(row, part.commits.of_row(n))),
+                    *(() if times else wrong_times(row.reads, row.now_ms)),
+                    *(() if floor else wrong_floor(row, part.commits.of_row(n))),
                 ):
                     self.verdict.tell(f"{self.verdict.run}/{part.name} {row.facts.tp}", text)
             more = {"allowed": pa.array(allowed, mask=allowed < 0), "is_there": np.ones(len(table), np.int64)}

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from retention_cli.core.model import Code, Floor, PartitionFacts
-from retention_cli.evidence.files import FORMAT, content_of, evidence_in
-from retention_cli.evidence.format import facts_table, results_table
+from retention_cli.evidence.files import FORMAT, content_of, part_of
+from retention_cli.evidence.format import facts_table, results_table, rows_of
 from retention_cli.evidence.value import Commit, Commits, Result, Row
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.observe.floors.fold import Kind, Seen
@@ -37,8 +37,8 @@ def plain(row: Row) -> Row:
 @given(st.lists(rows, max_size=4))
 def test_any_facts_come_back_as_they_were(some: list[Row]) -> None:
     table = facts_table(HEAD, some, Commits.of(some, observation([])))
-    back = evidence_in("run", {"001-facts.parquet": content_of(table)})
-    assert list(map(plain, back.rows())) == list(map(plain, some))
+    back = part_of("001-facts.parquet", content_of(table))
+    assert list(map(plain, rows_of(back.table))) == list(map(plain, some))
 
 
 results = st.builds(
@@ -59,8 +59,8 @@ results = st.builds(
 
 @given(st.lists(results, max_size=4))
 def test_results_come_back_as_they_were(some: list[Result]) -> None:
-    back = evidence_in("run", {"results.parquet": content_of(results_table(HEAD, some))})
-    assert back.results == some
+    back = part_of("results.parquet", content_of(results_table(HEAD, some)))
+    assert [Result(**one) for one in back.table.to_pylist()] == some
 
 
 def test_commits_of_every_kind_come_back_by_partition() -> None:
@@ -74,7 +74,7 @@ def test_commits_of_every_kind_come_back_by_partition() -> None:
         Seen("a", "other", "commit", [(0, 1, None)]),
     ]
     commits = Commits.of(two, observation(seen, epoch_ends=ended("t", 7, 3, 8)))
-    part = evidence_in("run", {"001-facts.parquet": content_of(facts_table(HEAD, two, commits))}).rechecks[0]
+    part = part_of("001-facts.parquet", content_of(facts_table(HEAD, two, commits)))
     assert [part.commits.of_row(n) for n in (0, 1)] == [
         (Commit("file:flink", "gone", 3), Commit("group:a", "commit", 5, 4)),
         (Commit("group:b", "missing"), Commit("group:a", "commit", 6, 3, 8)),
