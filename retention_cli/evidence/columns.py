@@ -19,7 +19,7 @@ from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.decide.triggers import TRIGGERS
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.evidence.format import EvidenceError, coded
-from retention_cli.evidence.value import Numbers
+from retention_cli.evidence.value import NONE, Numbers
 from retention_cli.policy.settings import Settings
 
 Mask = npt.NDArray[np.bool_]
@@ -27,8 +27,6 @@ ACTIONS: Final = ("trim", "keep", "hold", "skip")
 TRIM, KEEP, HOLD, SKIP = range(4)
 RULES: Final = ("consumed", "min-timestamp", "forced-age")
 LIMITS: Final = (Code.G1, Code.G2)
-NONE: Final = -1
-"""In columns: there is none, or it is unknown."""
 WHY_BITS: Final = 13
 _FROZEN, _UNKNOWN, _ASKS = range(4, 7)
 _BIG: Final = 2**62  # two of these can be added
@@ -166,7 +164,10 @@ class Facts(NamedTuple):
         kinds = [kind(topics[one // len(settings)], settings[one % len(settings)]) for one in pairs]
         found = Kind(*np.array(kinds, np.int64).reshape(-1, len(Kind._fields)).T[:, group])
         sound, lost, alone = np.array([*map(_odd, more), (True, False, True)]).T[:, odd]
-        start, end, stable, floor, now, since = (numbers(table, name) for name in _NUMBERS)
+        start, end, stable, floor, now, since = (
+            numbers(table, name)
+            for name in ("log_start", "high_watermark", "last_stable_offset", "floor", "now_ms", "watched_since_ms")
+        )
         plain: Mask = (found.plain == 1) & alone & (now >= 0) & (now < _BIG) & (since < _BIG)
         plain &= (np.minimum(np.minimum(start, end), stable) >= 0) & ((floor >= 0) | lost)
         plain |= (found.plain == 1) & ((found.fixed == SKIP) | (found.fixed == _FROZEN))
@@ -209,7 +210,6 @@ class Facts(NamedTuple):
         return least, most
 
 
-_NUMBERS: Final = ("log_start", "high_watermark", "last_stable_offset", "floor", "now_ms", "watched_since_ms")
 _FRONT: Final = 3  # of 2000-01-01 the larger offset allows less (G9)
 
 

@@ -7,6 +7,7 @@ in a column of its own, for SQL (docs/evidence.md). Both together give the same 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
@@ -102,44 +103,38 @@ LISTS: Final = {"lookups": LOOKUP, "commits": COMMIT}
 
 def facts_table(head: Mapping[str, Any], rows: Sequence[Row], commits: Commits) -> Any:
     """Return a recheck's rows as an Arrow table."""
-    pa, schema = arrow(), schema_of(FACTS, LISTS, head)
-    columns: dict[str, Any] = {}
-    columns["recheck"], facts, settings, columns["now_ms"], reads, planned, said, disks = _turned(rows, Row)
+    recheck, facts, settings, now_ms, reads, planned, said, disks = _turned(rows, Row)
     fact = dict(zip(PartitionFacts._fields, _turned(facts, PartitionFacts), strict=True))
-    odd: dict[int, dict[str, Any]] = {}
-    for name in _IN_MORE:
-        _put(odd, name, fact[name], _PLAIN[name])
-    columns["topic"] = _coded(fact["topic"], lambda one: one.name)
-    columns["topic_facts"] = _coded(fact["topic"], as_json)
-    columns["settings"] = _coded(settings, as_json)
-    columns["partition"] = fact["partition"]
-    columns["leader_epoch"] = fact["leader_epoch"]
-    columns |= zip((f"{name}_ms" for name in ReadTimes._fields), _turned(reads, ReadTimes), strict=True)
-    for name in _OFFSETS:
-        columns[name] = _offsets(fact[name], odd, name)
-    columns["floor"], columns["floor_by"], columns["floor_unknown"] = _floors(fact["floor"], odd)
-    columns["watched_since_ms"] = fact["watched_since_ms"]
-    columns["lookups"] = _lookups(fact["lookups"], fact["data_lookups"], odd)
-    plans = dict(zip(Planned._fields, _turned(planned, Planned), strict=True))
-    columns["plan_trim_to"], columns["plan_min_commit"] = plans["trim_to"], plans["min_commit"]
-    columns["plan_unconsumed"], columns["plan_epoch"] = plans["unconsumed"], plans["leader_epoch"]
-    columns["plan_topic_id"] = plans["topic_id"]
-    _put(odd, "epoch_end", plans["epoch_end"], None)
-    _put(odd, "disks", disks, None)
-    columns |= zip(_SAID, _turned(said, Said), strict=True)
+    *plan, fact["epoch_end"] = _turned(planned, Planned)
+    odd: defaultdict[int, dict[str, Any]] = defaultdict(dict)
+    for name, plain in {**{name: _PLAIN[name] for name in _IN_MORE}, "epoch_end": None, "disks": None}.items():
+        _put(odd, name, disks if name == "disks" else fact[name], plain)
+    columns: dict[str, Any] = {
+        **{name: fact[name] for name in ("partition", "leader_epoch", "watched_since_ms")},
+        **{name: _offsets(fact[name], odd, name) for name in _OFFSETS},
+        **dict(zip((f"{name}_ms" for name in ReadTimes._fields), _turned(reads, ReadTimes), strict=True)),
+        **dict(zip(("floor", "floor_by", "floor_unknown"), _floors(fact["floor"], odd), strict=True)),
+        **dict(zip((*_PLANNED, *_SAID), (*plan, *_turned(said, Said)), strict=True)),
+        "recheck": recheck,
+        "topic": _coded(fact["topic"], lambda one: one.name),
+        "topic_facts": _coded(fact["topic"], as_json),
+        "settings": _coded(settings, as_json),
+        "now_ms": now_ms,
+        "lookups": _lookups(fact["lookups"], fact["data_lookups"], odd),
+        "commits": _commits(commits),
+    }
     columns["more"] = [as_json(odd[n]) if n in odd else None for n in range(len(rows))]
-    columns["commits"] = _commits(commits)
-    arrays = [pa.array(columns[one.name], one.type) for one in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return _table(columns, schema_of(FACTS, LISTS, head))
 
 
 def results_table(head: Mapping[str, Any], results: Sequence[Result]) -> Any:
     """Return results as an Arrow table."""
-    pa, schema = arrow(), schema_of(RESULTS, {}, head)
-    columns = _turned(results, Result)
-    return pa.Table.from_arrays(
-        [pa.array(values, one.type) for values, one in zip(columns, schema, strict=True)], schema=schema
-    )
+    return _table(dict(zip(RESULTS, _turned(results, Result), strict=True)), schema_of(RESULTS, {}, head))
+
+
+def _table(columns: Mapping[str, Any], schema: Any) -> Any:
+    pa = arrow()
+    return pa.Table.from_arrays([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
 
 
 def options(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]]) -> dict[str, Any]:
@@ -175,16 +170,14 @@ def _put(odd: dict[int, dict[str, Any]], name: str, values: Sequence[Any], plain
     for n, value in enumerate(values):
         if value is plain or value == plain or (value is not None and plain is not None and not value and not plain):
             continue  # of two kinds of nothing, such as () and {}, each is read back as the default
-        odd.setdefault(n, {})[name] = value
+        odd[n][name] = value
 
 
 def _offsets(values: Sequence[Any], odd: dict[int, dict[str, Any]], name: str) -> list[int | None]:
-    found = [one if type(one) is int else None for one in values]
-    if None in found:
-        for n, one in enumerate(found):
-            if one is None:
-                odd.setdefault(n, {})[name] = values[n]
-    return found
+    for n, one in enumerate(values):
+        if type(one) is not int:
+            odd[n][name] = one
+    return [one if type(one) is int else None for one in values]
 
 
 def _floors(values: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Iterable[Sequence[Any]]:
@@ -193,7 +186,7 @@ def _floors(values: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Iterable[S
     codes: list[str | None] = [None] * len(values)
     for n, one in enumerate(known):
         if one is None or one.notes:
-            odd.setdefault(n, {})["floor"] = values[n]
+            odd[n]["floor"] = values[n]
         if one is None:
             codes[n] = " ".join(sorted({str(reason.code) for reason in values[n].reasons}))
     return [one and one.offset for one in known], [one and one.by for one in known], codes
@@ -214,14 +207,14 @@ def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str,
                 if type(one) is LookUp:
                     found.append((time_ms, one.offset, one.timestamp, one.record, of_data))
                 if type(one) is not LookUp or one.note is not None:
-                    odd.setdefault(n, {})["data_lookups" if of_data else "lookups"] = dict(both[of_data])
+                    odd[n]["data_lookups" if of_data else "lookups"] = dict(both[of_data])
         ends.append(len(found))
     return _lists(ends, zip(*found, strict=True) if found else [()] * len(LOOKUP), LOOKUP)
 
 
 def _commits(commits: Commits) -> Any:
-    named = ((commits.names, commits.by), (KINDS, commits.kind))
-    texts = [[names[n] for n in which.tolist()] for names, which in named]
+    coded = ((commits.names, commits.by), (KINDS, commits.kind))
+    texts = [[names[n] for n in which.tolist()] for names, which in coded]
     numbers = [np.ma.array(one, mask=one == -1) for one in (commits.offset, commits.epoch, commits.epoch_end)]
     return _lists(commits.start, (*texts, *numbers), COMMIT)
 

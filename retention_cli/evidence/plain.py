@@ -15,7 +15,6 @@ from retention_cli.core.model import TopicFacts
 from retention_cli.evidence.columns import (
     ACTIONS,
     LIMITS,
-    NONE,
     RULES,
     TRIM,
     Decided,
@@ -27,7 +26,7 @@ from retention_cli.evidence.columns import (
 )
 from retention_cli.evidence.files import Part
 from retention_cli.evidence.format import EvidenceError, coded, from_json
-from retention_cli.evidence.value import KINDS, Numbers, ReadTimes
+from retention_cli.evidence.value import KINDS, NONE, Numbers, ReadTimes
 from retention_cli.policy.settings import Settings
 
 _BIG: Final = 2**31

@@ -28,9 +28,9 @@ from retention_cli.core.model import (
 from retention_cli.decide.decision import decide, held_by_disks
 from retention_cli.decide.lookups import Lookups
 from retention_cli.evidence import columns
-from retention_cli.evidence.columns import NONE, Mask
+from retention_cli.evidence.columns import Mask
 from retention_cli.evidence.format import from_json, rows_of
-from retention_cli.evidence.value import Numbers, Row
+from retention_cli.evidence.value import NONE, Numbers, Row
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 
@@ -136,14 +136,8 @@ class Deciding:
     def __init__(self, policy: Policy, told: Callable[[tuple[Reason, ...], int], None]) -> None:
         self._policy = policy
         self._told = told
-        self._settings: dict[str, Settings | None] = {}
+        self._settings_for = cache(policy.settings_for)
         self._kind = cache(self._kind_of)
-
-    def settings_for(self, topic: str) -> Settings | None:
-        """Return a topic's settings under the policy."""
-        if topic not in self._settings:
-            self._settings[topic] = self._policy.settings_for(topic)
-        return self._settings[topic]
 
     def decide(self, table: Any) -> Redecided:
         """Return what the policy decides for each row of a recheck's table."""
@@ -181,7 +175,7 @@ class Deciding:
         return Redecided(target, held, lacking, int(good.sum()))
 
     def _again(self, row: Row) -> Decision | None:
-        settings = self.settings_for(row.facts.topic.name)
+        settings = self._settings_for(row.facts.topic.name)
         return None if settings is None else redecide(row, settings, self._policy.disks)
 
     def _lacks(self, held: Decision | None, count: int) -> bool:
@@ -193,7 +187,7 @@ class Deciding:
     def _kind_of(self, about: str, was: str) -> tuple[int, ...]:
         """Return what a topic's facts come to under the policy, given the settings of the run."""
         topic, old = from_json("topic", about), from_json("settings", was)
-        settings = self.settings_for(topic.name)
+        settings = self._settings_for(topic.name)
         if settings is None:
             return columns.fixed_kind(columns.SKIP)
         if self._policy.disks.watermarks:

@@ -21,7 +21,7 @@ import numpy as np
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from retention_cli.core.extras import arrow, texts_of
-from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence.columns import Mask, numbers
@@ -90,13 +90,9 @@ def recorded(
     runs = []
     for (run, cluster), (store, paths) in sorted(found.items()):
         with suppress(ValueError):  # a folder that is no run's
-            at = datetime.strptime(f"{run[:16]}+0000", "%Y%m%dT%H%M%SZ%z").timestamp()
-            runs.append(Recorded(run, round(1000 * at), cluster, store, sorted(paths)))
-    runs = [
-        one
-        for one in runs
-        if (since_ms is None or one.at_ms >= since_ms) and (until_ms is None or one.at_ms < until_ms)
-    ]
+            at_ms = round(1000 * datetime.strptime(f"{run[:16]}+0000", "%Y%m%dT%H%M%SZ%z").timestamp())
+            if (since_ms is None or at_ms >= since_ms) and (until_ms is None or at_ms < until_ms):
+                runs.append(Recorded(run, at_ms, cluster, store, sorted(paths)))
     if not runs:
         raise StateError(_NO_EVIDENCE)
     return runs
@@ -262,8 +258,8 @@ def replay(
         logs.compare(number)
         start = one.at_ms // DAY_MS * DAY_MS
         days[start] = Day(start, *logs.kept())
-    held = _sorted(reasons)
-    return Replayed(runs, decisions, plain, [*days.values()], logs.totals(), logs.unsized, held, logs.differences)
+    held, unsized = _sorted(reasons), int(np.isnan(logs.of["each"]).sum())
+    return Replayed(runs, decisions, plain, [*days.values()], logs.totals(), unsized, held, logs.differences)
 
 
 _TOLD: Final = {
@@ -324,8 +320,8 @@ class _Logs:
             return 0
         keys = np.array(topics, np.int64)[about.indices.to_numpy()] << 32 | numbers(table, "partition")
         at, of = self._places(keys), self.of
-        start, end, size = (numbers(table, name) for name in ("log_start", "high_watermark", "size_bytes"))
-        floor = numbers(table, "floor")
+        names = ("log_start", "high_watermark", "size_bytes", "floor")
+        start, end, size, floor = (numbers(table, name) for name in names)
         first = (of["real"][at] < 0) & (start >= 0)
         for name in ("real", "new"):
             of[name][at] = np.where(first, start, of[name][at])
@@ -352,16 +348,13 @@ class _Logs:
 
     def really(self, one: Recorded, table: Any) -> None:
         """Take in what came of a run's requests: a log start that was read back, or what was asked for."""
-        said = arrow("pyarrow.compute").is_in(
-            table.column("outcome").cast("string"), value_set=arrow().array(["trimmed", "unverified"])
-        )
-        table = table.filter(said)
+        outcomes = arrow().array(["trimmed", "unverified"])
+        table = table.filter(arrow("pyarrow.compute").is_in(table.column("outcome").cast("string"), outcomes))
         topics = table.column("topic").unify_dictionaries().combine_chunks()
         known = [self.current.get((one.cluster, name), -1) for name in topics.dictionary.to_pylist()]
         if not known:
             return
-        number = np.array(known, np.int64)[topics.indices.to_numpy()]
-        keys = number << 32 | numbers(table, "partition")
+        keys = np.array(known, np.int64)[topics.indices.to_numpy()] << 32 | numbers(table, "partition")
         there = self._there(keys)
         at = np.searchsorted(self.keys, keys[there])
         after = np.maximum(numbers(table, "log_start_after"), numbers(table, "request_offset"))[there]
@@ -387,11 +380,6 @@ class _Logs:
         return int(real.astype(np.int64).sum()), int(new.astype(np.int64).sum())  # whole bytes of each log: any order
 
     @property
-    def unsized(self) -> int:
-        """How many partitions have no known size."""
-        return int(np.isnan(self.of["each"]).sum())
-
-    @property
     def never(self) -> Numbers:
         """What was really deleted and would still be there, by log."""
         found: Numbers = np.maximum(self.of["real"] - self.of["new"], 0)
@@ -410,7 +398,8 @@ class _Logs:
         found = np.flatnonzero(any_of)
         names = [self.names[one] for one in (self.keys[found] >> 32).tolist()]
         for n, (cluster, topic) in sorted(zip(found.tolist(), names, strict=True), key=lambda one: (one[1], one[0])):
-            tp = TopicPartition(topic, int(self.keys[n]) & 0xFFFFFFFF)
+            key = int(self.keys[n])
             count: dict[str, Any] = {name: int(of[name][n]) for name in _COUNTS}
-            run, by = self.unread.get(int(self.keys[n]), (None, None))
-            yield Difference(cluster, *tp, never=int(never[n]), unread_by=by, unread_run=run, **count)
+            run, by = self.unread.get(key, (None, None))
+            place = (cluster, topic, key & 0xFFFFFFFF)
+            yield Difference(*place, **count, never=int(never[n]), unread_by=by, unread_run=run)

@@ -24,12 +24,8 @@ from retention_cli.core.model import (
 from retention_cli.observe.request import Observation
 from retention_cli.policy.settings import Settings
 
-NO_EPOCH: Final = -1
-"""In columns: a commit without a leader epoch."""
-NO_END: Final = -1
-"""In columns: the commit's leader epoch is the current one, or where it ends is unknown."""
-NO_OFFSET: Final = -1
-"""In columns: the group has no commit here."""
+NONE: Final = -1
+"""In columns: there is none, or it is unknown. A commit in the current leader epoch has no end of its epoch."""
 KINDS: Final = ("commit", "gone", "missing", "refused")
 KEPT: Final = 8
 """Of more commits on a partition the lowest ones are kept, the highest, and whatever is no plain commit."""
@@ -171,7 +167,7 @@ class Commits:
                 if (place := places.get(topic)) is not None:
                     by, what = names.setdefault(floor_by(group), len(names)), KINDS.index(kind)
                     found += [
-                        (place[n], by, what, offset, NO_EPOCH if epoch is None else epoch)
+                        (place[n], by, what, offset, NONE if epoch is None else epoch)
                         for n, offset, epoch in commits
                         if n in place
                     ]
@@ -180,9 +176,9 @@ class Commits:
         table = table[:, _kept(table)]
         row, whose, kinds, offset, epoch = table
         current = np.array([-1 if one.facts.leader_epoch is None else one.facts.leader_epoch for one in rows], np.int64)
-        end = np.full_like(offset, NO_END)
-        for n in np.flatnonzero((epoch != NO_EPOCH) & (epoch != current[row])).tolist():
-            end[n] = getattr(seen.epoch_ends.get((rows[row[n]].facts.tp, int(epoch[n]))), "offset", NO_END)
+        end = np.full_like(offset, NONE)
+        for n in np.flatnonzero((epoch != NONE) & (epoch != current[row])).tolist():
+            end[n] = getattr(seen.epoch_ends.get((rows[row[n]].facts.tp, int(epoch[n]))), "offset", NONE)
         return cls(list(names), np.searchsorted(row, np.arange(len(rows) + 1)), whose, kinds, offset, epoch, end)
 
     def of_row(self, n: int) -> tuple[Commit, ...]:

@@ -28,10 +28,10 @@ from retention_cli.evidence.checks import (
     wrong_request,
     wrong_times,
 )
-from retention_cli.evidence.columns import NONE, Mask, keys_of, numbers, places
+from retention_cli.evidence.columns import Mask, keys_of, numbers, places
 from retention_cli.evidence.files import RESULTS_NAME, Part, digest_of, facts_name, is_file_name, part_of
 from retention_cli.evidence.format import RESULTS, EvidenceError, rows_of, schema_of
-from retention_cli.evidence.value import Numbers, Result
+from retention_cli.evidence.value import NONE, Numbers, Result
 from retention_cli.evidence.writer import FOLDER
 
 if TYPE_CHECKING:
@@ -209,7 +209,6 @@ def _contents(verdict: Verdict, run: Run | None, store: Store) -> dict[str, byte
     return contents
 
 
-_KEYS: Final = ["recheck", "topic", "partition"]
 _FACT: Final = (*Fact._fields, "is_there")
 """Columns of what a request may rest on; the last one is null where there is nothing."""
 
@@ -220,9 +219,9 @@ class _Checked:
     def __init__(self, verdict: Verdict) -> None:
         pa = arrow()
         self.verdict = verdict
-        kinds = [*zip(_KEYS, ("int32", "string", "int32"), strict=True)]
-        kinds += [(one, "string" if one == "rule" else "int64") for one in _FACT]
-        self.schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in kinds])
+        kinds = dict.fromkeys(_FACT, "int64") | {"rule": "string"}
+        kinds = {"recheck": "int32", "topic": "string", "partition": "int32"} | kinds
+        self.schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in kinds.items()])
         self.facts = self.schema.empty_table()
 
     def recheck(self, part: Part) -> None:
@@ -283,7 +282,8 @@ def beside(table: Any, other: Any, at: Numbers) -> Any:
 
 def _right_requests(joined: Any) -> Mask:
     """Return which results :func:`.checks.wrong_request` surely accepts."""
-    column = {name: numbers(joined, name) for name in _REQUEST}
+    names = ("request_offset", "sent_ms", "log_start_after", "records", *Fact._fields, "is_there")
+    column = {name: numbers(joined, name) for name in names if name != "rule"}
     asked, sent = column["request_offset"], column["sent_ms"]
     trimmed, unverified = (is_text(joined, "outcome", one) for one in ("trimmed", "unverified"))
     counts = trimmed | unverified
@@ -301,12 +301,6 @@ def is_text(table: Any, name: str, text: str) -> Mask:
     """Return where a column has this text."""
     found: Mask = arrow("pyarrow.compute").equal(table.column(name), text).fill_null(False).to_numpy()
     return found
-
-
-_REQUEST: Final = (
-    *("request_offset", "sent_ms", "log_start_after", "records"),
-    *("is_there", "allowed", "began_ms", "done_ms", "log_start"),
-)
 
 
 def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]:
@@ -347,7 +341,9 @@ def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]
 def _crashed(run: Run, facts: Any) -> Iterator[Finding]:
     """Yield what a run without results announced, and no recheck before it allows."""
     most: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for number, topic, partition, allowed in zip(*(facts[one].to_pylist() for one in (*_KEYS, "allowed")), strict=True):
+    for number, topic, partition, allowed in zip(
+        *(facts[one].to_pylist() for one in ("recheck", "topic", "partition", "allowed")), strict=True
+    ):
         most.setdefault((topic, partition), []).append((number, -1 if allowed is None else allowed))
     written = _written(run)
     for number, batch in run.batches.items():

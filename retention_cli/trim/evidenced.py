@@ -36,15 +36,7 @@ def rows_of(
         if facts is None or decision is None:
             continue
         plan = planned[tp]
-        same = plan.leader_epoch == facts.leader_epoch
-        allowed = Planned(
-            plan.trim_to or 0,
-            plan.topic_id,
-            plan.leader_epoch,
-            plan.min_commit,
-            plan.unconsumed,
-            None if same else fresh.epoch_end(tp, plan.leader_epoch),
-        )
+        epoch_end = None if plan.leader_epoch == facts.leader_epoch else fresh.epoch_end(tp, plan.leader_epoch)
         disks = fresh.disk_parts.get(tp)
         rows.append(
             Row(
@@ -53,7 +45,9 @@ def rows_of(
                 seen.settings[tp.topic],
                 fresh.now_ms,
                 reads[seen.read_in.get(tp, 0)],
-                allowed,
+                Planned(
+                    *(plan.trim_to or 0, plan.topic_id, plan.leader_epoch, plan.min_commit, plan.unconsumed, epoch_end)
+                ),
                 Said.of(decision),
                 None if disks is None else DiskPart(*disks),
             )

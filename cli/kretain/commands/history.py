@@ -163,17 +163,16 @@ def verify(
     return Exit.FAILED
 
 
-EvidenceUrl = Annotated[
-    str | None,
-    option("--evidence", metavar="URL", of="replay", help="Folder with the runs' folders. Default: beside the log."),
-]
-
-
 @single_command
 def replay(
     common: Common,
     times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
-    evidence: EvidenceUrl = None,
+    evidence: Annotated[
+        str | None,
+        option(
+            "--evidence", metavar="URL", of="replay", help="Folder with the runs' folders. Default: beside the log."
+        ),
+    ] = None,
     output: OutputOption = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
