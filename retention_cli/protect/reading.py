@@ -20,6 +20,8 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
 from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, excess_bytes
+from retention_cli.observe.lineage import EpochEnds, ask_epochs
+from retention_cli.policy.model import matches
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms
@@ -113,10 +115,11 @@ def read_protection(
     own = reader.own_values(list(rules), SETTINGS)
     everywhere = reader.values_everywhere(PROTECTED_TOPIC, SETTINGS)
     progress("groups")
-    unread, doubts = _unread(reader, metadata, rules)
+    unread, unreadable = _unread(reader, metadata, rules, selection.policy.groups.stale_epochs)
     progress("records")
     now_ms = clock_ms()
-    ages = _ages(reader, unread, now_ms)
+    ages = _ages(reader, unread, now_ms) | unreadable
+    unread |= {tp: _Unread(rules[tp.topic].groups[0], 0, Range(0, 1)) for tp in unreadable}  # all that is there
     late = {
         tp: now_ms - most for tp, age in ages.items() if isinstance(age, int) and age > (most := rules[tp.topic].max_ms)
     }
@@ -130,7 +133,7 @@ def read_protection(
     disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, disk_rules)
     topics = []
     for name, rule in rules.items():
-        base = TopicFacts(name, metadata.topics[name].topic_id or "", rule, unknown=doubts.get(name, ()))
+        base = TopicFacts(name, metadata.topics[name].topic_id or "", rule)
         sizes = {tp: _size(tp, limits[name], disks) for tp in metadata.places([name])}
         parts = [_part(unread[tp], tp.partition, age, sizes[tp]) for tp, age in ages.items() if tp.topic == name]
         topics.append(_facts(replace(base, unread=parts), limits[name], live_of(own[name], everywhere), sizes, disks))
@@ -170,45 +173,80 @@ def _facts(
 
 
 def _unread(
-    reader: ClusterReader, metadata: ClusterMetadata, rules: Mapping[str, UntilConsumed]
-) -> tuple[dict[TopicPartition, _Unread], dict[str, list[Reason]]]:
-    """Return where unread records begin, and what is unknown of which topic. Commits are read before the logs' ends."""
+    reader: ClusterReader, metadata: ClusterMetadata, rules: Mapping[str, UntilConsumed], stale_epochs: Collection[str]
+) -> tuple[dict[TopicPartition, _Unread], dict[TopicPartition, Unknown]]:
+    """Return where unread records begin, and which partitions can't be read: of these, that is unknown (P3).
+
+    Commits are read before the logs' ends. The leader epochs of ``stale_epochs`` groups say nothing (F5).
+    """
     told: dict[str, GroupCommits | CommitsUnknown] = {}
 
     def on_group(one: GroupCommits | CommitsUnknown) -> None:
         told[one.group] = one
 
     reader.read_commits(sorted({group for rule in rules.values() for group in rule.groups}), on_group)
+    places = metadata.places(rules)
+    spans = reader.extents(places)
+    commits: dict[tuple[TopicPartition, str], tuple[int, int | None] | Reason] = {}
+    for tp in spans:
+        for group in rules[tp.topic].groups:
+            current = None if matches(stale_epochs, group) else places[tp].leader_epoch
+            commits[tp, group] = _commit(told.get(group), group, tp, current)
+    wanted = ((tp, one[1]) for (tp, _), one in commits.items() if not isinstance(one, Reason) and one[1] is not None)
+    ends = ask_epochs(reader, wanted, places)
     found: dict[TopicPartition, _Unread] = {}
-    doubts: dict[str, list[Reason]] = {}
-    for tp, span in reader.extents(metadata.places(rules)).items():
+    unreadable: dict[TopicPartition, Unknown] = {}
+    for tp, span in spans.items():
         if isinstance(span, RequestFailedError):
-            text = f"partition {tp.partition} can't be read: {span}"
-            doubts.setdefault(tp.topic, []).append(Reason("offsets", text))
+            unreadable[tp] = Unknown.because("offsets", f"partition {tp.partition} can't be read: {span}")
             continue
-        each = [_position(told.get(group), group, tp, span) for group in rules[tp.topic].groups]
+        each = [_position(commits[tp, group], group, tp, span, ends) for group in rules[tp.topic].groups]
         first = min(each, key=lambda one: one.offset)
         if first.offset < span.end:
             found[tp] = first
-    return found, doubts
+    return found, unreadable
 
 
-def _position(told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicPartition, span: Range) -> _Unread:
-    """Return where a group stands. What is not known counts as nothing read (P3)."""
+def _commit(
+    told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicPartition, current: int | None
+) -> tuple[int, int | None] | Reason:
+    """Return a group's commit on a partition, or why there is none.
+
+    It has a leader epoch only if that has to be asked about: not the ``current`` one, and none if that is None.
+    """
     if isinstance(told, CommitsUnknown) and told.topics is not None and tp.topic not in told.topics:
         told = told.read
     if told is None or isinstance(told, CommitsUnknown):
         why = "no answer" if told is None else told.text
-        note = Reason(Code.F3, f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing")
-    elif (at := {row[0]: row[1] for row in told.topics.get(tp.topic, ())}.get(tp.partition)) is None:
-        text = f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
-        note = Reason(Code.F4, text)
-    elif at > span.end:
+        return Reason(Code.F3, f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing")
+    for number, offset, epoch in told.topics.get(tp.topic, ()):
+        if number == tp.partition:
+            return offset, None if current in (None, epoch) else epoch
+    text = f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
+    return Reason(Code.F4, text)
+
+
+def _position(
+    commit: tuple[int, int | None] | Reason, group: str, tp: TopicPartition, span: Range, ends: EpochEnds
+) -> _Unread:
+    """Return where a group stands. What is not known counts as nothing read (P3)."""
+    if isinstance(commit, Reason):
+        return _Unread(group, span.start, span, commit)
+    at, epoch = commit
+    end = Found(span.end) if epoch is None else ends.get((tp, epoch))
+    if at > span.end:
         text = f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's"
         note = Reason(Code.F5, text)
     elif at < span.start:
         gone = count(span.start - at, "record")
         note = Reason("protect", f"partition {tp.partition}: {gone} were deleted before group {group} read it")
+    elif not isinstance(end, Found) or at > end.offset:
+        text = (
+            f"group {group}'s offset {at:,} on partition {tp.partition} is behind the end of leader epoch {epoch}, or "
+            f"that can't be asked about: it counts as having read nothing until it commits again (if its client does "
+            f"not update the epoch: groups.stale.epochs)"
+        )
+        note = Reason(Code.F5, text)
     else:
         return _Unread(group, at, span)
     return _Unread(group, span.start, span, note)

@@ -89,7 +89,7 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
             **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "bare-moved", "beyond"), READ),
         )
         dated(world, "scanned", 900, LONG_AGO)
-        for topic in TORN[1:]:
+        for topic in (*TORN[1:], "left"):
             world.produce(topic, [LONG_AGO] * 4)
         assert len(before := leaders(world, "gone")) == 1
         assert before[0] == 1
@@ -131,12 +131,13 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
 
 
 def make_pairs(world: World) -> None:
-    """Make the topics, with replicas on nodes 1 (which leads) and 2."""
+    """Make the topics, with replicas on nodes 1 (which leads) and 2; of "left" there is none on 2."""
     config = {"retention.ms": "-1", "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     made = [NewTopic(topic, 1, replica_assignment=[[1, 2]], config=config) for topic in TORN]
+    made.append(NewTopic("left", 1, replica_assignment=[[1]], config=config))
     for future in world.admin.create_topics(made).values():
         future.result(60)
-    for topic in TORN:
+    for topic in (*TORN, "left"):
         world.await_leaders(topic, 1)
 
 
@@ -159,6 +160,31 @@ def test_largest_event_time_of_a_lost_record_ages_nothing(torn: Harmed) -> None:
     """Six records of now were lost: without them nothing that is there is 24 h older than the newest."""
     row = torn.trim("newest")
     assert (row["outcome"], torn.world.ends("newest")) == ("unchanged", (0, 13)), said(row)
+
+
+@pytest.mark.parametrize(("topic", "why"), [("newest", "F5"), ("left", "offsets")])
+def test_retention_is_raised_for_what_a_commit_of_a_lost_tail_or_a_dead_leader_leaves_unknown(
+    torn: Harmed, topic: str, why: str
+) -> None:
+    """P3: the commit is at the end, but others stand there now; or nobody knows where the end is."""
+    world, ends = torn.world, {"newest": 13, "left": 4}
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
+    world.configure(topic, {"retention.ms": str(LONG_AGO + 2 * HOUR)})
+    world.commit("kept", topic, {0: ends[topic]}, epochs={0: 0})
+    policy = torn.policy.with_name("protect.yaml")
+    policy.write_text(
+        f"version: 1\ntopics:\n  - {{match: {topic}, retention.until.consumed: {{groups: [kept], max: 200h}}}}\n"
+    )
+
+    def row() -> dict[str, Any]:
+        done = world.cli("protect", "-p", str(policy), "--every", "1h", "--dry-run", "-o", "json", check=0)
+        return next(one for one in done.json()["settings"] if one["setting"] == "retention.ms")
+
+    assert (found := row())["action"] == "raise", found
+    assert why in {one["code"] for one in found["reasons"]}
+    if topic == "newest":
+        world.commit("kept", topic, {0: 13}, epochs={0: epoch_now(world, topic)})
+        assert row()["action"] == "none"
 
 
 def test_saved_plan_of_a_log_truncated_since_holds(torn: Harmed) -> None:

@@ -34,12 +34,22 @@ LIMITS: Final = {"retention.ms": str(3_600_000), "retention.bytes": "-1"}
 
 @dataclass(slots=True)
 class Topic:
-    """A topic of one partition: the timestamps of its records, where it starts, and its own settings."""
+    """A topic of one partition: the timestamps of its records, where it starts, and its own settings.
+
+    ``ends`` has where each earlier leader epoch ended: the log was cut there. ``away``: its leader can't be reached.
+    """
 
     topic_id: str
     stamps: list[int] = field(default_factory=list)
     start: int = 0
     own: dict[str, str] = field(default_factory=dict)
+    ends: list[int] = field(default_factory=list)
+    away: bool = False
+
+    def cut(self, end: int) -> None:
+        """Lose the records from an offset on, in an unclean election."""
+        self.ends.append(end)
+        del self.stamps[end:]
 
     @property
     def size(self) -> int:
@@ -72,6 +82,8 @@ class ProtectKafka:
         """The defaults of a second broker, which leads nothing, and answers for topics."""
         self.names_defaults = True
         self.groups: dict[str, dict[str, int]] = {}
+        self.epochs: dict[tuple[str, str], int] = {}
+        """The leader epochs of groups' commits, by group and topic."""
         self.unreadable: set[str] = set()
         self.messages: list[tuple[bytes, bytes | None, int] | None] = []
         self.others = 0
@@ -166,11 +178,13 @@ class ProtectReader:
         return [1]
 
     def metadata(self, topics: Collection[str] | None = None) -> ClusterMetadata:
-        place = {0: PartitionMetadata(1, 0, (1,))}
         found = {
-            name: TopicMetadata(name, one.topic_id, internal=False, partitions=place)
+            name: TopicMetadata(
+                name, one.topic_id, internal=False, partitions={0: PartitionMetadata(1, len(one.ends), (1,))}
+            )
             for name, one in self._kafka.topics.items()
         }
+        place = {0: PartitionMetadata(1, 0, (1,))}
         found[PROTECTED_TOPIC] = TopicMetadata(PROTECTED_TOPIC, "own", internal=False, partitions=place)
         chosen = {name: one for name, one in found.items() if topics is None or name in topics}
         return ClusterMetadata("simulated", frozenset([1]), chosen)
@@ -201,17 +215,27 @@ class ProtectReader:
             if name in self._kafka.unreadable:
                 on_group(CommitsUnknown(name, "its coordinator is away", None))
             else:
-                at = self._kafka.groups.get(name, {})
-                on_group(GroupCommits(name, {topic: [(0, offset, None)] for topic, offset in at.items()}))
+                at, epochs = self._kafka.groups.get(name, {}), self._kafka.epochs
+                rows = {topic: [(0, offset, epochs.get((name, topic)))] for topic, offset in at.items()}
+                on_group(GroupCommits(name, rows))
 
-    def extents(self, leaders: Mapping[TopicPartition, Any], _end: str = "latest") -> dict[TopicPartition, Range]:
+    def extents(
+        self, leaders: Mapping[TopicPartition, Any], _end: str = "latest"
+    ) -> dict[TopicPartition, Range | RequestFailedError]:
         return {tp: self._range(tp.topic) for tp in leaders}
 
-    def _range(self, name: str) -> Range:
+    def _range(self, name: str) -> Range | RequestFailedError:
         if name == PROTECTED_TOPIC:
             return Range(0, len(self._kafka.messages) - self._kafka.hidden)
         one = self._kafka.topics[name]
+        if one.away:
+            return RequestFailedError("has no leader", retriable=True)
         return Range(one.start, len(one.stamps))
+
+    def epoch_ends(
+        self, wanted: Sequence[tuple[TopicPartition, int]], _leaders: object
+    ) -> dict[tuple[TopicPartition, int], Found]:
+        return {(tp, epoch): Found(min(self._kafka.topics[tp.topic].ends[epoch:])) for tp, epoch in wanted}
 
     def search_records(self, searches: Mapping[TopicPartition, Any], _seconds: float) -> dict[TopicPartition, Reached]:
         stamps = {tp: self._kafka.topics[tp.topic].stamps for tp in searches}

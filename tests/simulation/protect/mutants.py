@@ -17,9 +17,11 @@ MUTANTS: Final = (
     Mutant(
         "P3: an unknown position has read all",
         "protect/reading.py",
-        "    elif at > span.end:",
-        "        return _Unread(group, span.end, span)\n    elif at > span.end:",
+        "    if at > span.end:",
+        "    if at > span.end:\n        return _Unread(group, span.end, span)\n    if at > span.end:",
     ),
+    Mutant("P3: a partition that can't be read has none unread", "protect/reading.py", " | unreadable", ""),
+    Mutant("P3: leader epochs do not count", "protect/reading.py", "or at > end.offset:", "and False:"),
     Mutant(
         "P3: an unknown default lowers",
         _DECISION,
@@ -75,6 +77,7 @@ MUTANTS: Final = (
 )
 """What stands in the tree, and by what it is replaced."""
 ELSEWHERE: Final = {
+    "P3: leader epochs do not count": "test_races lets a log be as long again as before an unclean election",
     "P3: an unknown default lowers": "tests/unit/protect",
     "P4: a default without a limit does not count": "test_races takes the limit from a default",
     "P4: a default that has changed counts": "test_races changes the default right before the request",

@@ -61,6 +61,26 @@ def test_value_that_was_raised_while_a_run_read_is_not_taken_for_another_clients
     world.settle()
 
 
+def test_records_of_a_partition_that_cannot_be_read_are_kept_up_to_max(world: ProtectWorld) -> None:
+    """P3: its leader is away for hours; when it is back, its broker's next check comes before the next run."""
+    world.kafka.topics["b"].away = True
+    world.protect(0)
+    assert value(world) == str(MAX_MS)
+    world.kafka.topics["b"].away = False
+    check_restored(world)
+
+
+def test_position_beyond_the_end_of_its_leader_epoch_counts_as_nothing_read(world: ProtectWorld) -> None:
+    """P3: others stand at these offsets since an unclean election, and the log is as long again."""
+    topic = world.kafka.topics["b"]
+    world.kafka.groups["g"], world.kafka.epochs["g", "b"] = {"b": 10}, 0
+    topic.cut(5)
+    topic.stamps += topic.stamps
+    world.protect(0, alone=False)
+    assert value(world) is not None
+    check_restored(world)
+
+
 def test_last_record_of_a_run_does_not_count_if_another_run_went_on_from_its_first(world: ProtectWorld) -> None:
     """P5: it was paused between its change and that record, and the other raised the value further."""
 

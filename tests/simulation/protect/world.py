@@ -53,6 +53,8 @@ _WEIGHTS: Final = {
     "others": 2,
     "drop_group": 1,
     "hide_group": 1,
+    "away": 1,
+    "lose": 1,
     "refuse": 1,
     "resume": 1,
     "pause": 1,
@@ -97,8 +99,9 @@ class ProtectWorld:
         self.kafka.create(name)
         self.hand |= {(name, key): None for key in SETTINGS}
         self.tampered.discard(name)
-        for at in self.kafka.groups.values():
+        for group, at in self.kafka.groups.items():
             at.pop(name, None)
+            self.kafka.epochs.pop((group, name), None)
         for group in ("g", "h"):
             if group in self.kafka.groups:
                 self.kafka.groups[group][name] = 0
@@ -137,6 +140,10 @@ class ProtectWorld:
         topic, at = self.kafka.topics[name], self.kafka.groups.setdefault(group, {})
         end, now = len(topic.stamps), max(topic.start, at.get(name, 0))
         at[name] = end if share % 3 else now + (end - now) // 2
+        if share % 4:
+            self.kafka.epochs[group, name] = len(topic.ends)
+        else:  # its client sends none
+            self.kafka.epochs.pop((group, name), None)
 
     def do_by_hand(self, which: int, value: int) -> None:
         name, key = TOPICS[which % 3], SETTINGS[value % 2 if value % 5 == 0 else 0]
@@ -173,6 +180,14 @@ class ProtectWorld:
 
     def do_hide_group(self, which: int, _more: int) -> None:
         self.kafka.unreadable ^= {"gh"[which % 2]}
+
+    def do_away(self, which: int, _more: int) -> None:
+        self.kafka.topics[TOPICS[which % 3]].away ^= True
+
+    def do_lose(self, which: int, share: int) -> None:
+        """An unclean election: the log loses its tail, and others will stand at these offsets."""
+        one = self.kafka.topics[TOPICS[which % 3]]
+        one.cut(len(one.stamps) - (len(one.stamps) - one.start) * (share % 4) // 4)
 
     def do_refuse(self, _which: int, _more: int) -> None:
         self.kafka.refused = 1
@@ -291,14 +306,19 @@ class ProtectWorld:
         room = DISK * CEILING // 100 - self.kafka.used
         bound = (name == "b" and topic.size > MAX_BYTES // 4) or room < DISK // 3
         groups = ("g", "h") if name == "a" else ("g",)
-        at = min(
-            self.kafka.groups.get(one, {}).get(name, 0) if one not in self.kafka.unreadable else 0 for one in groups
-        )
-        at = max(at, topic.start)
+        at = max(topic.start, min(self._read_to(one, name) for one in groups))
         if not bound and at < len(topic.stamps):
             needed = min(MAX_MS, self.kafka.now_ms - topic.stamps[at] + MARGIN_MS)
             if limit < needed:
                 raise ViolationError(f"P2: {key} of {name} is {limit}, and its oldest unread record needs {needed}")
+
+    def _read_to(self, group: str, name: str) -> int:
+        """Return up to where a group has certainly read: no further than its commit's leader epoch went."""
+        topic = self.kafka.topics[name]
+        if group in self.kafka.unreadable or topic.away:
+            return 0
+        epoch = self.kafka.epochs.get((group, name), len(topic.ends))
+        return min([self.kafka.groups.get(group, {}).get(name, 0), *topic.ends[epoch:]])
 
     def settle(self) -> None:
         """All groups read all, nothing fails any more: what people set last must be live again."""
@@ -306,8 +326,10 @@ class ProtectWorld:
         self.kafka.unreadable, self.kafka.names_defaults = set(), True
         self.kafka.other_limits = self.kafka.limits
         for name, one in self.kafka.topics.items():
+            one.away = False
             for group in ("g", "h"):
                 self.kafka.groups.setdefault(group, {})[name] = len(one.stamps)
+                self.kafka.epochs[group, name] = len(one.ends)
         for _ in range(2):
             self.kafka.pass_time(CHECK_MS)  # a change that was left open is over
             self.protect(OPERATORS)
