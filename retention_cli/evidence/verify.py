@@ -96,7 +96,7 @@ def verify_runs(
             run = None if broken else heard.runs.get(name)
             if run is None and not (folder / FOLDER / name).is_dir():
                 continue
-            verdict = found[name] = Verdict(name)
+            verdict = found.setdefault(name, Verdict(name))
             for one in chain.breaks:
                 where, _, text = log.shown(one).partition(": ")
                 verdict.tell(where, text)

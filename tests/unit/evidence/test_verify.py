@@ -188,6 +188,16 @@ def test_number_that_stands_for_none_is_named(folder: Path) -> None:
     assert [one.text for one in found.findings] == ["trim_to was -1; by the facts it is none"]
 
 
+def test_findings_of_one_cluster_stand_if_another_has_a_folder_of_the_run(folder: Path) -> None:
+    """An empty folder, or a state directory copied into another cluster's: nothing is wrong there."""
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    (folder / "evidence" / RUN / "results.parquet").write_bytes(b"")
+    before = verdict(folder)
+    assert before.findings
+    (folder.with_name("zzz") / "evidence" / RUN).mkdir(parents=True)
+    assert verdict(folder) == before
+
+
 @pytest.mark.parametrize("where", ["head", "no text", "folder", "run"])
 def test_evidence_of_another_cluster_is_named(folder: Path, where: str) -> None:
     left_behind(folder, ROWS, SEEN, RESULTS, cluster={"head": "other", "no text": "\ud800"}.get(where))
