@@ -249,7 +249,9 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     (F2). A group whose dead letters only point into its topics has no known position there (F3). Start offsets carry no
     leader epoch: the one in the answer is that of the group's state.
     """
-    found_by_group: dict[str, GroupCommits | CommitsUnknown] = {}
+    found_by_group: dict[str, GroupCommits | CommitsUnknown] = {
+        name: CommitsUnknown(name, "its coordinator was not named", None) for name in groups
+    }
     group_class = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
 
     def jobs(names: Iterable[str], **_: bool) -> Iterable[Job[str]]:
@@ -270,11 +272,10 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
         else:
             found_by_group[name] = _positions(name, answers[0].topics)
 
-    unasked = await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
-    for unknown in unasked.values():
-        on_group(unknown)
+    found_by_group |= await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
     # Behind the offsets: a letter that is written later points to what they still protect.
-    pointing = await _pointing_letters(wire, list(found_by_group), deadline)
+    read = [name for name, one in found_by_group.items() if isinstance(one, GroupCommits)]
+    pointing = await _pointing_letters(wire, read, deadline)
     for name, one in found_by_group.items():
         why = pointing.get(name)
         if why is None or isinstance(one, CommitsUnknown):

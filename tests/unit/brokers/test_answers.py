@@ -105,6 +105,21 @@ def member(subscribed: list[str], assigned: list[str]) -> Any:
     return made(client_id="c", member_metadata=metadata, member_assignment=assignment)
 
 
+def test_share_group_that_no_answer_names_a_coordinator_of_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F3: left out of what is read, it would hold nothing. Kafka's own brokers name each; a proxy may not."""
+
+    async def nowhere(*_: Any) -> Any:
+        return {}, {}
+
+    async def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    monkeypatch.setattr(commits, "find_coordinators", nowhere)
+    found: list[Any] = []
+    asyncio.run(commits.read_share_offsets(cast(Any, made(fan_out=nothing)), ["s"], found.append, 0.0))
+    assert found == [CommitsUnknown("s", "its coordinator was not named", None)]
+
+
 def test_group_that_keeps_rebalancing_is_awaited_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """F3: it costs a run a few seconds, not each recheck of a trim. Once it has told, it is waited for again."""
     asked: list[str] = []
