@@ -203,7 +203,7 @@ def _read_back(
     """Tell where each restored record of a partition is: the archive's records, in order, among the target's.
 
     Return the first of the target's other records among or before them, which no group may skip, None if there is none.
-    With ``--since`` alone, those before are what it leaves out.
+    With ``--since`` alone, archived records that it leaves out may be there, and are no others.
     """
     pieces = job.pieces.get(number, [])
     archived: Iterator[Record] = (
@@ -215,14 +215,21 @@ def _read_back(
     tp = TopicPartition(job.wanted.target, number)
     seen = 0
     others: int | None = None
-    counts = job.wanted.since_ms is None or job.wanted.append
+    everything = replace(job.wanted, since_ms=job.wanted.since_ms if job.wanted.append else None)
+    left_out = (
+        _content(record)
+        for piece in pieces
+        for record in restored_records(store, everything, piece, piece.start)
+        if not job.wanted.takes(record)
+    )
 
     def take(record: Record) -> None:
         nonlocal seen, others
         if not waiting:
             return
         if _content(record) != _content(waiting[0]):
-            others = record.offset if others is None and counts else others
+            if others is None and _content(record) not in left_out:  # which goes on behind the one that was found
+                others = record.offset
             return
         found.add(waiting[0].offset, waiting[0].leader_epoch, record.offset)
         waiting[:] = islice(archived, 1)

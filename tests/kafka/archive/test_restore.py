@@ -442,6 +442,24 @@ def test_group_does_not_skip_records_that_the_target_had_before(
     assert read_next(world, f"{name}-h", target, "classic", 1) == {0: (1, b"live", b"live", ())}
 
 
+def test_group_does_not_skip_records_of_others_though_since_leaves_older_ones_out(
+    world: World, trimmed: tuple[str, list[tuple[int, Whole]]], place: Path
+) -> None:
+    """What --since leaves out is what the archive has from before then, and nothing else that stands there."""
+    name, log = trimmed
+    since = sorted(record[0] for _offset, record in log)[400]
+    arguments = ("restore", name, "--from", str(place), "--since", str(since), "-o", "json", "--yes", "--to")
+    target, all_of_it = world.topic("since", retention_ms="-1"), world.topic("all", retention_ms="-1")
+    produce(world, target, [(1, b"live", b"live", ())] * 5)
+    world.cli(*arguments, target, "--append", check=0)
+    rows = world.cli(*arguments, target, "--groups", check=0).json()["groups"]["rows"]
+    assert {row["offset"] for row in rows} == {0}
+    world.cli("restore", name, "--from", str(place), "--yes", "--to", all_of_it, check=0)
+    world.cli(*arguments, all_of_it, "--groups", "--overwrite", check=0)
+    kept = [(offset, record) for offset, record in log if record[0] >= since]
+    assert read_next(world, f"{name}-h", all_of_it, "classic", 1) == {0: following(kept, 700)}
+
+
 def test_until_restores_to_a_point_in_time_with_the_positions_of_then(
     world: World, trimmed: tuple[str, list[tuple[int, Whole]]], place: Path
 ) -> None:
