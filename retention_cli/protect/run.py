@@ -203,12 +203,18 @@ class _Changes:
     def release(self, known: Record, value: str | None) -> None:
         """Record that another client set a value, if it is still live: a kretain may have raised it meanwhile.
 
+        All brokers are asked: one that was frozen may not have heard of kretain's own change yet.
+
         Raises:
             RequestFailedError: it is not.
             MovedError: another kretain is changing it.
         """
-        if (now := self.look(known.topic, known.setting).own) != value:
-            raise RequestFailedError(f"it is {now} by now: the next pass looks again", retriable=True)
+        said = self.job.reader.values_everywhere(known.topic, [known.setting])
+        if isinstance(said, RequestFailedError):
+            raise said
+        if (now := {one.value if one.own else None for one in said[known.setting]}) != {value}:
+            shown = " or ".join(sorted(str(one) for one in now))
+            raise RequestFailedError(f"it is {shown} by now: the next pass looks again", retriable=True)
         self.note(known, "released", value, known.value)
 
     def change(self, known: Record, old: str | None, new: str | None, default: Maybe[int | None]) -> None:

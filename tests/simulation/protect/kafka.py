@@ -37,6 +37,7 @@ class Topic:
     """A topic of one partition: the timestamps of its records, where it starts, and its own settings.
 
     ``ends`` has where each earlier leader epoch ended: the log was cut there. ``away``: its leader can't be reached.
+    ``late`` are its settings by the second broker, where that has not heard of a change yet.
     """
 
     topic_id: str
@@ -45,6 +46,12 @@ class Topic:
     own: dict[str, str] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
     away: bool = False
+    late: dict[str, str] | None = None
+
+    @property
+    def said(self) -> dict[str, str]:
+        """Its own settings as one broker says that is asked alone."""
+        return self.own if self.late is None else self.late
 
     def cut(self, end: int) -> None:
         """Lose the records from an offset on, in an unclean election."""
@@ -195,13 +202,19 @@ class ProtectReader:
 
     def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, TopicValue]]:
         self._kafka.hook("look")
-        own, defaults = {name: self._kafka.topics[name].own for name in topics}, self._kafka.other_limits
+        own, defaults = {name: self._kafka.topics[name].said for name in topics}, self._kafka.other_limits
         return {
             name: {key: TopicValue(own[name].get(key, defaults[key]), key in own[name]) for key in keys} for name in own
         }
 
     def values_everywhere(self, topic: str, keys: Sequence[str]) -> dict[str, frozenset[TopicValue]]:
-        assert topic == PROTECTED_TOPIC
+        if topic != PROTECTED_TOPIC:
+            self._kafka.hook("look")
+            limits, one = self._kafka.other_limits, self._kafka.topics[topic]
+            return {
+                key: frozenset(TopicValue(own.get(key, limits[key]), key in own) for own in (one.own, one.said))
+                for key in keys
+            }
         if not self._kafka.names_defaults:
             return {key: frozenset({TopicValue("1", own=True)}) for key in keys}
         both = (self._kafka.limits, self._kafka.other_limits)

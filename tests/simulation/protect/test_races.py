@@ -81,6 +81,20 @@ def test_position_beyond_the_end_of_its_leader_epoch_counts_as_nothing_read(worl
     check_restored(world)
 
 
+def test_value_of_a_broker_that_is_late_is_not_taken_for_another_clients(world: ProtectWorld) -> None:
+    """P6: it was frozen while kretain raised the value. Left alone, what is unread would expire."""
+    topic = world.kafka.topics["b"]
+    before = dict(topic.own)
+    world.protect(0)
+    topic.late = before
+    world.protect(1, alone=False)
+    topic.late, raised = None, value(world)
+    world.kafka.pass_time(20 * CHECK_MS)
+    world.protect(0)
+    assert int(value(world) or 0) > int(raised or 0) > 0
+    check_restored(world)
+
+
 def test_last_record_of_a_run_does_not_count_if_another_run_went_on_from_its_first(world: ProtectWorld) -> None:
     """P5: it was paused between its change and that record, and the other raised the value further."""
 
