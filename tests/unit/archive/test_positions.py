@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -10,7 +11,10 @@ from hypothesis import example, given, strategies as st
 from retention_cli.archive.layout import ArchiveError, DamagedError, Source
 from retention_cli.archive.observed import positions_of
 from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, keep, newest
+from retention_cli.archive.restore import Job, RestoreRefusedError, Wanted, WantedGroups
+from retention_cli.archive.restore_groups import GroupPlan, check_free
 from retention_cli.archive.store import Store
+from retention_cli.brokers.commits import CommitsUnknown
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import PartitionFacts, TopicFacts, TopicPartition, Unknown
@@ -161,3 +165,23 @@ def test_consumers_are_kept_by_kind_and_what_is_unreadable_is_said() -> None:
     }  # fmt: skip
     assert [one.name for one in found.consumers if one.unreadable] == ["odd"]
     assert found.unlisted == "not every group is listed"
+
+
+def test_group_that_no_broker_lists_may_have_commits_on_the_target() -> None:
+    """Its coordinator is away while kretain lists groups (F9), and back when it commits: it would skip what is unread."""
+
+    class Away:
+        def brokers(self) -> list[int]:
+            return [1]
+
+        def list_groups(self, _brokers: list[int]) -> list[Any]:
+            return []
+
+        def read_commits(self, names: list[str], on_group: Any) -> None:
+            for name in names:
+                on_group(CommitsUnknown(name, "its coordinator is away", None))
+
+    job = Job(Wanted("orders", "restored", groups=WantedGroups()), SOURCE, "T", {}, {0: 0}, "ours", resumes=False)
+    plan = GroupPlan(at(DAY), (Stood("billing", "group", {0: 7}),), {})
+    with pytest.raises(RestoreRefusedError, match="billing can't be checked for commits: its coordinator is away"):
+        check_free(cast(Any, Away()), job, plan)
