@@ -114,6 +114,7 @@ class Passes:
     on_protected: Callable[[Protection], None] = lambda _made: None
     _cluster_id: str | None = field(default=None, init=False)
     _clocks: tuple[int, float] | None = field(default=None, init=False)
+    _protected_s: float | None = field(default=None, init=False)
     _head: Link | None = field(default=None, init=False)
     _ledger: NamedLedger | None = field(default=None, init=False)
     _after: TopicPartition | None = field(default=None, init=False)
@@ -167,7 +168,7 @@ class Passes:
             memories=memories,
             state_dir=self.state_dir,
             clock_ms=self.clock_ms,
-            terms=Terms(self.every_ms, lowers=look.hold is None),
+            terms=Terms(self.period_ms(reader.clock.monotonic()), lowers=look.hold is None),
             run=new_run_name(self.clock_ms()),
             permit=permit,
             progress=self.progress,
@@ -180,6 +181,14 @@ class Passes:
             return None, error
         self.on_protected(made)
         return made, None
+
+    def period_ms(self, now_s: float) -> int:
+        """Return how long it was from the last run of protect to this one; the interval at least (P2).
+
+        A pass that trims or archives much takes longer, and so may the next one.
+        """
+        last_s, self._protected_s = self._protected_s, now_s
+        return self.every_ms if last_s is None else max(self.every_ms, round(1000 * (now_s - last_s)))
 
     def _with(self, reader: ClusterReader, look: Look, memories: Memories) -> Passed:
         selection = look.selection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ from retention_cli.watch.leader import Leadership
 from retention_cli.watch.loop import Folded, Loop, pause_s
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Series, groups_of, label, measured
 from retention_cli.watch.notify import Notice
-from retention_cli.watch.one_pass import Passed, seconds_left
+from retention_cli.watch.one_pass import Passed, Passes, seconds_left
 from retention_cli.watch.policy_file import PolicyFile
 from tests.support.facts import HOUR, NOW, topic
 from tests.support.forecasts import limits
@@ -534,3 +534,11 @@ def test_group_that_read_everything_has_no_time_to_loss() -> None:
     found = groups_of(rows, lambda one: 100.0 - one.partition)
     assert found == {"group_lag_records": {("group:g",): 6}, "group_seconds_to_loss": {("group:g", "t"): 98.0}}
     assert groups_of(rows, lambda _one: None)["group_seconds_to_loss"] == {}
+
+
+def test_pass_that_took_longer_than_the_interval_counts_as_long_as_it_took() -> None:
+    """P2: three passes ahead, of those that there are: records would be due before the next look."""
+    names = (one.name for one in fields(Passes) if one.init)
+    passes = Passes(**{**dict.fromkeys(names), "every_ms": 60_000})  # type: ignore[arg-type]
+    times_s = (0.0, 60.0, 70.0, 3_670.0, 3_730.0)
+    assert [passes.period_ms(at) for at in times_s] == [60_000, 60_000, 60_000, 3_600_000, 60_000]
