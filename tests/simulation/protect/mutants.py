@@ -17,8 +17,8 @@ MUTANTS: Final = (
     Mutant(
         "P3: an unknown position has read all",
         "protect/reading.py",
-        "    if at > span.end:",
-        "    if at > span.end:\n        return _Unread(group, span.end, span)\n    if at > span.end:",
+        "return _Unread(group, span.start, span, commit)",
+        "return _Unread(group, span.end, span, commit)",
     ),
     Mutant("P3: a partition that can't be read has none unread", "protect/reading.py", " | unreadable", ""),
     Mutant("P3: leader epochs do not count", "protect/reading.py", "or at > end.offset:", "and False:"),
