@@ -23,7 +23,7 @@ from retention_cli.brokers.wire.batch_headers import HEADER
 if TYPE_CHECKING:
     from bench.harness import Bench
 
-RATE = 40_000
+RATE = 20_000
 SEGMENT_BYTES = 16 << 20
 TAIL = 3
 BATCH_BYTES = 1100

@@ -16,8 +16,6 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base and max timestamp, producer
 id and epoch, base sequence, records."""
 HEADER_BYTES: Final = HEADER.size
-MAX_TIMESTAMP_AT: Final = 35
-"""The position of the largest timestamp in a header."""
 OVERHEAD: Final = 12
 """The bytes of base offset and length, which the length does not include."""
 
@@ -69,7 +67,7 @@ class Walked(NamedTuple):
         return self.stop in (Stop.end, Stop.torn, Stop.zeros)
 
 
-def first_timestamp(attributes: int, base: int, largest: int) -> int | None:
+def _first_timestamp(attributes: int, base: int, largest: int) -> int | None:
     """Return a batch's first timestamp (Unix ms), None if its header does not have it.
 
     With LogAppendTime every record has the largest timestamp. A cleaned batch may have its delete horizon in the field.
@@ -101,7 +99,7 @@ def parse(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
                 or largest < -1
             ):
                 return Stop.garbage
-            first_ms = first_timestamp(attributes, first, largest)
+            first_ms = _first_timestamp(attributes, first, largest)
             return Batch(offset, last, first_ms, largest if largest >= 0 else None, OVERHEAD + length)
     elif left > _MAGIC_AT and data[at + _MAGIC_AT] == 2:
         return Stop.torn

@@ -45,7 +45,6 @@ from retention_cli.disks.inventory.segment import (
     Segment,
     allocated,
     examine,
-    from_indexes,
     opened,
     size_of,
 )
@@ -433,9 +432,7 @@ def _read_all(found: PartitionRead, folder: int, segments: list[tuple[str, int]]
     for (stem, base), next_base in zip(segments, next_bases, strict=False):
         more = size_of(folder, stem + SNAPSHOT) + size_of(folder, stem + TXN_INDEX)
         try:
-            one = None if next_base is None else from_indexes(folder, stem, base, next_base, more)
-            if one is None:
-                one = examine(folder, stem, base, next_base, more)
+            one = examine(folder, stem, base, next_base, more)
         except FileNotFoundError:
             vanished = True
             continue

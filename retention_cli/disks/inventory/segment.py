@@ -1,7 +1,6 @@
 """Read one segment of a partition, and determine which of its facts can be trusted.
 
-:func:`from_indexes` reads a closed segment in its usual state, in a dozen system calls. :func:`examine` reads any other
-segment: it walks batch headers as far as needed, and returns what stays unknown.
+:func:`examine` walks batch headers as far as its indexes don't suffice, and returns what stays unknown.
 """
 
 from __future__ import annotations
@@ -11,20 +10,9 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import close, fstat, lseek, lstat, open as open_file, pread
 from typing import Final, NamedTuple
 
-from retention_cli.brokers.wire.batch_headers import (
-    HEADER_BYTES,
-    MAX_TIMESTAMP_AT,
-    OVERHEAD,
-    Batch,
-    Stop,
-    Walked,
-    first_timestamp,
-    parse,
-    walk,
-)
+from retention_cli.brokers.wire.batch_headers import HEADER_BYTES, Batch, Stop, Walked, parse, walk
 from retention_cli.disks.inventory.log_dirs import INDEX, LOG, TIME_INDEX
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")  # offset relative to the base, byte position of its batch
@@ -41,12 +29,7 @@ _LOOKS: Final = 3
 BLOCK: Final = 512
 """The unit of ``st_blocks`` in bytes, whatever the file system's block size is."""
 
-_TAIL: Final = 8192
-"""How many bytes are read from the offset index's last entry on: there is one every 4 KiB (index.interval.bytes)."""
 _APPENDS_AWAITED: Final = 3
-
-_LAST: Final = struct.Struct(">qi4xb6xi8xq")  # of a header: offset, length, magic, last offset delta, max timestamp
-_FIRST: Final = struct.Struct(">qi4xb4xhiqq")  # offset, length, magic, attributes, delta, base and max timestamp
 
 
 class IndexEnd(NamedTuple):
@@ -92,59 +75,7 @@ def opened(path: str, folder: int | None = None, flags: int = FLAGS) -> Iterator
     try:
         yield file
     finally:
-        close(file)
-
-
-def from_indexes(folder: int, stem: str, base: int, next_base: int, more: int) -> Segment | None:
-    """Return a closed segment if its files are consistent; else None: :func:`examine` must read it then.
-
-    The time index's last entry is the largest timestamp of a closed segment. It is trusted if the log's last batch
-    has that timestamp, at that offset or later. ``more`` is the size of its other files.
-    """
-    try:
-        times, entry = _last_bytes(folder, stem + TIME_INDEX, TIME_ENTRY.size)
-        offsets, pointer = _last_bytes(folder, stem + INDEX, OFFSET_ENTRY.size)
-        start = OFFSET_ENTRY.unpack(pointer)[1] if offsets else 0
-        _, relative = TIME_ENTRY.unpack(entry)
-        file = open_file(stem + LOG, FLAGS, dir_fd=folder)
-        try:
-            about = fstat(file)
-            tail, head = pread(file, _TAIL, start), pread(file, HEADER_BYTES, 0)
-        finally:
-            close(file)
-    except (OSError, struct.error):
-        return None
-    size = about.st_size
-    at = tail.rfind(entry[:8]) - MAX_TIMESTAMP_AT
-    if at < 0 or len(tail) - at < HEADER_BYTES or len(head) < HEADER_BYTES or times % 12 or offsets % 8:
-        return None
-    offset, length, magic, delta, largest = _LAST.unpack_from(tail, at)
-    last = offset + delta
-    if (
-        magic != 2
-        or largest <= 0
-        or delta < 0
-        or offset < base
-        or not base <= base + relative <= last < next_base
-        or start + at + OVERHEAD + length != size
-    ):
-        return None
-    offset, length, magic, attributes, delta, first, maximum = _FIRST.unpack_from(head)
-    if magic != 2 or not base <= offset <= offset + delta <= last or maximum > largest or OVERHEAD + length > size:
-        return None
-    earliest = first_timestamp(attributes, first, maximum)
-    every = size + times + offsets + more
-    return Segment(base, next_base, every, size, earliest, largest, about.st_mtime_ns // 1_000_000)
-
-
-def _last_bytes(folder: int, name: str, count: int) -> tuple[int, bytes]:
-    """Return a file's size, and its last bytes."""
-    file = open_file(name, FLAGS, dir_fd=folder)
-    try:
-        size = lseek(file, 0, 2)
-        return size, pread(file, count, max(0, size - count))
-    finally:
-        close(file)
+        os.close(file)
 
 
 def examine(folder: int, stem: str, base: int, next_base: int | None, more: int) -> Segment:
@@ -158,7 +89,7 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, more: int)
     # The indexes first: the records that they point to are then in the log when it is read.
     offsets = read_end(folder, stem + INDEX, OFFSET_ENTRY.size)
     times = read_end(folder, stem + TIME_INDEX, TIME_ENTRY.size)
-    about = lstat(stem + LOG, dir_fd=folder)
+    about = os.lstat(stem + LOG, dir_fd=folder)
     facts: _Facts = next_base, None, None, None
     notes: list[str] = []
     try:
@@ -183,7 +114,7 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, more: int)
 def size_of(folder: int, name: str) -> int:
     """Return a file's size in an open folder, 0 if it does not exist."""
     try:
-        return lstat(name, dir_fd=folder).st_size
+        return os.lstat(name, dir_fd=folder).st_size
     except OSError:
         return 0
 
@@ -191,7 +122,7 @@ def size_of(folder: int, name: str) -> int:
 def allocated(folder: int, name: str) -> int:
     """Return a file's allocated bytes, 0 if it does not exist: a preallocated index is usually a hole."""
     try:
-        return lstat(name, dir_fd=folder).st_blocks * BLOCK
+        return os.lstat(name, dir_fd=folder).st_blocks * BLOCK
     except OSError:
         return 0
 
@@ -254,11 +185,11 @@ class _Log:
         return next_offset, first, self._compared(walked), None
 
     def _look(self) -> None:
-        self.about = fstat(self._file)
+        self.about = os.fstat(self._file)
         self._size = self.about.st_size
 
     def _read(self, size: int, at: int) -> bytes:
-        return pread(self._file, size, at)
+        return os.pread(self._file, size, at)
 
     def _batch_at(self, at: int) -> Batch | Stop:
         return parse(self._read(HEADER_BYTES, at), 0, self._base, self._base)

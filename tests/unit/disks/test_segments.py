@@ -316,7 +316,6 @@ def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch:
             raise PermissionError(13, "Permission denied", path)
         return real(path, *more, **named)
 
-    monkeypatch.setattr("retention_cli.disks.inventory.segment.open_file", refusing)
     monkeypatch.setattr(os, "open", refusing)
     found = read(folder)
     assert (logs.column(found, "next_offset")[0], logs.column(found, "size")[0]) == (120, made[0].bytes + 10)
@@ -421,7 +420,7 @@ def test_append_in_progress_is_awaited(folder: Path, monkeypatch: pytest.MonkeyP
             file.write_bytes(whole)
         return about
 
-    monkeypatch.setattr("retention_cli.disks.inventory.segment.fstat", looking)
+    monkeypatch.setattr(os, "fstat", looking)
     found = read(folder)
     assert logs.column(found, "next_offset") == [made.next_offset]
     assert found.notes == []
