@@ -117,9 +117,7 @@ def all_disks(
 
 
 def _notes(disks: Sequence[Disk]) -> list[Reason]:
-    """Return why disks' usage is unknown."""
-    unknown = [(disk, disk.room) for disk in disks if isinstance(disk.room, Unknown)]
-    return [why for disk, room in unknown for why in named(disk, room).reasons]
+    return [why for disk in disks if isinstance(disk.room, Unknown) for why in named(disk, disk.room).reasons]
 
 
 def _absent(asked: bool, replicas: Sequence[TopicPartition]) -> str:
@@ -185,11 +183,6 @@ class _Volume(NamedTuple):
             return False
         apart = not any(one is None or one.startswith(_ANONYMOUS) for one in (self.device, other.device))
         return abs(self.sized[1] - other.sized[1]) <= (0 if apart else self.sized[0] // _NEAR)
-
-
-def devices_in(files: Sequence[InventoryFile]) -> Devices:
-    """Return the devices in an inventory's files."""
-    return {(file.broker, one.path): one.device for file in files for one in file.dirs}
 
 
 def _grouped(

@@ -204,8 +204,7 @@ class DiskOutcome:
             return waiting
         text = f"{name} stays above {self.percent:g} %, short by {format_bytes(self.short_bytes)}"
         most = [f"{format_bytes(one.size_bytes)} of {one.tp} ({one.text})" for one in self.in_the_way[:NAMED]]
-        more = len(self.in_the_way) - NAMED
-        if more > 0:
+        if (more := len(self.in_the_way) - NAMED) > 0:
             most.append(f"and {more:,} more")
         held = f": in the way are {', '.join(most)}" if most else ""
         room = self.disk.room
@@ -286,9 +285,8 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
 def largest_topics(disks: Sequence[Disk], most: int) -> list[tuple[str, int]]:
     """Return the ``most`` largest topics on these disks, and the bytes of their replicas."""
     held = Counter[str]()
-    for disk in disks:
-        for tp, size_bytes in disk.replicas.items():
-            held[tp.topic] += size_bytes
+    for tp, size_bytes in (replica for disk in disks for replica in disk.replicas.items()):
+        held[tp.topic] += size_bytes
     return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:most]
 
 

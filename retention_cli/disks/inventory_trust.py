@@ -72,8 +72,7 @@ def doubts_of(
             if why is not None:
                 doubts.setdefault((one.broker, *one.tp), why)
     for disk in known_disks:
-        whole = all((disk.broker, path) in dirs for path in disk.dirs)
-        for tp in disk.replicas if whole else ():
+        for tp in disk.replicas if all((disk.broker, path) in dirs for path in disk.dirs) else ():
             if tp in facts and tp in present and (disk.name, tp) not in rows:
                 doubts.setdefault((disk.broker, *tp), f"its replica did not exist yet: {AGAIN}")
     return doubts
@@ -140,8 +139,7 @@ def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_ends: EpochEnds) -> s
         if facts.leader_epoch == 0:  # this log has had only one leader epoch
             return None
         return f"it does not say under which leader epoch its log ended, and others have led since: {AGAIN}"
-    asked = epoch_to_ask(one, facts)
-    if asked is None:
+    if (asked := epoch_to_ask(one, facts)) is None:
         return None
     if facts.leader_epoch is not None and asked > facts.leader_epoch:
         return f"it was scanned under leader epoch {asked}, which this log never had: {AGAIN}"

@@ -76,8 +76,7 @@ class InventoryView:
     def without(self, doubts: Mapping[tuple[int, str, int], str]) -> Self:
         """Return this inventory with the doubted replicas marked as incomplete, with the reasons (R6)."""
         found = copy(self)
-        whole = self.inventory
-        found.inventory = replace(whole, incomplete={**doubts, **whole.incomplete})
+        found.inventory = replace(self.inventory, incomplete={**doubts, **self.inventory.incomplete})
         return found
 
     def broken(self) -> dict[TopicPartition, Unknown]:
@@ -192,7 +191,8 @@ class InventoryView:
         most = self._by_number({tp: settings[tp.topic].max_bytes for tp in facts if tp not in missing}, -1)
         topics = {name: number for number, name in enumerate(sorted({tp.topic for tp in facts}))}
         topic = self._by_number({tp: topics[tp.topic] for tp in facts if tp not in missing}, len(topics))
-        of_topic = np.array([*(_or_none(settings[name].max_topic_bytes) for name in topics), -1])
+        allowed = [settings[name].max_topic_bytes for name in topics]
+        of_topic = np.array([*(-1 if one is None else one for one in allowed), -1])
         each, together = exact_tails(own, start, most), exact_topic_tails(own, start, topic, of_topic)
         found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {tp: {} for tp in facts}
         for tp, here in found.items():
@@ -244,19 +244,15 @@ class InventoryView:
         s = self.segments
         own = replace(s, size_bytes=self._log_bytes).take(self._ours(ids) & (leader[s.partition] == brokers[s.disk]))
         held = {self.partitions[number] for number in np.unique(own.partition).tolist()}
-        missing = {tp: why for tp, one in leaders.items() if (why := self._missing(tp, one, held=tp in held))}
-        return own, missing
+        return own, {tp: why for tp, one in leaders.items() if (why := self._missing(tp, one, held=tp in held))}
 
     def _missing(self, tp: TopicPartition, leader: int | None, *, held: bool) -> Unknown | None:
-        """Return why the inventory lacks a partition's leader replica, None if it has it."""
         if leader is None:
             return Unknown.because("inventory", "it has no leader")
         if (why := self.inventory.incomplete.get((leader, *tp))) is not None:
             return Unknown.because("inventory", f"broker {leader}'s inventory: {why}")
-        if not held:
-            text = f"the inventory has no segments of it on broker {leader}, its leader: scan it again"
-            return Unknown.because("inventory", text)
-        return None
+        text = f"the inventory has no segments of it on broker {leader}, its leader: scan it again"
+        return None if held else Unknown.because("inventory", text)
 
     def _ours(self, ids: Mapping[TopicPartition, str]) -> Flags:
         """Return a mask of the rows whose topic id is the current topic's. A row without an id is not in it."""
@@ -265,12 +261,7 @@ class InventoryView:
         return ours
 
 
-def _or_none(value: int | None) -> int:
-    return -1 if value is None else value
-
-
 def _numbers(column: Any, instead: int | None = None) -> Ints:
-    """Return a column's numbers, with ``instead`` for nulls."""
     numbers: Ints = (column if instead is None else column.fill_null(instead)).to_numpy()
     return numbers
 

@@ -141,26 +141,21 @@ def indexes_gone(
     on = {(disk.broker, path): disk for disk in disks for path in disk.dirs}
     found: dict[str, int] = {}
     for one in scanned:
-        disk = on.get((one.broker, one.dir))
-        if disk is not None:
+        if (disk := on.get((one.broker, one.dir))) is not None:
             there = one.tp in disk.replicas and (one.broker, *one.tp) not in doubts
-            size_bytes = one.dead_index_bytes if there else one.index_bytes
-            found[disk.name] = found.get(disk.name, 0) + size_bytes
+            found[disk.name] = found.get(disk.name, 0) + (one.dead_index_bytes if there else one.index_bytes)
     return found
 
 
 def _doubted(size_bytes: int, one: ScannedReplica | None, log_start: int | None, end: int | None, decided: int) -> int:
-    if log_start is None:
-        return size_bytes
-    bound = max(log_start, decided)
+    bound = None if log_start is None else max(log_start, decided)
     if bound == 0:
         return 0
-    if one is None:
+    if bound is None or one is None:
         return size_bytes
     unchanged = end == one.end and size_bytes <= one.log_bytes
     if bound <= one.active_base or bound < one.end or unchanged:
         return 0  # the segment that was active at the scan ends beyond the bound, or is still active
-    closed_bytes = one.log_bytes - one.active_bytes
-    dead_bytes = closed_bytes - one.live_bytes
+    dead_bytes = one.log_bytes - one.active_bytes - one.live_bytes
     counted = min(dead_bytes, max(0, size_bytes - one.live_bytes - one.active_bytes)) + one.live_bytes
     return max(0, size_bytes - counted)

@@ -96,22 +96,18 @@ class Sizes:
                 self._before.setdefault((broker, path, tp), asked[tp].get(place))
                 found.setdefault(tp, []).append(row)
         for tp, rows in found.items():
-            places = {row.place for row in rows}
-            kept = [row for place, row in asked[tp].items() if place not in places]
-            memories[tp].note(replicas=pack([*rows, *kept]))
+            memories[tp].note(replicas=pack({**asked[tp], **{row.place: row for row in rows}}.values()))
 
     def doubt(self, disk: Disk, tp: TopicPartition, code: str) -> Unknown | None:
         """Return why a replica's size may include dead bytes, and what to do; None if it can't."""
         broker = disk.broker
         if (broker, tp) in self._moving:
             return Unknown.because(code, f"its replica on broker {broker} is being moved to another log dir: run again")
-        rows = self._rows(disk, tp)
-        if not rows:
+        if not (rows := self._rows(disk, tp)):
             return Unknown.because(
                 code, f"its size on broker {broker} could not be laid beside its log start: run again"
             )
-        row = next((one for one in rows if not one.clean), None)
-        if row is None:
+        if (row := next((one for one in rows if not one.clean), None)) is None:
             return None
         if row.since_ms == UNKNOWN_START:
             text = (
@@ -119,9 +115,8 @@ class Sizes:
                 f"swept yet by the broker; run again when it has ({_CHECK}, {_DELAY}), {_INVENTORY}"
             )
             return Unknown.because(code, text)
-        wait_ms = self._sweeping(broker, tp).wait_ms
         when = f"how often it sweeps could not be read ({_CHECK}, {_DELAY})"
-        if wait_ms is not None:
+        if (wait_ms := self._sweeping(broker, tp).wait_ms) is not None:
             when = f"run again once it has been watched for {format_duration(wait_ms)} (two of the broker's checks)"
         text = f"what broker {broker} has swept of its log is not known yet: dead bytes may be in its size; {when}"
         return Unknown.because(code, f"{text}, {_INVENTORY}")
@@ -258,12 +253,10 @@ def smaller_replicas(
 
 def longest_delay_ms(reader: ClusterReader, topics: Sequence[str]) -> int:
     """Return how long deleted files of these topics stay on disk (``file.delete.delay.ms``), 0 if unknown for all."""
-    found = _numbers(reader.topic_values(topics, [_DELAY]) if topics else {}, _DELAY)
-    return max(found.values(), default=0)
+    return max(_numbers(reader.topic_values(topics, [_DELAY]) if topics else {}, _DELAY).values(), default=0)
 
 
 def _largest(values: Iterable[int | None]) -> int | None:
-    """Return the largest value, None if one is unknown or there is none."""
     known = list(values)
     return None if None in known else max((one for one in known if one is not None), default=None)
 

@@ -17,7 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
-from retention_cli.disks.devices import all_disks, devices_in, last_look_ms, remember, stays_bytes
+from retention_cli.disks.devices import all_disks, last_look_ms, remember, stays_bytes
 from retention_cli.disks.disk import (
     Disk,
     DiskOutcome,
@@ -156,7 +156,8 @@ class DiskRun:
         answers = reader.log_dirs(reader.brokers())
         self._leaders.update(leaders)
         replicas = {tp: one.replicas for tp, one in self._leaders.items()}
-        self.disks, self.notes = all_disks(dict(answers), replicas, self.rules, devices_in(self._files()))
+        devices = {(file.broker, one.path): one.device for file in self._files() for one in file.dirs}
+        self.disks, self.notes = all_disks(dict(answers), replicas, self.rules, devices)
         self._facts.update(facts)
         if self.rules.percent is not None or _sized_topics(settings):
             self._unmanaged = _read_unmanaged(reader, self.disks, self.rules, facts, remembered, clock_ms)
@@ -346,13 +347,11 @@ class DiskRun:
 
     def _why(self, on: Sequence[DiskOutcome]) -> Reason:
         """Return why R6 trims a partition that has replicas on these disks, which are above their ceilings."""
-        names = [one.disk.name for one in on]
+        names = "; ".join(one.disk.name for one in on)
         levels = [one.level_ms for one in on if one.level_ms is not None]
         until = f", up to {format_time(max(levels))}" if levels else ""
         how = "" if self.inventory is not None else "; estimated, for want of an inventory"
-        return Reason(
-            Code.R6, f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}"
-        )
+        return Reason(Code.R6, f"among the oldest on {names}, fuller than {self.rules.percent:g} %{until}{how}")
 
     def _leaving(self) -> list[Leaving]:
         """Return, per disk, the used bytes that will be freed without a trim, and those that may be (R6)."""
@@ -372,19 +371,15 @@ class DiskRun:
     # -- what was read ------------------------------------------------------------------------------------
 
     def _every(self) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts of all partitions that were read, managed or not."""
         return {**self._facts, **self._unmanaged.facts}  # of those never trimmed (G5) only the latter were read
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """Return S of all partitions, managed or not, whose S is known."""
         return {tp: start for tp, one in self._every().items() if (start := known(one.log_start)) is not None}
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """Return H of all partitions, managed or not, whose H is known."""
         return {tp: end for tp, one in self._every().items() if (end := known(one.high_watermark)) is not None}
 
     def _topic_ids(self) -> dict[TopicPartition, str]:
-        """Return the topic ids of partitions, where they are known."""
         return {tp: found for tp, one in self._every().items() if (found := known(one.topic.topic_id)) is not None}
 
     def _leading(self) -> dict[TopicPartition, int | None]:
@@ -399,7 +394,6 @@ class DiskRun:
 
 
 def _sized_topics(settings: Mapping[str, Settings]) -> set[str]:
-    """Return the topics that have a size for R5."""
     return {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}
 
 

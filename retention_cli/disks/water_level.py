@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,26 +152,15 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
         np.maximum.at(bound, segments.partition[rows], segments.next_offset[rows])
         np.maximum.at(level, segments.disk[rows], age)
     freed = bytes_on(segments, wholly_below(segments, bound), disks) - already
-    short = np.maximum(remaining - freed, 0)
-    return WaterLevel(bound, already, freed, short, level)
+    return WaterLevel(bound, already, freed, np.maximum(remaining - freed, 0), level)
 
 
-class Remaining(NamedTuple):
-    """``size_bytes`` of a partition that stay on a disk.
+def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[tuple[int, int, str, int]]:
+    """Return the bytes that stay on the disks that are short: disk, partition, why and bytes, the largest first.
 
     ``active``: they are the active segment, which frees nothing. ``limit``: they are beyond the guards' limit (an
     unread record, a hold, a topic that is not managed); the limit itself has the reason. ``undated``: they are at or
     after a segment whose largest timestamp is unknown.
-    """
-
-    disk: int
-    partition: int
-    why: str
-    size_bytes: int
-
-
-def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[Remaining]:
-    """Return the bytes that stay on the disks that are short, by disk, the largest first.
 
     Args:
         segments: the segments given to the walk.
@@ -181,15 +170,14 @@ def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[Rema
     bound = result.bound
     rows = np.flatnonzero((result.short > 0)[segments.disk] & ~wholly_below(segments, bound))
     disk, partition = segments.disk[rows].astype(np.int64), segments.partition[rows].astype(np.int64)
-    allowed = segments.next_offset[rows] <= np.asarray(limit)[partition]
-    why = np.where(segments.active[rows], 0, np.where(allowed, 2, 1))
+    why = np.where(segments.active[rows], 0, np.where(segments.next_offset[rows] <= np.asarray(limit)[partition], 2, 1))
     keys, group = np.unique((disk * len(bound) + partition) * len(WHY) + why, return_inverse=True)
     size = add_up(segments.size_bytes[rows], group, len(keys))
     place, why = np.divmod(keys, len(WHY))
     disk, partition = np.divmod(place, max(1, len(bound)))
     order = np.lexsort((why, partition, -size, disk))
     columns = zip(*(column[order].tolist() for column in (disk, partition, why, size)), strict=True)
-    return [Remaining(where, whose, WHY[reason], most) for where, whose, reason, most in columns]
+    return [(where, whose, WHY[reason], most) for where, whose, reason, most in columns]
 
 
 def _dated(segments: Segments, gone: Flags, limit: Ints) -> Ints:
@@ -314,8 +302,8 @@ def oldest_first(
         segments = found.dated(segments, start, limit, above)
     result = water_level(segments, start, limit, above)
     blockers = by_key(
-        (row.disk, _blocker(row, names[row.partition], allowed[row.partition]))
-        for row in in_the_way(segments, result, limit)
+        (where, _blocker(names[whose], size_bytes, why, allowed[whose]))
+        for where, whose, why, size_bytes in in_the_way(segments, result, limit)
     )
     outcomes = [
         DiskOutcome(
@@ -366,7 +354,6 @@ def _unknown_partitions(
 
 
 def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]] | None) -> Unknown | None:
-    """Return why R6 can't judge a disk, None if it can."""
     if isinstance(disk.room, Unknown):
         return disk.room
     if not above_ceiling(disk, rules):
@@ -383,12 +370,11 @@ def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]
     return None
 
 
-def _blocker(row: Remaining, tp: TopicPartition, allowed: Maybe[Limit]) -> Blocker:
-    """Return the bytes that stay, with a code and a text for the reason. ``allowed`` is how far R6 may trim."""
-    if row.why == "active":
-        return Blocker(tp, row.size_bytes, "active", "the active segment frees nothing")
+def _blocker(tp: TopicPartition, size_bytes: int, why: str, allowed: Maybe[Limit]) -> Blocker:
+    if why == "active":
+        return Blocker(tp, size_bytes, "active", "the active segment frees nothing")
     if isinstance(allowed, Unknown):
-        return Blocker(tp, row.size_bytes, allowed.reasons[0].code, allowed.reasons[0].text)
-    if row.why == "undated":
-        return Blocker(tp, row.size_bytes, "undated", "a segment's newest timestamp is not known")
-    return Blocker(tp, row.size_bytes, allowed.guard, allowed.text)
+        return Blocker(tp, size_bytes, allowed.reasons[0].code, allowed.reasons[0].text)
+    if why == "undated":
+        return Blocker(tp, size_bytes, "undated", "a segment's newest timestamp is not known")
+    return Blocker(tp, size_bytes, allowed.guard, allowed.text)

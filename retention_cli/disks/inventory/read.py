@@ -130,8 +130,7 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
 
 def inventory_files(paths: Sequence[str | Path]) -> list[Path]:
     """Return the files of an inventory, those of folders sorted by name."""
-    there = map(Path, paths)
-    return [file for one in there for file in (sorted(one.glob("*.parquet")) if one.is_dir() else [one])]
+    return [file for one in map(Path, paths) for file in (sorted(one.glob("*.parquet")) if one.is_dir() else [one])]
 
 
 @contextmanager
@@ -157,8 +156,8 @@ def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], st
         if rows > MOST_ROWS:
             raise InventoryError(f"{path} has {rows:,} rows, and at most {MOST_ROWS:,} are read: scan again")
         if size > MOST_BYTES:
-            most = f"at most {MOST_BYTES >> 20:,} are read"
-            raise InventoryError(f"{path} has {size >> 20:,} MiB uncompressed, and {most}")
+            most, mib = MOST_BYTES >> 20, size >> 20
+            raise InventoryError(f"{path} has {mib:,} MiB uncompressed, and at most {most:,} are read")
         if written not in (None, rows):
             raise InventoryError(f"{path} has {rows:,} rows, and its scan wrote {written:,}: scan again")
         opened.seek(0)

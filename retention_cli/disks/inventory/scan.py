@@ -219,8 +219,10 @@ def _scan(report: ScanReport, writer: _Writer | None, progress: Progress) -> Non
         for tp, _, _ in live:
             if (other := everywhere.setdefault(tp, one.path)) != one.path:
                 # in the middle of a move, or left by one: only the broker knows which of the two counts
-                _incomplete(report, one.path, tp, f"it is in {other} too: scan again")
-                _incomplete(report, other, tp, f"it is in {one.path} too: scan again")
+                report.incomplete += (
+                    Incomplete(one.path, *tp, f"it is in {other} too: scan again"),
+                    Incomplete(other, *tp, f"it is in {one.path} too: scan again"),
+                )
     report.topics = len({tp.topic for tp in everywhere})
     done, count = 0, sum(len(live) for live in listed)
     for one, live in zip(report.dirs, listed, strict=True):
@@ -294,15 +296,12 @@ def _count(report: ScanReport, one: LogDir, tp: TopicPartition, read: PartitionR
     if read.problems:
         one.unread += 1
         more = len(read.problems) - 1
-        _incomplete(report, one.path, tp, read.problems[0] + (f" (and {more} more)" if more else ""))
+        problem = read.problems[0] + (f" (and {more} more)" if more else "")
+        report.incomplete.append(Incomplete(one.path, *tp, problem))
     if read.notes:
         report.notes += 1
         if len(report.noted) < _NOTED:
             report.noted.append(Incomplete(one.path, *tp, read.notes[0]))
-
-
-def _incomplete(report: ScanReport, folder: str, tp: TopicPartition, problem: str) -> None:
-    report.incomplete.append(Incomplete(folder, *tp, problem))
 
 
 METADATA_FILE: Final = "partition.metadata"
@@ -370,7 +369,6 @@ def read_partition(log_dir: str, name: str) -> PartitionRead:
 
 
 def _no_folder(path: str, error: OSError) -> PartitionRead:
-    """Return a result whose problem is why the partition's folder can't be opened."""
     if os.path.islink(path):  # noqa: PTH114
         return PartitionRead(problems=["is a symbolic link: its target may be on another disk, so it is not read"])
     return PartitionRead(problems=[f"can't be opened: {error.strerror or error}"])
@@ -428,8 +426,7 @@ def _read_all(found: PartitionRead, folder: int, segments: list[tuple[str, int]]
     Retention deletes from the front, but the cleaner may replace several segments by a new one anywhere.
     """
     vanished = False
-    next_bases = [*(base for _, base in segments[1:]), None]
-    for (stem, base), next_base in zip(segments, next_bases, strict=False):
+    for (stem, base), next_base in zip(segments, [*(base for _, base in segments[1:]), None], strict=False):
         more = size_of(folder, stem + SNAPSHOT) + size_of(folder, stem + TXN_INDEX)
         try:
             one = examine(folder, stem, base, next_base, more)
@@ -461,7 +458,6 @@ def _still_there(path: str, folder: int) -> bool:
 
 
 def _leader_epochs(folder: int) -> list[tuple[int, int]]:
-    """Return the leader epochs of a log, each with its first offset; empty if they can't be read."""
     try:
         with opened(EPOCHS_FILE, folder) as file:
             content = os.read(file, _EPOCHS_MOST)

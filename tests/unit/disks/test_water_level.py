@@ -101,7 +101,7 @@ def test_bound_stays_within_its_limit_at_a_segment_end_and_the_rest_is_named(clu
     for disk, short in enumerate(found.short.tolist()):
         held = [row for row in cluster.rows if row.disk == disk]
         stays = sum(row.size for row in held) - found.freed[disk] - found.already_freed[disk]
-        assert sum(one.size_bytes for one in named if one.disk == disk) == (stays if short else 0)
+        assert sum(size_bytes for on, _, _, size_bytes in named if on == disk) == (stays if short else 0)
 
 
 def test_disk_without_segments_is_short_by_its_excess() -> None:
