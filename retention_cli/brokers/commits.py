@@ -209,8 +209,7 @@ async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[
     rightly; otherwise, and where one broker leads all partitions, one open transaction makes every group a suspect.
     """
     metadata = await read_metadata(wire, [OFFSETS_TOPIC], deadline)
-    leaders = metadata.places(metadata.topics)
-    if not leaders:  # hidden from this user
+    if not (leaders := metadata.places(metadata.topics)):  # hidden from this user
         return list(groups)
     wanted: list[dict[TopicPartition, Spec]] = [dict.fromkeys(leaders, "latest"), dict.fromkeys(leaders, "last-stable")]
     ends, stable = await list_offsets(wire, wanted, leaders)
@@ -310,16 +309,14 @@ async def _pointing_letters(wire: Wire, groups: Sequence[str], deadline: float) 
     if not groups or not await _has_dead_letters(wire, deadline):
         return {}
     read = await read_values(wire, "group", groups, [_TOPIC, _COPY], deadline)
-    found = {name: why(values) for name, values in read.items()}
-    return {name: text for name, text in found.items() if text is not None}
+    return {name: text for name, values in read.items() if (text := why(values)) is not None}
 
 
 def why(values: Values | RequestFailedError) -> str | None:
     """Return why a group's dead letters point into its topics, or may do so; None if they don't. Pure."""
     if isinstance(values, RequestFailedError):
         return f"whether its dead letters only point into its topics is unknown: {values}"
-    topic = values.get(_TOPIC)
-    if topic is None:
+    if (topic := values.get(_TOPIC)) is None:
         return "whether its dead letters only point into its topics is unknown: its broker does not say"
     if not topic or values.get(_COPY) == "true":
         return None
@@ -331,11 +328,9 @@ def why(values: Values | RequestFailedError) -> str | None:
 
 async def _has_dead_letters(wire: Wire, deadline: float) -> bool:
     """Return whether the cluster's share groups can have dead letters; True where that is not said."""
-
-    def request() -> Any:
-        return ApiVersionsRequest(client_software_name="kretain", client_software_version="0", min_version=3)
-
-    reply = await wire.ask_any(request, deadline)
+    reply = await wire.ask_any(
+        lambda: ApiVersionsRequest(client_software_name="kretain", client_software_version="0", min_version=3), deadline
+    )
     epoch = reply.finalized_features_epoch
     if reply.error_code or epoch is None or epoch < 0:
         return True

@@ -78,8 +78,7 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
     while waiting:
         errors.clear()
         await wire.fan_out({broker: [Job(ListGroupsRequest(), broker)] for broker in waiting}, on_reply)
-        waiting = sorted(errors)
-        if waiting:
+        if waiting := sorted(errors):
             error = errors[waiting[0]]
             if not error.retriable or time.monotonic() > deadline:
                 kind = MissingApiError if isinstance(error, MissingApiError) else BrokerError
@@ -96,8 +95,7 @@ async def find_coordinators(
     errors: dict[str, RequestFailedError] = {}
     versions = []  # of FindCoordinator, as all brokers within reach have it
     for broker in wire.brokers():
-        known = await wire.highest_version(broker, FindCoordinatorRequest.API_KEY)
-        if known is not None:
+        if (known := await wire.highest_version(broker, FindCoordinatorRequest.API_KEY)) is not None:
             versions.append(known)
         elif time.monotonic() > deadline:
             break
@@ -262,8 +260,7 @@ def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
             if member.member_metadata:
                 topics.update(ConsumerProtocolSubscription.decode(member.member_metadata).topics)
             if member.member_assignment:
-                assignment = ConsumerProtocolAssignment.decode(member.member_assignment)
-                rows = assignment.assigned_partitions
+                rows = ConsumerProtocolAssignment.decode(member.member_assignment).assigned_partitions
                 topics.update(one.topic if hasattr(one, "topic") else one[0] for one in rows)
         except _UNDECODABLE:
             return silent

@@ -15,16 +15,11 @@ from retention_cli.core.model import Maybe, TopicPartition, Unknown
 
 
 class Replica(NamedTuple):
-    """A replica's bytes in a log dir. ``future``: it is a copy that is being moved there from another dir.
-
-    ``offset_lag`` is how many offsets its end is behind the high watermark or, for a copy, behind the end of the
-    replica that it is copied from; None if the broker does not know.
-    """
+    """A replica's bytes in a log dir. ``future``: it is a copy that is being moved there from another dir."""
 
     tp: TopicPartition
     size_bytes: int
     future: bool
-    offset_lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +64,12 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
 async def read_log_dirs(wire: Wire, brokers: Iterable[int]) -> dict[int, list[LogDirState] | RequestFailedError]:
     """Return each broker's log dirs, or why they could not be read (KIP-113, KIP-827)."""
     none = RequestFailedError("it named no log dir (DESCRIBE on the cluster is needed)", retriable=False)
-    found = await _describe(wire, dict.fromkeys(brokers))
-    return {broker: folders or none for broker, folders in found.items()}
+    return {broker: folders or none for broker, folders in (await _describe(wire, dict.fromkeys(brokers))).items()}
 
 
 async def _describe(
     wire: Wire, topics: Mapping[int, Sequence[Any] | None]
 ) -> dict[int, list[LogDirState] | RequestFailedError]:
-    """Return each broker's log dirs, with its replicas of these topics (None: of all)."""
     found: dict[int, list[LogDirState] | RequestFailedError] = {}
 
     def on_reply(broker: int, reply: Any) -> None:
@@ -89,17 +82,11 @@ async def _describe(
 
 
 def _log_dir(folder: Any) -> LogDirState:
-    error = error_named(folder.error_code)
-    if error is not None:
+    if (error := error_named(folder.error_code)) is not None:
         unknown = Unknown.because("disk", str(error))
         return LogDirState(folder.log_dir, unknown, unknown, error=str(error))
     replicas = [
-        Replica(
-            TopicPartition(topic.name, row.partition_index),
-            row.partition_size,
-            bool(row.is_future_key),
-            row.offset_lag if row.offset_lag >= 0 else None,
-        )
+        Replica(TopicPartition(topic.name, row.partition_index), row.partition_size, bool(row.is_future_key))
         for topic in folder.topics
         for row in topic.partitions
     ]

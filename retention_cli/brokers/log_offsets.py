@@ -87,8 +87,7 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
         for job in jobs:  # a request is made when its turn comes, so that not all of them are in memory
             number, cut = job.about
             spec = next(iter(wanted[number].values()))
-            request = OffsetRequest(cut, committed=spec == "last-stable", timed=spec == "max-timestamp")
-            yield Job(request, job.about)
+            yield Job(OffsetRequest(cut, committed=spec == "last-stable", timed=spec == "max-timestamp"), job.about)
 
     await wire.fan_out({leader: made(jobs) for leader, jobs in work.items()}, on_reply)
     return found
@@ -140,7 +139,6 @@ class OffsetRequest(ListOffsetsRequest, init=False):  # type: ignore[call-arg,mi
 
 
 def _length(size: int) -> bytes:
-    """Return the length of a compact string or array."""
     return bytes(UnsignedVarInt32.encode(size + 1))
 
 
@@ -223,8 +221,7 @@ def by_leader(
     led: dict[int, list[TopicPartition]] = {}
     homeless = []
     for tp in partitions:
-        leader = leaders[tp].leader
-        if leader is None:
+        if (leader := leaders[tp].leader) is None:
             homeless.append(tp)
         else:
             led.setdefault(leader, []).append(tp)
@@ -283,10 +280,10 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
 
 def _producers_of(partitions: Iterable[TopicPartition]) -> Any:
     request = DescribeProducersRequest.TopicRequest
-    rows = [
-        request(name=name, partition_indexes=[tp.partition for tp in tps]) for name, tps in by_topic(partitions).items()
-    ]
-    return DescribeProducersRequest(topics=rows)
+    topics = by_topic(partitions).items()
+    return DescribeProducersRequest(
+        topics=[request(name=name, partition_indexes=[tp.partition for tp in tps]) for name, tps in topics]
+    )
 
 
 async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[str, int | None]]:

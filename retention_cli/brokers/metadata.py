@@ -174,8 +174,7 @@ def _topic(
         nodes, position = length(data, end)  # in sync
         nodes, position = length(data, position + 4 * nodes)  # offline
         position = after_tags(data, position + 4 * nodes)
-    topic = TopicMetadata(name, topic_id, internal, partitions)
-    return topic, after_tags(data, position + 4)  # after its operations
+    return TopicMetadata(name, topic_id, internal, partitions), after_tags(data, position + 4)  # after its operations
 
 
 def topic_id_text(raw: bytes) -> str | None:

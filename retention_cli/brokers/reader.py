@@ -339,8 +339,7 @@ class ClusterReader:
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
     ) -> int | RequestFailedError:
         """Read one partition's complete data records; see :func:`retention_cli.brokers.records.read_whole`."""
-        missing = self._unreadable()
-        return missing or records.read_whole(self.settings, tp, span, self.timeout_s, on_record)
+        return self._unreadable() or records.read_whole(self.settings, tp, span, self.timeout_s, on_record)
 
     def _unreadable(self) -> MissingApiError | None:
         """Return which API is missing to read records, None if none is."""

@@ -134,7 +134,4 @@ def _headers(messages: list[Any]) -> list[Any]:
 
 
 def _headers_size(headers: Any) -> int:
-    size = 0
-    for name, content in headers or ():
-        size += (len(name) if name.isascii() else len(name.encode())) + len(content or b"")
-    return size
+    return sum(len(name.encode()) + len(content or b"") for name, content in headers or ())

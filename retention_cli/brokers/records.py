@@ -113,8 +113,7 @@ class UnreadableHeadersError(RequestFailedError):
     """The client can't decode a record's headers: the name of one is not UTF-8."""
 
     def __init__(self, offset: int) -> None:
-        text = f"the record at offset {offset:,} has a header whose name is not UTF-8"
-        super().__init__(text, retriable=False)
+        super().__init__(f"the record at offset {offset:,} has a header whose name is not UTF-8", retriable=False)
 
 
 _call_headers: Final = operator.methodcaller("headers")
@@ -138,8 +137,7 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
 
 def note_epoch(epochs: dict[int, int], message: Message) -> None:
     """Record a message's offset as the last one read in its leader epoch, if it has one."""
-    epoch = message.leader_epoch()
-    if epoch is not None and epoch >= 0:
+    if (epoch := message.leader_epoch()) is not None and epoch >= 0:
         epochs[epoch] = message.offset()
 
 
@@ -221,17 +219,11 @@ def read_ranges(
 
 
 def _one_by_one(on_record: OnRecord) -> OnRecords:
-    def take(tp: TopicPartition, messages: list[Any]) -> bool:
-        return any(on_record(tp, message) for message in messages)
-
-    return take
+    return lambda tp, messages: any(on_record(tp, message) for message in messages)
 
 
 def _until(deadline: float | None, late: RequestFailedError) -> EndEarly:
-    def end_early(_heard: float) -> RequestFailedError | None:
-        return None if deadline is None or time.monotonic() < deadline else late
-
-    return end_early
+    return lambda _heard: None if deadline is None or time.monotonic() < deadline else late
 
 
 def read_messages(

@@ -277,7 +277,6 @@ class GroupResetter:
             time.sleep(_AGAIN_AFTER_S)
 
     def _tried(self, client: AdminClient, wanted: ConsumerGroupTopicPartitions) -> Any:
-        """Commit once; return the first error, None if there is none."""
         future = client.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s)[wanted.group_id]
         try:
             answered = future.result(self.timeout_s + 5).topic_partitions

@@ -64,8 +64,7 @@ class SchemaRegistry:
         key = kind, schema_id
         if key not in self._decoders:
             self._decoders[key] = self._decoder(kind, schema_id)
-        decoder = self._decoders[key]
-        if decoder is None:
+        if (decoder := self._decoders[key]) is None:
             return None
         try:
             return decoder(raw[_HEAD:], path)
@@ -73,7 +72,6 @@ class SchemaRegistry:
             return None
 
     def _decoder(self, kind: Kind, schema_id: int) -> Decoder | None:
-        """Return how to read values of a schema, None if it is of another type."""
         try:
             self._check_earlier(schema_id)
             path = f"/schemas/ids/{schema_id}"
@@ -96,7 +94,6 @@ class SchemaRegistry:
                 raise HttpError(text)
 
     def _schema(self, path: str, content: Mapping[str, Any], known: dict[str, Schema | None]) -> Schema:
-        """Return the schema in an answer, with those that it refers to."""
         kind, text = content.get("schemaType", "AVRO"), content["schema"]
         if kind == "PROTOBUF" and not _is_base64(text):
             text = self._get(f"{path}{'&' if '?' in path else '?'}format=serialized")["schema"]
@@ -347,8 +344,7 @@ def _add(schema: Schema, name: str, pool: Any, added: set[str]) -> str:
             _add(schema.references[one], one, pool, added)
         elif (known := _WELL_KNOWN.fullmatch(one)) and one not in added:
             added.add(one)
-            library = part("avro", f"google.protobuf.{known[1]}_pb2").DESCRIPTOR
-            pool.AddSerializedFile(library.serialized_pb)
+            pool.AddSerializedFile(part("avro", f"google.protobuf.{known[1]}_pb2").DESCRIPTOR.serialized_pb)
         elif one not in added:
             raise ValueError(f"it imports {one[:80]}, which is not among its references")
     pool.Add(file)

@@ -112,7 +112,6 @@ async def read_broker_values(
 async def _read_each(
     wire: Wire, kind: Kind, names: Mapping[int, str], keys: Sequence[str], *, own: bool = False
 ) -> dict[int, Any]:
-    """Return what each broker says of the settings of one topic or broker, or why it could not be read there."""
     found: dict[int, Any] = dict.fromkeys(names, LEFT_OUT)
     work = {broker: [Job(_request(kind, [name], keys), broker)] for broker, name in names.items()}
 

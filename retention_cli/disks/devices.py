@@ -82,7 +82,6 @@ def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
 
 
 def _unnamed_size(disk: Disk, rules: DiskRules) -> tuple[int, int] | None:
-    """Return a disk's total and used bytes, None if unknown or if the policy specifies its device or its size."""
     named = {path for device in rules.devices for path in device}
     dirs = {*disk.dirs, *(f"{disk.broker}:{path}" for path in disk.dirs)}
     if isinstance(disk.room, Unknown) or named & dirs or sized_by_policy(disk, rules):
@@ -141,8 +140,7 @@ def _room(
 ) -> Maybe[Room]:
     paths = [one.path for one in dirs]
     kafka = sum(replicas.values())
-    offline = [f"{one.path} is offline ({one.error})" for one in dirs if one.error is not None]
-    if offline:
+    if offline := [f"{one.path} is offline ({one.error})" for one in dirs if one.error is not None]:
         return Unknown.because("disk", "; ".join(offline))
     capacity = setting_for(rules.capacity, broker, paths)
     reserved = setting_for(rules.reserved, broker, paths) or 0
@@ -205,8 +203,7 @@ def _grouped(
         sized = None if isinstance(total, Unknown) or isinstance(usable, Unknown) else (total, usable)
         left.append(_Volume(one.path, sized, devices.get((broker, one.path))))
     for device in rules.devices:
-        together = [one.path for one in left if one.path in device or f"{broker}:{one.path}" in device]
-        if together:
+        if together := [one.path for one in left if one.path in device or f"{broker}:{one.path}" in device]:
             groups.append(together)
             if brokers := _other_brokers(broker, device):
                 shared = f"broker {', '.join(brokers)}'s device too: what each of them frees is unknown"
@@ -239,7 +236,6 @@ def _grouped(
 
 
 def _other_brokers(broker: int, device: Collection[str]) -> list[str]:
-    """Return the other brokers that share a device according to ``disks.devices``."""
     named = {one.partition(":")[0] for one in device if not one.startswith("/") and ":" in one}
     return sorted(named - {str(broker)}, key=int)
 

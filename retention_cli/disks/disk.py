@@ -234,8 +234,7 @@ class Space:
 
 def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: int | None) -> Space | None:
     """Return the sums over all disks, None if no disk was judged."""
-    told = [one for one in outcomes if one.unknown is None and one.percent is not None]
-    if not told:
+    if not (told := [one for one in outcomes if one.unknown is None and one.percent is not None]):
         return None
     return Space(
         len(outcomes),

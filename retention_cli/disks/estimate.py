@@ -197,8 +197,7 @@ class _Times:
         remaining = above - bytes_on(s, gone, count)
         rows = np.flatnonzero(~gone & ~s.active & (s.next_offset <= limit[s.partition]))
         wanted = np.unique(s.partition[rows[remaining[s.disk[rows]] > 0]]).tolist()
-        asked = {names[n]: n for n in wanted if names[n] in self.leaders}
-        if not asked:
+        if not (asked := {names[n]: n for n in wanted if names[n] in self.leaders}):
             return s
         newest, first = np.full((2, len(names)), -1, dtype=np.int64)
         specs: list[Spec] = ["max-timestamp", 0]
@@ -332,7 +331,6 @@ def _led(facts: PartitionFacts, leading: Disk | None, tp: TopicPartition) -> May
 
 
 def _all_of(log: Maybe[_Log]) -> Maybe[Tail]:
-    """Return the tail that has all of a log."""
     return log if isinstance(log, Unknown) else Tail(log[0], exact=False)
 
 

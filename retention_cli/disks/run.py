@@ -364,7 +364,6 @@ class DiskRun:
         ]
 
     def _held(self) -> dict[TopicPartition, Unknown]:
-        """Return why R6 holds the partitions with a replica on a broker that does not answer."""
         absent = [(one, one.room) for one in self.disks if not one.dirs]
         return {tp: named(one, why) for one, why in absent if isinstance(why, Unknown) for tp in one.replicas}
 
@@ -383,7 +382,6 @@ class DiskRun:
         return {tp: found for tp, one in self._every().items() if (found := known(one.topic.topic_id)) is not None}
 
     def _leading(self) -> dict[TopicPartition, int | None]:
-        """Return the leader's broker id of each partition, None if it has no leader."""
         return {tp: one.leader for tp, one in self._leaders.items()}
 
     def _files(self) -> Sequence[InventoryFile]:

@@ -96,14 +96,9 @@ def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
     oldest = within[0] if within else same[-1] if same else now  # after a longer pause the last look counts
     over_ms = now.wall_ms - oldest.wall_ms
     if over_ms < LEAST_MS:
-        text = f"growth needs two samples at least {format_duration(LEAST_MS)} apart"
-        return Unknown.because("disk", text)
-    grown = now.used_bytes - oldest.used_bytes
-    full_in_ms = None
-    if now.used_bytes >= now.total_bytes:
-        full_in_ms = 0
-    elif grown > 0:
-        full_in_ms = (now.total_bytes - now.used_bytes) * over_ms // grown
+        return Unknown.because("disk", f"growth needs two samples at least {format_duration(LEAST_MS)} apart")
+    grown, left = now.used_bytes - oldest.used_bytes, now.total_bytes - now.used_bytes
+    full_in_ms = 0 if left <= 0 else left * over_ms // grown if grown > 0 else None
     return Growth(grown * DAY_MS // over_ms, over_ms, full_in_ms)
 
 

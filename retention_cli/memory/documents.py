@@ -76,8 +76,7 @@ def name_in(key: str, prefix: str) -> str | None:
 
 def partitions_of(key: str) -> tuple[str, range] | None:
     """Return the topic id and the partitions that a key names, None if it names none."""
-    match = _TOPIC_KEY.fullmatch(key)
-    if match is None:
+    if (match := _TOPIC_KEY.fullmatch(key)) is None:
         return None
     first = int(match[2] or 0) * PARTITIONS_A_DOCUMENT
     return match[1], range(first, first + PARTITIONS_A_DOCUMENT)

@@ -125,8 +125,7 @@ class EventScan:
         A scan of another source, or a broken one, starts over. So does one whose start lies beyond S, which has moved
         back: what lies before was never read, or was replaced (M3). It keeps the largest time.
         """
-        scan = read_scan(raw)
-        if scan is None or scan.source != source:
+        if (scan := read_scan(raw)) is None or scan.source != source:
             return cls(source, log_start, log_start)
         if log_start < scan.start:
             return cls(source, log_start, log_start, scan.newest, restarts=scan.restarts + 1)
@@ -173,14 +172,11 @@ def further(mine: bytes | None, theirs: bytes | None) -> bytes | None:
 def _in_pairs(blocks: Sequence[Block]) -> Iterator[Block]:
     for i in range(0, len(blocks), 2):
         pair = blocks[i : i + 2]
-        times = [one.newest_ms for one in pair if one.newest_ms is not None]
-        unreadable = [one.unreadable for one in pair if one.unreadable is not None]
-        ancient = [one.ancient for one in pair if one.ancient is not None]
         yield Block(
             pair[0].start,
             pair[-1].end,
             sum(one.records for one in pair),
-            max(times, default=None),
-            min(unreadable, default=None),
-            min(ancient, default=None),
+            max((one.newest_ms for one in pair if one.newest_ms is not None), default=None),
+            min((one.unreadable for one in pair if one.unreadable is not None), default=None),
+            min((one.ancient for one in pair if one.ancient is not None), default=None),
         )

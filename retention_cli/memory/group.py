@@ -113,8 +113,7 @@ class GroupMemory:
     def _made_anew(self, anew: Collection[str], now: Positions) -> None:
         """Forget the commits on topics that were recreated; refuse those that still exist unchanged (F5)."""
         live = self.live
-        outlived = live.where(live.of_topics(anew) & live.same_in(now))
-        self.refused = self.refused.joined(outlived.with_proven(NONE))
+        self.refused = self.refused.joined(live.where(live.of_topics(anew) & live.same_in(now)).with_proven(NONE))
         self.counted, self.open, self.gone = (
             some.where(~some.of_topics(anew)) for some in (self.counted, self.open, self.gone)
         )

@@ -120,11 +120,7 @@ class Ledger(LedgerRows):
         self._names[topic_id] = topic
         if topic_id not in self._loaded:
             self._load(topic_id)
-        key = (topic_id, partition)
-        found = self._partitions.get(key)
-        if found is None:
-            found = self._partitions[key] = PartitionMemory()
-        return found
+        return self._partitions.setdefault((topic_id, partition), PartitionMemory())
 
     def ages(self, partitions: Mapping[str, int], groups: Collection[str], now_ms: int) -> Ages:
         """Note how many partitions topics have, and which groups there are; return which are younger (F2)."""
@@ -192,8 +188,7 @@ class Ledger(LedgerRows):
             name: seen for name, seen in self._touched.items() if seen - self._heads[name].seen_ms >= _SEEN_AGAIN_MS
         }
         disks = {name: one for name, one in self._disks.items() if one.changed}
-        seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
-        if not self._unsaved() and not touched and not seen_again:
+        if not self._unsaved() and not touched and now_ms - self._topics_ms < _TOPICS_AGAIN_MS:
             return []
         with self.transaction():
             # What we read and did not change is outdated, too: from here on every write is merged.
@@ -238,12 +233,11 @@ class Ledger(LedgerRows):
             topics, groups = self.seen_before(before_ms, keep)
             keys = {docs.topic_key(*key) for one in topics for key, _ in self._stored_partitions(one)}
             keys.update(docs.GROUP + one for one in groups)
-            self.db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
-            self.db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
-            self.db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
-            self._ages.forget(topics, groups)
             stale = [name for (name,) in self.db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
-            self.db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
+            rows = {"partitions WHERE topic_id": topics, "topics WHERE topic_id": topics}
+            for where, gone in (rows | {"groups WHERE name": groups, "disks WHERE name": stale}).items():
+                self.db.executemany(f"DELETE FROM {where} = ?", ((one,) for one in gone))  # noqa: S608
+            self._ages.forget(topics, groups)
             self._bump()
             self._mark(keys.union(docs.DISK + one for one in stale))
         with self._errors():
@@ -342,7 +336,6 @@ class Ledger(LedgerRows):
                     self._partitions.setdefault(key, one)
 
     def _expand_taken(self) -> None:
-        """Turn documents that were taken in into memories, which can be merged."""
         for key, doc in self._taken.items():
             one = self._partitions[key] = PartitionMemory.from_bytes(doc)
             one.changed = True

@@ -248,9 +248,7 @@ class SharedCache:
     def position(self, topic_id: str, end: int, revision: int) -> int | None:
         """Return the next offset to read, None if the topic must be read from its start."""
         row = self._row()
-        if row is None or row[0] != topic_id or row[1] > end or row[2] != revision:
-            return None
-        return row[1]
+        return None if row is None or row[0] != topic_id or row[1] > end or row[2] != revision else row[1]
 
     def is_current(self, revision: int) -> bool:
         """Return whether the ledger has all up to the position, and no change that this cache does not know."""

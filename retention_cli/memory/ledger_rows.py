@@ -77,14 +77,12 @@ class LedgerRows(LedgerFile):
     def _stored_partitions(
         self, topic_id: str | None = None, numbers: range = range(2**31)
     ) -> Iterator[tuple[Key, PartitionMemory]]:
-        """Yield all partitions, or a topic's, or some of these."""
         where = "" if topic_id is None else " WHERE topic_id = ? AND partition >= ? AND partition < ?"
         given = (topic_id, numbers.start, numbers.stop) if where else ()
         for key, doc in _intact(self.db.execute(_SELECT + where, given)):
             yield key, PartitionMemory.from_bytes(doc)
 
     def _with_theirs(self, partitions: Mapping[Key, PartitionMemory]) -> dict[Key, PartitionMemory]:
-        """Return partitions merged with what the file has of them."""
         found = dict(partitions)
         for (topic_id, number), mine in partitions.items():
             for key, theirs in self._stored_partitions(topic_id, range(number, number + 1)):
@@ -123,15 +121,13 @@ class LedgerRows(LedgerFile):
         return group
 
     def _put_group(self, name: str, head: Head, document: bytes) -> None:
-        topics = "\n".join(sorted(head.open))
-        values = (zlib.crc32(document), head.seen_ms, head.digest, int(head.plain), topics)
+        values = (zlib.crc32(document), head.seen_ms, head.digest, int(head.plain), "\n".join(sorted(head.open)))
         self.db.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (name, _checksum_of(name, *values), *values, document),
         )
 
     def _touch_group(self, name: str, seen_ms: int) -> None:
-        """Note that a group was seen, if that is later than stored."""
         row = self.db.execute(
             "SELECT doc_checksum, seen_ms, digest, plain, open FROM groups WHERE name = ?", (name,)
         ).fetchone()
@@ -142,7 +138,6 @@ class LedgerRows(LedgerFile):
     # -- disks ------------------------------------------------------------------------------
 
     def _stored_disk(self, name: str) -> DiskMemory:
-        """Return a disk's memory, empty if there is none."""
         row = self.db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone() or (b"",)
         unpack(row[0])  # raises for what is broken
         return DiskMemory(row[0])
@@ -206,8 +201,7 @@ class LedgerRows(LedgerFile):
         since_ms -= self._slack_ms
         digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
-        stands = head is not None and head.digest == digest
-        now = None if stands else Positions.of(commits)
+        now = None if head is not None and head.digest == digest else Positions.of(commits)
         if self.reads is not None:
             self.reads.append((name, None if now is None else GroupMemory(now_ms, digest, open=now)))
         if head is not None and now is None:
@@ -321,7 +315,6 @@ class LedgerRows(LedgerFile):
         return keys | {docs.topic_key(*key) for key in partitions}
 
     def _document(self, key: str) -> docs.Document | None:
-        """Return the document for a key, None if there is none."""
         if (name := docs.name_in(key, docs.GROUP)) is not None:
             group = self._stored_group(name)
             return None if group is None else docs.GroupDocument(name, group, self._ages.born_ms(name))

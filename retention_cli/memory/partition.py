@@ -243,8 +243,7 @@ class PartitionMemory:
 
     def add_newest(self, newest: EventMax, under: str) -> None:
         """Remember the time of a data record, read under these settings, if it is the largest so far."""
-        known = self.newest_of(under)
-        if known is None or newest.rank > known.rank:
+        if (known := self.newest_of(under)) is None or newest.rank > known.rank:
             self.newest, self.newest_under, self.changed = newest, under, True
 
     def add_data(self, offset: int) -> None:

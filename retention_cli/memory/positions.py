@@ -75,8 +75,7 @@ class Positions(Mapping[Place, Position]):
     def of(cls, by_topic: Mapping[str, Sequence[Sequence[Any]]]) -> Positions:
         """Return rows by topic: partition, offset, leader epoch or None. Of two on a partition the last one counts."""
         rows = [row for some in by_topic.values() for row in some]
-        counts = [len(some) for some in by_topic.values()]
-        topics = np.repeat(_numbers(by_topic), counts)
+        topics = np.repeat(_numbers(by_topic), [len(some) for some in by_topic.values()])
         columns = np.zeros((5, len(rows)), np.int64)
         columns[_KEY] = _keys(topics, np.fromiter((row[0] for row in rows), np.int64, len(rows)))
         columns[_OFFSET] = np.fromiter((row[1] for row in rows), np.int64, len(rows))
@@ -104,8 +103,7 @@ class Positions(Mapping[Place, Position]):
 
     def __iter__(self) -> Iterator[Place]:
         keys = self.columns[_KEY]
-        names = map(_TOPICS.__getitem__, (keys >> 32).tolist())
-        return zip(names, keys.astype(np.int32).tolist(), strict=True)
+        return zip(map(_TOPICS.__getitem__, (keys >> 32).tolist()), keys.astype(np.int32).tolist(), strict=True)
 
     def __getitem__(self, place: Place) -> Position:
         keys = self.columns[_KEY]
@@ -135,9 +133,8 @@ class Positions(Mapping[Place, Position]):
 
     def commits(self) -> dict[Place, tuple[int, int | None]]:
         """Return the offset and the leader epoch of each."""
-        offsets, own = self.columns[_OFFSET].tolist(), self.columns[_OWN].tolist()
-        epochs = (None if one == NONE else one for one in own)
-        return dict(zip(self, zip(offsets, epochs, strict=True), strict=True))
+        rows = zip(self, self.columns[_OFFSET].tolist(), self.columns[_OWN].tolist(), strict=True)
+        return {place: (offset, None if own == NONE else own) for place, offset, own in rows}
 
     # -- as a set of places ------------------------------------------------------------
 
@@ -182,8 +179,7 @@ class Positions(Mapping[Place, Position]):
         if not same.any():
             return self
         mine, theirs = self.columns[_PROVEN], other.columns[_PROVEN][at]
-        lower = same & (theirs != NONE) & (theirs < mine)
-        return self.with_proven(np.where(lower, theirs, mine))
+        return self.with_proven(np.where(same & (theirs != NONE) & (theirs < mine), theirs, mine))
 
     @property
     def is_proven(self) -> Mask:
@@ -398,8 +394,7 @@ def _numbers(topics: Iterable[str]) -> Numbers:
 
 def _number(topic: str) -> int:
     """Return the number by which this process knows a topic."""
-    found = _NUMBERS.get(topic)
-    if found is None:
+    if (found := _NUMBERS.get(topic)) is None:
         _TOPICS[number := next(_NEXT)] = topic  # first, as another thread may look for the name
         found = _NUMBERS.setdefault(topic, number)
     return found

@@ -98,10 +98,8 @@ class ReplicaSeen(NamedTuple):
 
     def leaving_bytes(self, now_ms: int, sweeping: Sweeping) -> int:
         """Return how many bytes have left its size, but may still be on the disk."""
-        wait_ms = sweeping.wait_ms
-        over = wait_ms is not None and now_ms >= self.fell_after_ms + wait_ms
-        over = over or now_ms >= self.fell_by_ms + sweeping.removal_ms
-        return 0 if over else self.fallen_bytes
+        swept = sweeping.wait_ms is not None and now_ms >= self.fell_after_ms + sweeping.wait_ms
+        return 0 if swept or now_ms >= self.fell_by_ms + sweeping.removal_ms else self.fallen_bytes
 
     def may_leave_bytes(self, now_ms: int, sweeping: Sweeping) -> int:
         """Return how many bytes its broker may have swept that may still be on the disk, at most."""

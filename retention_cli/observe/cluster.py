@@ -16,6 +16,7 @@ from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, T
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.garbage import collection_paused
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards import untouchable
@@ -49,8 +50,7 @@ def observe(
         BrokerError: the cluster's metadata could not be read at all.
     """
     with collection_paused():
-        patience_s = reader.timeout_s if request.patience_s is None else request.patience_s
-        deadline = reader.clock.monotonic() + patience_s
+        deadline = reader.clock.monotonic() + (reader.timeout_s if request.patience_s is None else request.patience_s)
         reading = _Reading(reader, request, progress, listener)
         result = reading.read(deadline)
         attempts = 1
@@ -159,8 +159,7 @@ def change_between(
         return Reason("metadata", "the topic was deleted while it was read")
     if topic_id != after.topic_id:
         return Reason("metadata", "the topic was deleted and recreated while it was read")
-    now = after.partitions.get(tp.partition)
-    if now is None:
+    if (now := after.partitions.get(tp.partition)) is None:
         return Reason("metadata", "the partition vanished while it was read")
     if (before.leader, before.leader_epoch) != (now.leader, now.leader_epoch):
         return Reason("metadata", "the leader changed each time the partition was read: run again")
@@ -279,14 +278,9 @@ class _Reading:
         )
 
     def _numbers(self) -> Mapping[str, Container[int]]:
-        """Return the partitions to compare, by topic."""
-        found: dict[str, set[int]] = {}
-        for topic, number in self.partitions:
-            found.setdefault(topic, set()).add(number)
-        return found
+        return {topic: frozenset(numbers) for topic, numbers in by_key(self.partitions).items()}
 
     def _choose(self, metadata: ClusterMetadata, only: Collection[TopicPartition] | None) -> None:
-        """Choose the managed topics."""
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()
         for name in sorted(names):
             if (settings := self.request.settings_for(name)) is not None:
@@ -297,8 +291,7 @@ class _Reading:
         """Begin to read the settings of topics that may be touched (G5); return what waits for them."""
         if (prepared := self.request.prepared) is not None:
             return lambda: prepared.configs
-        topics = [name for name, topic in self.topics.items() if not self._never_touched(topic)]
-        if not topics:
+        if not (topics := [name for name, topic in self.topics.items() if not self._never_touched(topic)]):
             return dict
         self.progress("topic settings")
         return self.reader.topic_configs_soon(topics, self.request.patience_s).result
@@ -313,7 +306,6 @@ class _Reading:
                     chosen[tp] = partition
 
     def _configure(self, configs: Mapping[str, TopicConfig | RequestFailedError]) -> None:
-        """Fill in the topics' settings, and leave out those that by these are never trimmed (G5)."""
         for name, topic in self.topics.items():
             self.topics[name] = configured(topic, configs.get(name))
         skipped = {name for name, topic in self.topics.items() if self._never_touched(topic)}
@@ -325,22 +317,22 @@ class _Reading:
         return self.request.decides and never_touched(topic, self.settings[topic.name])
 
     def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
-        scopes = {}
-        for name in {tp.topic for tp in self.partitions}:
-            scopes[name] = TopicScope(metadata.topics[name].leader_epochs, self.settings[name].require_groups)
+        scopes = {
+            name: TopicScope(metadata.topics[name].leader_epochs, self.settings[name].require_groups)
+            for name in {tp.topic for tp in self.partitions}
+        }
         request = self.request
         now_ms, groups = request.clock_ms(), request.groups
         if request.clock is not None:
             groups = by_wrong_clock(groups, now_ms)
         recall = Recall(self.memory, groups, now_ms, clock_is_right=request.clock is None)
-        with_rows = request.with_rows and self.again is None
         groups_of = GroupReader(
             self.reader,
             scopes,
             recall,
             self.progress,
             self.listener,
-            with_rows=with_rows,
+            with_rows=request.with_rows and self.again is None,
             with_seen=request.with_seen,
         )
         return groups_of.read(metadata, request.patience_s, request.outside)
@@ -401,13 +393,11 @@ class _Reading:
                 if (found := (one.lookups or {}).get(time_ms)) is None:
                     continue
                 floors.at(*tp).start_at = found if isinstance(found, Unknown) else found.offset
-                floor = floors.floor(tp, one.log_start, one.high_watermark)
-                facts[tp] = facts[tp]._replace(floor=floor)
+                facts[tp] = facts[tp]._replace(floor=floors.floor(tp, one.log_start, one.high_watermark))
 
     def _hold_changed(
         self, facts: dict[TopicPartition, PartitionFacts], before: ClusterMetadata, after: ClusterMetadata
     ) -> None:
-        """Hold each partition that differs between the two metadata reads, or could not be read."""
         for tp, metadata in self.partitions.items():
             change = change_between(tp, before.topics[tp.topic].topic_id, metadata, after.topics.get(tp.topic))
             if change is not None:

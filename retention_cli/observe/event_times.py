@@ -190,7 +190,6 @@ def _from_windows(
 
 
 def _stable(facts: PartitionFacts) -> Range | None:
-    """Return the stable part of the log, from S to L; None if it is unknown or empty."""
     start, stable = facts.log_start, facts.last_stable_offset
     if isinstance(start, Unknown) or isinstance(stable, Unknown) or start >= stable:
         return None
@@ -203,7 +202,6 @@ def _scan_records(
     sources: Mapping[TopicPartition, EventSource],
     found: EventTimes,
 ) -> None:
-    """Read each partition's new records, each record once, then find where R2's prefix ends."""
     scans: dict[TopicPartition, EventScan] = {}
     ends: dict[TopicPartition, int] = {}
     for tp, one in facts.items():
@@ -246,9 +244,7 @@ def _scan_name(reading: Reading, tp: TopicPartition, source: EventSource, facts:
             name = f"{source} (framed or not)"
         case "header":
             name = str(source)
-    if not settings.ignore_future:
-        return name
-    return f"{name}, at most {format_duration(settings.max_ahead_ms)} ahead"
+    return f"{name}, at most {format_duration(settings.max_ahead_ms)} ahead" if settings.ignore_future else name
 
 
 def _read_new(
@@ -308,7 +304,6 @@ def _find_prefixes(
     stopped: Mapping[TopicPartition, RequestFailedError],
     found: EventTimes,
 ) -> None:
-    """Find the longest prefix in which every record is older than maxEventTime − E."""
     searches = {}
     for tp, scan in scans.items():
         newest, keep_ms = scan.newest, reading.settings[tp.topic].event_time_ms

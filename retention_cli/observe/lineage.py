@@ -17,6 +17,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord, Range, note_epoch
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, TopicPartition, Unknown
 from retention_cli.core.progress import Progress
 from retention_cli.memory.partition import PartitionMemory, pending
@@ -42,6 +43,12 @@ def ask_epochs(reader: ClusterReader, wanted: Iterable[tuple[TopicPartition, int
     """Return where leader epochs end. Partitions without a leader are left out."""
     asked = sorted({(tp, epoch) for tp, epoch in wanted if tp in leaders})
     return reader.epoch_ends(asked, leaders) if asked else {}
+
+
+def by_partition(ends: EpochEnds) -> dict[TopicPartition, dict[int, Answer]]:
+    """Return where each partition's leader epochs end."""
+    answers = by_key((tp, (epoch, answer)) for (tp, epoch), answer in ends.items())
+    return {tp: dict(some) for tp, some in answers.items()}
 
 
 def prove(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.core.consumers import group_id, is_share
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.units import format_time
@@ -15,7 +15,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pending
 from retention_cli.memory.positions import Commits, LogNow, Logs
 from retention_cli.observe.floors.fold import FloorFold
-from retention_cli.observe.lineage import Cut, EpochEnds, prove
+from retention_cli.observe.lineage import Cut, EpochEnds, by_partition, prove
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, Settings
 
@@ -83,15 +83,13 @@ class Remembered:
 
     def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, PartitionFacts]) -> None:
         """Keep what is proven to be of these logs (M2); S and H must have been read."""
-        by_partition: dict[TopicPartition, dict[int, Answer]] = {}
-        for (tp, asked), answer in ends.items():
-            by_partition.setdefault(tp, {})[asked] = answer
+        answers = by_partition(ends)
         for tp, memory in self.partitions.items():
             start, end = read[tp].log_start, read[tp].high_watermark
             if isinstance(start, Unknown) or isinstance(end, Unknown):
                 continue
             now = self.leaders[tp].leader_epoch
-            cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
+            cut = prove(memory, now, start, end, answers.get(tp, {}), self.ends_read_ms)
             if isinstance(cut, Unknown):
                 self.doubts[tp], self.set_aside[tp] = cut, memory
                 self.partitions[tp] = PartitionMemory(
@@ -103,8 +101,7 @@ class Remembered:
             elif cut is not None:
                 self.cuts[tp] = cut
         if self.cuts:  # at once, so that the memory knows of the cut however this pass ends
-            answered = _answered_epochs(ends)
-            logs = {tp: self._log_now(tp, read[tp].high_watermark, answered) for tp in self.cuts}
+            logs = {tp: self._log_now(tp, read[tp].high_watermark, answers) for tp in self.cuts}
             cuts = Logs((tp, log) for tp, log in logs.items() if log is not None)
             self.memory.judge(lambda: cuts, {tp.topic for tp in logs}, list(logs))
 
@@ -132,44 +129,33 @@ class Remembered:
             if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
                 known = self.set_aside.get(tp, memory)
                 known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
-        answered = _answered_epochs(commit_epochs)
+        answers = by_partition(commit_epochs)
 
         def logs() -> Logs:
-            read = ((tp, self._log_now(tp, one.high_watermark, answered)) for tp, one in facts.items())
+            read = ((tp, self._log_now(tp, one.high_watermark, answers)) for tp, one in facts.items())
             return Logs((tp, log) for tp, log in read if log is not None)
 
-        cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, answered) is not None]
+        cuts = [tp for tp in self.cuts if not isinstance(facts[tp].high_watermark, Unknown)]
         self.memory.judge(logs, {tp.topic for tp in self.partitions}, cuts)
 
     def _log_now(
         self,
         tp: TopicPartition,
         high_watermark: Maybe[int],
-        answered: Mapping[TopicPartition, tuple[set[int], set[int], dict[int, int]]],
+        answered: Mapping[TopicPartition, Mapping[int, Answer]],
     ) -> LogNow | None:
         if isinstance(high_watermark, Unknown):
             return None
         epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
         if tp in self.doubts:
             return LogNow(high_watermark, epoch, in_doubt=True)
-        unknown, unasked, ended = answered.get(tp, ((), (), {}))
+        answers = sorted(answered.get(tp, {}).items())
+        unknown = frozenset(one for one, answer in answers if isinstance(answer, NotFound))
+        unasked = frozenset(one for one, answer in answers if isinstance(answer, RequestFailedError))
+        ended = ((one, answer.offset) for one, answer in answers if isinstance(answer, Found))
+        beyond = tuple((one, end) for one, end in ended if end < high_watermark)
         offset, _epoch, until = self.cuts.get(tp) or (None, None, None)
-        beyond = tuple((one, end) for one, end in sorted(ended.items()) if end < high_watermark)
-        return LogNow(high_watermark, epoch, frozenset(unknown), frozenset(unasked), offset, last, until, ended=beyond)
-
-
-def _answered_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int], dict[int, int]]]:
-    """Return, per partition, leader epochs that its leader does not know, those unanswered, and where others end."""
-    answered: dict[TopicPartition, tuple[set[int], set[int], dict[int, int]]] = {}
-    for (tp, epoch), answer in ends.items():
-        unknown, unasked, ended = answered.setdefault(tp, (set(), set(), {}))
-        if isinstance(answer, NotFound):
-            unknown.add(epoch)
-        elif isinstance(answer, RequestFailedError):
-            unasked.add(epoch)
-        else:
-            ended[epoch] = answer.offset
-    return answered
+        return LogNow(high_watermark, epoch, unknown, unasked, offset, last, until, ended=beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +211,7 @@ class Recall:
             for reason in self.memory.lost.reasons:
                 fold.fail_all(Reason(Code.F6, reason.text))
         for name, seen_ms, rows in self.memory.gone_groups(listed, self.since_ms):
-            group = group_id(name)
-            if group is None or (is_share(name) and self.rules.share == "ignore"):
+            if (group := group_id(name)) is None or (is_share(name) and self.rules.share == "ignore"):
                 continue
             if not matches(self.rules.ignore, group):
                 fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))

@@ -35,11 +35,7 @@ def read_time(
         case "timestamp":
             return timestamp_ms if timestamp_ms >= 0 else None
         case "header":
-            raw = None
-            for name, content in headers or ():
-                if name == source.name:
-                    raw = content
-            return _time_in_text(raw)
+            return _time_in_text(dict(headers or ()).get(source.name))
         case "json":
             return _time(_in_json(value, tokens_of(source.name)))
         case "avro" | "protobuf":
@@ -47,9 +43,7 @@ def read_time(
 
 
 def _time_in_text(raw: bytes | None) -> int | None:
-    if raw is None:
-        return None
-    if len(raw) > _LONGEST_TEXT:  # no time is that long, and Python refuses to parse thousands of digits
+    if raw is None or len(raw) > _LONGEST_TEXT:  # no time is that long, and Python refuses to parse thousands of digits
         return None
     if raw.isdigit():  # the usual case, and the fastest
         time_ms = int(raw)
@@ -77,7 +71,6 @@ def _in_json(value: bytes | None, tokens: Sequence[str]) -> Any:
 
 
 def _time(found: Any) -> int | None:
-    """Return what is in a value as a time."""
     if isinstance(found, str):
         return _time_in_text(found.encode("utf-8", "replace"))
     if isinstance(found, bool) or not isinstance(found, (int, float)):

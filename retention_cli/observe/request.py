@@ -17,7 +17,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Commits
 from retention_cli.observe.floors.fold import CommitRow, FloorFold, Seen
 from retention_cli.observe.floors.outside import Read
-from retention_cli.observe.lineage import Cut, EpochEnds
+from retention_cli.observe.lineage import Cut, EpochEnds, by_partition
 from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import GroupRules, Settings
 
@@ -77,10 +77,10 @@ class Observation:
 
     def epoch_ends_by_partition(self) -> dict[TopicPartition, dict[int, int | None]]:
         """Return where the leader epochs asked about end, None where that is unknown."""
-        found: dict[TopicPartition, dict[int, int | None]] = {}
-        for (tp, epoch), answer in self.epoch_ends.items():
-            found.setdefault(tp, {})[epoch] = answer.offset if isinstance(answer, Found) else None
-        return found
+        return {
+            tp: {epoch: answer.offset if isinstance(answer, Found) else None for epoch, answer in answers.items()}
+            for tp, answers in by_partition(self.epoch_ends).items()
+        }
 
 
 class Disks(Protocol):

@@ -182,8 +182,7 @@ class ClusterLedger(Ledger):
                 if isinstance(document, docs.GroupDocument):
                     self._cache.saw_shared(document.name, document.group.seen_ms)
             self._cache.pass_over([one.offset for one in sent.values()])
-        failed = [one for one in results if isinstance(one, BrokerError)]
-        if failed:
+        if failed := [one for one in results if isinstance(one, BrokerError)]:
             raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
         if len(fitting) < len(waiting):
             large = next(key for key in waiting if key not in sent)
@@ -226,8 +225,7 @@ class ClusterLedger(Ledger):
             for one in stored:
                 self._take(one, latest)
             for key, document in latest.items():
-                mine = self._document(key)
-                if mine is None or (document is not None and covers(document, mine)):
+                if (mine := self._document(key)) is None or (document is not None and covers(document, mine)):
                     self._cache.sent(key)
                 else:
                     self._cache.mark([key], revision)

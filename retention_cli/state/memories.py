@@ -226,7 +226,6 @@ class HandedMemories(Memories):
 
 
 def _unpacked(content: bytes, state_dir: Path, cluster_id: str) -> Path:
-    """Write a ledger's file; return its folder."""
     folder = cluster_folder(state_dir, cluster_id)
     folder.mkdir(mode=0o700, parents=True)
     (folder / FILE_NAME).write_bytes(content)

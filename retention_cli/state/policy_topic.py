@@ -37,8 +37,7 @@ def read_live(reader: ClusterReader, policy: Policy) -> LiveSettings:
     try:
         messages = read_messages(reader)
     except BrokerError as error:
-        unread = Unknown.because("policy-topic", f"settings marked cluster are unknown: {error}")
-        return LiveSettings(unread=unread)
+        return LiveSettings(unread=Unknown.because("policy-topic", f"settings marked cluster are unknown: {error}"))
     live = live_settings(policy, messages)
     if len(live.notes) <= _NOTED:
         return live

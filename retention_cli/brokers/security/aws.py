@@ -148,8 +148,7 @@ def _signed_in(identity: AwsIdentity) -> tuple[Signer, float]:
     if session.get_scoped_config().get("mfa_serial"):  # botocore would ask for the code, in the midst of a run
         raise SettingsError(f"{identity.shown}: the profile asks for an MFA code: use aws sso login, or another role")
     session.set_config_variable("region", region)  # for AWS's own services, on the way to credentials
-    found = session.get_credentials()
-    if found is None:
+    if (found := session.get_credentials()) is None:
         raise SettingsError(
             f"{identity.shown}: none found: set AWS_PROFILE, or run where a role is attached; aws sts "
             f"get-caller-identity shows what there is"

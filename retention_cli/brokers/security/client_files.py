@@ -281,8 +281,7 @@ def _check_tls_versions(key: str, setting: Setting) -> None:
 
 
 def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:
-    mechanism = text(*_MECHANISM)
-    if mechanism is None:
+    if (mechanism := text(*_MECHANISM)) is None:
         raise SettingsError(f"sasl.mechanism is missing: write one of {', '.join(_SASL_MECHANISMS)}")
     mechanism = mechanism.upper()
     if mechanism not in _SASL_MECHANISMS:
@@ -312,7 +311,6 @@ def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> sasl_sett
 
 
 def _jaas(given: Mapping[str, Setting], mechanism: str) -> dict[str, str] | None:
-    """Return the options of the login module, None if the file has none."""
     found = given.get(_JAAS)
     return jaas_options(found.value, mechanism, found.origin) if found is not None and found.value else None
 
@@ -347,10 +345,8 @@ def _in_lines(pem: str) -> str:
 
 
 def _store(text: Any, kind: str) -> JavaStore | str | None:
-    """Return a Java store, the text of a PEM store, or None if no store is configured."""
     setting = f"ssl.{kind}store.location"
-    location = text(setting)
-    if location is None:
+    if (location := text(setting)) is None:
         return None
     if (text(f"ssl.{kind}store.type") or "").upper() == "PEM":
         return _pem_file(location, setting)

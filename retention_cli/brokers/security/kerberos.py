@@ -72,7 +72,6 @@ def _gssapi() -> Any:
 
 
 def _credentials(settings: KerberosSettings) -> Any:
-    """Return valid credentials, renewed if need be."""
     gssapi = _gssapi()
     store = {}
     if settings.keytab is not None:
@@ -88,8 +87,7 @@ def _credentials(settings: KerberosSettings) -> Any:
         name = None
         if settings.principal is not None:
             name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal)
-        mechanisms = [gssapi.MechType.kerberos]
-        found = gssapi.Credentials(name=name, usage="initiate", mechs=mechanisms, store=store or None)
+        found = gssapi.Credentials(name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store or None)
         if found.lifetime == 0:  # this is also what gets a ticket with the keytab
             raise UnauthorizedError(f"{WHAT}{_EXPIRED}")
     except gssapi.exceptions.GSSError as error:
@@ -98,7 +96,6 @@ def _credentials(settings: KerberosSettings) -> Any:
 
 
 def _problem(error: Any, settings: KerberosSettings) -> BrokerError:
-    """Return what an error of the library means."""
     number = error.min_code - _TABLE
     said = " ".join(" ".join(error.get_all_statuses(error.min_code, False)).split()) if error.min_code else str(error)
     if number in (141, 195, 203) or error.min_code == _OTHER_IN_CACHE:  # CC_NOTFOUND, FCC_NOFILE, KT_NOTFOUND

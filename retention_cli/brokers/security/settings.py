@@ -75,8 +75,7 @@ def read_registry(text: Callable[..., str | None], trusted: Callable[[], str | N
         text: returns the value of the first of some keys that has one.
         trusted: returns the trusted certificates, None for the system's; raises a :class:`SettingsError`.
     """
-    given = text(URL)
-    if given is None:
+    if (given := text(URL)) is None:
         return RegistrySettings(problem=f"{URL} is not set: write it into the client's file (-c FILE)")
     scheme, _, rest = given.strip().partition("://")
     place, slash, path = rest.partition("/")

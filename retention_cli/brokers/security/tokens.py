@@ -153,7 +153,6 @@ def _content(body: bytes) -> dict[str, Any]:
 
 
 def _token(body: bytes, asked: float, where: str) -> Token:
-    """Return the token in an endpoint's answer."""
     if len(body) > MAX_ANSWER_BYTES:
         raise BrokerError(f"{where}: its answer is longer than {MAX_ANSWER_BYTES >> 10} KiB: is {ENDPOINT} right?")
     content = _content(body)

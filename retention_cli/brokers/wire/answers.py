@@ -202,7 +202,6 @@ def _answer(data: bytes, version: int) -> tuple[Answer, int]:
 
 
 def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, int]:
-    """Decode a group's topics, error and tags; return also the position after them."""
     count, position = length(data, position)
     commits: dict[str, list[Commit]] = {}
     no_position: dict[str, dict[int, int]] = {}

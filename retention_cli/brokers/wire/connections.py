@@ -411,8 +411,7 @@ _LOG: Final = _Log()
 
 def _translated(error: Exception, settings: ConnectionSettings) -> BrokerError:
     if isinstance(error, _REFUSED):
-        why = connection_problem(error, settings.mechanism, aws=settings.uses_aws)
-        return RequestFailedError(why, retriable=False)
+        return RequestFailedError(connection_problem(error, settings.mechanism, aws=settings.uses_aws), retriable=False)
     if isinstance(error, TooLateError):
         return NotSentError(f"not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):

@@ -214,7 +214,6 @@ class TimedProtocol(KafkaProtocol):  # type: ignore[misc]
 
     def receive_bytes(self, data: Any) -> Any:
         """Return the responses that are complete, decoded."""
-        responses = super().receive_bytes(data)
-        if responses:
+        if responses := super().receive_bytes(data):
             self.answered = time.monotonic()
         return responses

@@ -138,15 +138,13 @@ def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> s
         sasl: whether user and password are.
     """
     lower = said.lower().replace("_", " ")
-    text = next((ours for theirs, ours in _TLS if theirs in lower), None)
-    if text is None:
+    if (text := next((ours for theirs, ours in _TLS if theirs in lower), None)) is None:
         return None
     plain = "SASL_PLAINTEXT" if sasl else "PLAINTEXT"
     return text.format(plain=plain, ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS)
 
 
 def _not_accepted(text: str, mechanism: str | None, *, aws: bool) -> str:
-    """Return why a login failed; ``text`` is kafka-python's."""
     if aws:
         return "it did not accept the AWS credentials: may they kafka-cluster:Connect, and is this clock right?"
     if WHAT in text:  # we did not send a ticket

@@ -61,8 +61,7 @@ def folder_of(name: str) -> TopicPartition | Literal["delete", "future", "stray"
     """
     if name.endswith(("-delete", "-future", "-stray")) and (leaving := _LEAVING.fullmatch(name)) is not None:
         return cast(Literal["delete", "future", "stray"], leaving[1])
-    match = _PARTITION.fullmatch(name)
-    if match is None or int(match[2]) > MAX_PARTITION:
+    if (match := _PARTITION.fullmatch(name)) is None or int(match[2]) > MAX_PARTITION:
         return None
     return TopicPartition(match[1], int(match[2]))
 

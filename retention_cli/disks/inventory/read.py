@@ -58,8 +58,7 @@ def inventory_paths(policy: Policy) -> list[Path]:
         if path.exists() or not any(sign in text for sign in "*?["):
             found.append(path)
             continue
-        matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
-        if not matching:
+        if not (matching := sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))):
             raise InventoryError(
                 f"{policy.source}: disks.inventory: {text} matches no file: make one with kretain segments scan --out"
             )

@@ -107,9 +107,7 @@ def nested_lines(head: Mapping[str, Any], key: str, members: Iterator[Iterator[s
 
 
 def _cluster_head(name: str, one: Plan | Failure) -> dict[str, Any]:
-    if isinstance(one, Failure):
-        return {"name": name, "error": one.error}
-    return {"name": name, **head_as_json(one)}
+    return {"name": name, **({"error": one.error} if isinstance(one, Failure) else head_as_json(one))}
 
 
 TRIM_FORMAT: Final = "kretain.fleet-trim/v1"

@@ -80,8 +80,7 @@ def check_addresses(members: Sequence[Member]) -> None:
     seen: dict[str, str] = {}
     for one in members:
         for address in one.settings.bootstrap.split(","):
-            other = seen.setdefault(address.strip().lower(), one.name)
-            if other != one.name:
+            if (other := seen.setdefault(address.strip().lower(), one.name)) != one.name:
                 raise SameClusterError(
                     f"{other} and {one.name} are both reached by {address.strip()}: a cluster is named once, under one "
                     "policy; nothing was trimmed"

@@ -118,7 +118,6 @@ class SparkArchiver(Archiver):
     def _job(
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
     ) -> dict[TopicPartition, Archived | Reason]:
-        """Run one task that copies its partitions, and check each copy."""
         where = (self.cluster_id, connection, self.reader.timeout_s)
         work = functools.partial(copies, requests, where, self.size, self.keys)
         try:

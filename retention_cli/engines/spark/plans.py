@@ -231,7 +231,6 @@ def _tried(job: Callable[[], Plan | BaseException]) -> Plan | BaseException:
 
 
 def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int, plans: int) -> Plan | BaseException:
-    """Have a task plan a cluster, and remember what it has seen."""
     job, memories = target.job, target.job.memories
     if target.inventory or job.selection.policy.needs_disks:
         partitions = sys.maxsize  # R6 is decided over all of them
@@ -250,8 +249,7 @@ def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int,
         inventory=tuple(sender.send_file(one) for one in inventory_files(target.inventory)),
     )
     planner = task(partial(plan_cluster, sender.send(work)), ANSWER)
-    frame = sender.session.range(0, 1, 1, 1).mapInArrow(planner, ddl(ANSWER))
-    [row] = frame.collect()
+    [row] = sender.session.range(0, 1, 1, 1).mapInArrow(planner, ddl(ANSWER)).collect()
     found = answer_in(row, job.reader.settings.bootstrap, plans)
     take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, job.now_ms)
     return replace(found, notes=[*found.notes, *memories.notes]) if isinstance(found, Plan) else found
@@ -259,8 +257,7 @@ def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int,
 
 def _outside(job: PlanJob) -> Sequence[Read] | None:
     """Return what the policy's ``floors`` say, None if it has none: files and commands are this machine's (F7)."""
-    sources = job.selection.policy.groups.sources
-    if not sources:
+    if not (sources := job.selection.policy.groups.sources):
         return None
     metadata = job.reader.metadata()
     managed = [name for name in metadata.topics if job.selection.settings_for(name) is not None]
@@ -384,7 +381,6 @@ def _cut(
 
 
 def _rows_of_tasks(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any, None, None]:
-    """Yield the rows of all tasks (:data:`.tasks.ROW`)."""
     session, sent = sender.session, sender.send(giant)
     reader = task(partial(share_rows, sent), ROW)
     shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(reader, ddl(ROW))
@@ -427,8 +423,7 @@ class _Found:
                 (row["kind"], (row["slice"], row["name"], None if row["content"] is None else bytes(row["content"])))
                 for row in rows
             )
-            failures = {number: content for number, _, content in kinds.get("failure", ())}
-            if failures:
+            if failures := {number: content for number, _, content in kinds.get("failure", ())}:
                 raise failure_in(failures[min(failures)])  # a share's, if any: slices can't do without it
             shares = [SHARE_REPORT.validate_json(content) for *_, content in kinds.get("share", ())]
             reports = [SLICE_REPORT.validate_json(content) for *_, content in kinds.get("slice", ())]

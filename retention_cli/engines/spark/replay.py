@@ -60,8 +60,7 @@ def _read(texts: Sequence[str]) -> Iterator[Difference]:
 
 def _rows(bare: Sequence[Recorded], urls: Sequence[str], policy: Policy, share: tuple[int, int]) -> Iterator[Row]:
     store = cache(Store)
-    runs = [one._replace(store=store(url)) for one, url in zip(bare, urls, strict=True)]
-    found = replay(runs, policy, share=share)
+    found = replay([one._replace(store=store(url)) for one, url in zip(bare, urls, strict=True)], policy, share=share)
     head = (found.decisions, found.plain, found.days, found.totals, found.unsized, found.reasons)
     for one in (head, *found.differences()):
         yield {"share": share[0], "text": as_json(one)}

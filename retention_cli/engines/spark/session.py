@@ -305,7 +305,6 @@ def as_spark_error(error: BaseException) -> SparkError | None:
 
 
 def _raised_by_spark(error: BaseException) -> bool:
-    """Return whether the error passed through any of Spark's code."""
     modules = (str(frame.f_globals.get("__name__", "")) for frame, _line in walk_tb(error.__traceback__))
     return any(name.partition(".")[0] in _SPARKS_PACKAGES for name in modules)
 

@@ -160,8 +160,7 @@ def check_cluster(reader: ClusterReader, cluster: str) -> None:
     Raises:
         BrokerError: the reader has reached another cluster.
     """
-    found = reader.metadata(()).cluster_id
-    if found != cluster:
+    if (found := reader.metadata(()).cluster_id) != cluster:
         raise BrokerError(f"{reader.settings.bootstrap} is cluster {found} from here, not {cluster}")
 
 
@@ -185,11 +184,8 @@ def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(values)
 
 
-def _as_plain(values: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
-    return _read_only, (dict(values),)
-
-
-copyreg.pickle(MappingProxyType, _as_plain)  # facts have read-only mappings, which pickle can't write by itself
+# Facts have read-only mappings, which pickle can't write by itself.
+copyreg.pickle(MappingProxyType, lambda values: (_read_only, (dict(values),)))
 
 
 def to_bytes(value: Any) -> bytes:

@@ -291,13 +291,12 @@ class OffsetsReader(SlicedReader):
         # No commits are read, and the floors not asked for.
         floors = FloorFold({name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()})
         with self.options.reader_at(cluster) as reader:
-            configs = reader.topic_configs(list(topics))
             request = SliceRead(
                 lambda _topic: settings,
                 GroupRules(),
                 SYSTEM.wall_ms(),
                 decides=False,
-                prepared=Prepared(metadata, floors, configs),
+                prepared=Prepared(metadata, floors, reader.topic_configs(list(topics))),
             )
             seen = observe(reader, request)
             facts = with_lookups(reader, seen.facts, self._times, places, self.options.deadline())

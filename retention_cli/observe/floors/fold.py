@@ -114,9 +114,7 @@ def position_of(row: CommitRow, leader_epoch: int | None, ends: Mapping[int, int
     if leader_epoch is not None and epoch > leader_epoch:
         return None
     end = ends.get(epoch, offset)
-    if end is None or (row.kind == "commit" and offset > end):
-        return None
-    return min(offset, end)
+    return None if end is None or (row.kind == "commit" and offset > end) else min(offset, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +347,7 @@ class FloorFold:
 
     def starts_to_ask(self) -> dict[int, list[TopicPartition]]:
         """Return where groups without a commit may start, by how far back (ms): ``start_at`` has the answers (F2)."""
-        places = sorted(self.irregular.items())
-        return by_key((one.start.back_ms, tp) for tp, one in places if one.start is not None)
+        return by_key((one.start.back_ms, tp) for tp, one in sorted(self.irregular.items()) if one.start is not None)
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
@@ -476,8 +473,7 @@ class FloorFold:
     def at(self, topic: str, partition: int) -> Irregular:
         """Return what is out of the ordinary on a partition, to add to: such as where a leader epoch ends."""
         tp = TopicPartition(topic, partition)
-        found = self.irregular.get(tp)
-        if found is None:
+        if (found := self.irregular.get(tp)) is None:
             found = self.irregular[tp] = Irregular()
         return found
 

@@ -117,10 +117,8 @@ class GroupReader:
                 return fold, doubt
             recall.add_gone(fold, listing.keys)
         except BrokerError as error:
-            text = f"the consumer groups could not be listed: {error}"
-            again: Literal["no", "while patience lasts"]
-            again = "no" if isinstance(error, MissingApiError) else "while patience lasts"
-            return fold, Doubt(Reason(Code.F9, text), again)
+            reason = Reason(Code.F9, f"the consumer groups could not be listed: {error}")
+            return fold, Doubt(reason, "no" if isinstance(error, MissingApiError) else "while patience lasts")
         return fold, None
 
 
@@ -205,8 +203,7 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
             may_lack.append(Reason(Code.F8, f"{text} (groups.require)"))
         counted = tuple(group for group in counted if group.name not in outsiders)
         listed = [group for group in listed if group.name not in outsiders]  # seen before, such a group is gone (F6)
-    keys = frozenset(group_key(group.kind, group.name) for group in listed)
-    return Listing(keys, counted, tuple(may_lack), everyone)
+    return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted, tuple(may_lack), everyone)
 
 
 def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGroup]) -> Doubt | None:
@@ -270,8 +267,7 @@ def read_groups(
         elif group.kind == "unknown":
             fold.fail(group.name, "a group of a type unknown to this kretain", None)
     keys = {group.name: group_key(group.kind, group.name) for group in honest}
-    described = [group for group in honest if _is_asked(group, rules)]
-    reads = _members(reader, described, fold.topics, patience_s)
+    reads = _members(reader, [group for group in honest if _is_asked(group, rules)], fold.topics, patience_s)
     shares = [group.name for group in honest if group.kind == "share"]
     others = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
     for one in reader.read_pending(others, fold.counts, _left(reader, deadline)):
@@ -309,7 +305,6 @@ def read_groups(
 def _members(
     reader: ClusterReader, groups: Sequence[ListedGroup], topics: Collection[str], patience_s: float
 ) -> dict[str, frozenset[str] | str]:
-    """Return, by group, the topics that its live members read, or why that is unknown."""
     reads: dict[str, frozenset[str] | str] = {}
 
     def on_members(name: str, found: MembersRead | RequestFailedError) -> None:

@@ -105,8 +105,7 @@ def fold_outside(
         listener: sees each consumer's positions, as of groups.
         given: what the sources gave, if they were read elsewhere.
     """
-    sources = recall.rules.sources
-    if not sources:
+    if not (sources := recall.rules.sources):
         return
     found = read_sources(sources, Reach(reader, metadata, fold.topics)) if given is None else given
     consumers, failed = checked(sources, found, metadata.topics)

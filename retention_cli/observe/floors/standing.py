@@ -104,8 +104,7 @@ class Irregular:
 
     def commits(self, epoch: int, offset: int, group: str) -> None:
         """Add a commit in another leader epoch than the current one: the highest of each epoch is kept (F5)."""
-        before = self.epochs.get(epoch)
-        if before is None or (-offset, group) < (-before[0], before[1]):
+        if (before := self.epochs.get(epoch)) is None or (-offset, group) < (-before[0], before[1]):
             self.epochs[epoch] = (offset, group)
 
     def left(self, epoch: int | None, one: GoneCommit) -> None:
@@ -117,8 +116,7 @@ class Irregular:
             if self.unproven is None or one.group < self.unproven.group:
                 self.unproven = one
             return
-        lowest = self.gone.get(epoch)
-        if lowest is None or one[:2] < lowest[:2]:
+        if (lowest := self.gone.get(epoch)) is None or one[:2] < lowest[:2]:
             self.gone[epoch] = one
 
     def take(self, other: Irregular) -> None:

@@ -115,7 +115,6 @@ def _furthest_behind(
 
 
 def _last_batch(checkpoint: Storage, log: str) -> int | None:
-    """Return the number of a log's last batch."""
     names = [name for name in checkpoint.names(log) if not name.startswith(".")]
     for name in names:
         if _NUMBER.fullmatch(name) is None:
@@ -124,7 +123,6 @@ def _last_batch(checkpoint: Storage, log: str) -> int | None:
 
 
 def _text(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | None]:
-    """Return a log file's lines after its version, and when it was written."""
     if (found := _text_if_there(checkpoint, log, name)) is None:
         raise SourceError(f"{checkpoint.shown}: {name} does not exist: is this the checkpoint of a query that has run?")
     return found

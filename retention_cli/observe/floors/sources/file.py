@@ -55,8 +55,7 @@ def _local(path: Path) -> tuple[bytes, int]:
 
 def _elsewhere(url: str) -> tuple[bytes, int | None]:
     storage = Storage(url)
-    found = storage.read("", MAX_BYTES)
-    if found is None:
+    if (found := storage.read("", MAX_BYTES)) is None:
         raise SourceError(f"{storage.shown}: there is no such file")
     return found
 
@@ -75,7 +74,6 @@ def _over_http(url: str, timeout_s: float) -> tuple[bytes, int | None]:
 
 
 def _moment_of(headers: Any) -> int | None:
-    """Return a response's Last-Modified (Unix ms), None if it has none that can be read."""
     try:
         return int(email.utils.parsedate_to_datetime(headers["Last-Modified"]).timestamp() * 1000)
     except (TypeError, ValueError):

@@ -145,7 +145,6 @@ class _Replica:
         return Consumer(sound, unreadable=unreadable)
 
     def _alias(self, far: ClusterMetadata) -> str:
-        """Return what MirrorMaker 2 calls this cluster."""
         if self.source.alias:
             return self.source.alias
         aliases = sorted(found[1] for name in far.topics if (found := _CHECKPOINTS.fullmatch(name)))
@@ -158,7 +157,6 @@ class _Replica:
 
 
 def _differs(topic: str, planned: ClusterMetadata, near: ClusterMetadata) -> str | None:
-    """Return why a topic is not what the plan is made of, None if it is."""
     one, other = planned.topics.get(topic), near.topics.get(topic)
     if (
         one is None
@@ -270,8 +268,7 @@ def read_syncs(reader: ClusterReader, cluster: ClusterMetadata, name: str) -> di
             about, sync = parse_sync(record.key, record.value)
             found[about] = sync
 
-    topic = cluster.topics.get(name)
-    if topic is not None and len(topic.partitions) != 1:
+    if (topic := cluster.topics.get(name)) is not None and len(topic.partitions) != 1:
         raise SourceError(f"{name} has {len(topic.partitions)} partitions, so which sync is the last is unknown")
     _read(reader, cluster, name, "offset.syncs", take)
     return found

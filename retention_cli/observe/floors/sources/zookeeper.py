@@ -131,7 +131,6 @@ class _Tree:
         return found
 
     def _reads(self, groups: Sequence[str]) -> dict[str, frozenset[str] | None]:
-        """Return the topics that each group's live members read, None if unknown."""
         owners = self._below(f"{_ROOT}/{group}/owners" for group in groups)
         members = self._below(f"{_ROOT}/{group}/ids" for group in groups)
         values = self._contents(f"{path}/{member}" for path, some in members.items() for member in some)
@@ -165,7 +164,6 @@ class _Tree:
 
 
 def _subscription(content: bytes | None) -> frozenset[str] | None:
-    """Return the topics that a member subscribes to, None if it has a pattern or can't be read."""
     try:
         data = json.loads(content or b"")
         static, topics = data.get("pattern", "static") == "static", data["subscription"].keys()
