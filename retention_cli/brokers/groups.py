@@ -290,11 +290,9 @@ def streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
         return frozenset()
     if group.topology is None or group.topology.subtopologies is None:
         return _rebalancing(group.group_state)
-    topics: set[str] = set()
-    for part in group.topology.subtopologies:
-        topics.update(part.source_topics)
-        topics.update(one.name for one in part.repartition_source_topics)
-    return frozenset(topics)
+    parts = group.topology.subtopologies
+    repartitioned = (one.name for part in parts for one in part.repartition_source_topics)
+    return frozenset({*repartitioned, *(name for part in parts for name in part.source_topics)})
 
 
 _DESCRIBERS: Final[dict[GroupKind, tuple[Callable[[Sequence[str]], Any], _TopicsOf]]] = {

@@ -218,14 +218,8 @@ def by_leader(
     partitions: Iterable[TopicPartition], leaders: Leaders
 ) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
     """Return partitions by their leaders, and those that have none."""
-    led: dict[int, list[TopicPartition]] = {}
-    homeless = []
-    for tp in partitions:
-        if (leader := leaders[tp].leader) is None:
-            homeless.append(tp)
-        else:
-            led.setdefault(leader, []).append(tp)
-    return led, homeless
+    led = by_key((leaders[tp].leader, tp) for tp in partitions)
+    return {leader: tps for leader, tps in led.items() if leader is not None}, led.get(None, [])
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

@@ -396,7 +396,6 @@ def read_whole(
 def _record(message: Any) -> Record:
     kind, stamp = message.timestamp()
     timestamp_type = _TYPES.get(kind)
-    headers = headers_of(message)
     return Record(
         message.offset(),
         message.leader_epoch(),
@@ -404,5 +403,5 @@ def _record(message: Any) -> Record:
         timestamp_type,
         message.key(),
         message.value(),
-        tuple(headers) if headers else (),
+        tuple(headers_of(message) or ()),
     )

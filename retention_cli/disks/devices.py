@@ -128,9 +128,8 @@ def _absent(asked: bool, replicas: Sequence[TopicPartition]) -> str:
 
 def _disk(broker: int, dirs: Sequence[LogDirState], rules: DiskRules) -> Disk:
     replicas: dict[TopicPartition, int] = {}
-    for one in dirs:
-        for replica in one.replicas:
-            replicas[replica.tp] = replicas.get(replica.tp, 0) + replica.size_bytes
+    for replica in (replica for one in dirs for replica in one.replicas):
+        replicas[replica.tp] = replicas.get(replica.tp, 0) + replica.size_bytes
     room, paths = _room(broker, dirs, replicas, rules), tuple(one.path for one in dirs)
     return Disk(broker, paths, room, replicas, all(one.cordoned for one in dirs))
 

@@ -143,15 +143,18 @@ def indexes_gone(
     for one in scanned:
         if (disk := on.get((one.broker, one.dir))) is not None:
             there = one.tp in disk.replicas and (one.broker, *one.tp) not in doubts
-            found[disk.name] = found.get(disk.name, 0) + (one.dead_index_bytes if there else one.index_bytes)
+            size_bytes = one.dead_index_bytes if there else one.index_bytes
+            found[disk.name] = found.get(disk.name, 0) + size_bytes
     return found
 
 
 def _doubted(size_bytes: int, one: ScannedReplica | None, log_start: int | None, end: int | None, decided: int) -> int:
-    bound = None if log_start is None else max(log_start, decided)
+    if log_start is None:
+        return size_bytes
+    bound = max(log_start, decided)
     if bound == 0:
         return 0
-    if bound is None or one is None:
+    if one is None:
         return size_bytes
     unchanged = end == one.end and size_bytes <= one.log_bytes
     if bound <= one.active_base or bound < one.end or unchanged:

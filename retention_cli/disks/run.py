@@ -31,8 +31,7 @@ from retention_cli.disks.disk import (
 )
 from retention_cli.disks.estimate import Known, estimate, estimated_tails
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
-from retention_cli.disks.inventory_trust import unproven
-from retention_cli.disks.inventory_view import InventoryView
+from retention_cli.disks.inventory_view import InventoryView, unproven
 from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.disks.water_level import OldestFirst, oldest_first
@@ -115,9 +114,8 @@ class DiskRun:
         if inventory is not None:
             self.inventory = inventory = inventory.without(self._doubts(reader, inventory))
         replicas = {tp: one.replicas for tp, one in leaders.items()}
-        found = dict(facts)
-        for tp, usage in usages(self.rules.watermarks, self.disks, facts.keys(), replicas).items():
-            found[tp] = found[tp]._replace(usage=usage)
+        usage = usages(self.rules.watermarks, self.disks, facts.keys(), replicas)
+        found = {**facts, **{tp: facts[tp]._replace(usage=one) for tp, one in usage.items()}}
         if sized := _sized_topics(settings):
             chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
             if inventory is not None:
@@ -283,10 +281,12 @@ class DiskRun:
         now_ms: int,
     ) -> OldestFirst:
         """Return R6's bounds by estimated segments. A replica whose size may include dead bytes is not trimmed."""
-        sizes, ends = self.sizes, {}
-        for tp, one in self._facts.items():
-            if (start := known(one.log_start)) is not None and (end := known(one.high_watermark)) is not None:
-                ends[tp] = (start, end)
+        sizes = self.sizes
+        ends = {
+            tp: (start, end)
+            for tp, one in self._facts.items()
+            if (start := known(one.log_start)) is not None and (end := known(one.high_watermark)) is not None
+        }
         known_ends = ends.keys() | {tp for tp, one in self._unmanaged.facts.items() if known(one.log_start) is not None}
         replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in known_ends]
         doubts = {(n, tp): why for n, disk, tp in replicas if (why := sizes.doubt(disk, tp, Code.R6)) is not None}

@@ -300,10 +300,7 @@ class _Reading:
         """Choose the partitions to read: topics that are never trimmed (G5) are not read."""
         for name, topic in self.topics.items():
             chosen = self.skipped if self._never_touched(topic) else self.partitions
-            for index, partition in metadata.topics[name].partitions.items():
-                tp = TopicPartition(name, index)
-                if only is None or tp in only:
-                    chosen[tp] = partition
+            chosen |= {tp: one for tp, one in metadata.places([name]).items() if only is None or tp in only}
 
     def _configure(self, configs: Mapping[str, TopicConfig | RequestFailedError]) -> None:
         for name, topic in self.topics.items():

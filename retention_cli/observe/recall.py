@@ -47,13 +47,12 @@ class Remembered:
 
     def open(self, topic_ids: Mapping[str, Maybe[str]]) -> None:
         """Load the memory of each partition in ``leaders``; it is empty if the topic has no id."""
-        for tp in self.leaders:
-            topic_id = topic_ids[tp.topic]
-            self.partitions[tp] = (
-                PartitionMemory()
-                if isinstance(topic_id, Unknown)
-                else self.memory.partition(tp.topic, topic_id, tp.partition)
-            )
+        self.partitions = {
+            tp: PartitionMemory()
+            if isinstance(topic_id := topic_ids[tp.topic], Unknown)
+            else self.memory.partition(tp.topic, topic_id, tp.partition)
+            for tp in self.leaders
+        }
 
     def epochs_to_check(self, read: Mapping[TopicPartition, PartitionFacts]) -> list[tuple[TopicPartition, int]]:
         """Return the leader epochs to ask about before anything remembered is used, and to prove it the next time.

@@ -168,7 +168,7 @@ MUTANTS: Final = (
     Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),
     Mutant("F5: beyond H counts", _STANDING, "if standing.high > high_watermark:", "if False:"),
     Mutant("F5: beyond its epoch counts", _STANDING, "elif offset > end:", "elif False:"),
-    Mutant("F5: an epoch ahead counts", _GROUPS, "NotFound):\n        return None", "NotFound):\n        return 2**62"),
+    Mutant("F5: an epoch ahead counts", _GROUPS, "fold.at(*tp).ends[epoch] = None", "fold.at(*tp).ends[epoch] = 2**62"),
     Mutant(
         "F5: an unasked epoch counts",
         _STANDING,

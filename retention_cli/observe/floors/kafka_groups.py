@@ -9,7 +9,7 @@ from typing import Final, Literal
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError
 from retention_cli.brokers.groups import ListedGroup, MembersRead, MembersUnknownError, TopicRegex
-from retention_cli.brokers.log_offsets import Answer, Found, NotFound
+from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.commands import grant_line
@@ -19,7 +19,6 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
-from retention_cli.observe.floors.standing import EpochEnd
 from retention_cli.observe.lineage import EpochEnds
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.model import Policy, matches
@@ -359,17 +358,14 @@ def _without_leader(metadata: ClusterMetadata) -> Reason | None:
 def tell_epochs(fold: FloorFold, ends: EpochEnds) -> None:
     """Tell the fold where the leader epochs of commits end (F5, F6)."""
     for tp, epoch in fold.epochs_to_check():
-        if (answer := ends.get((tp, epoch))) is not None:
-            fold.at(*tp).ends[epoch] = end_of_epoch(epoch, answer)
-
-
-def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
-    """Return a leader's answer as an epoch's end: None if it does not know the epoch, unknown if it failed."""
-    if isinstance(answer, Found):
-        return answer.offset
-    if isinstance(answer, NotFound):
-        return None
-    return Unknown.because(Code.F5, f"the end of leader epoch {epoch} could not be read: {answer}")
+        match ends.get((tp, epoch)):
+            case Found(offset):
+                fold.at(*tp).ends[epoch] = offset
+            case NotFound():
+                fold.at(*tp).ends[epoch] = None
+            case RequestFailedError() as error:
+                why = f"the end of leader epoch {epoch} could not be read: {error}"
+                fold.at(*tp).ends[epoch] = Unknown.because(Code.F5, why)
 
 
 def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Ledger, now_ms: int) -> list[str]:

@@ -28,7 +28,7 @@ MUTANTS: Final = (
     Mutant("what came after the scan is not dead", _LEAVING, "    if bound == 0:", "    if True:"),
     Mutant("what was never scanned is not dead", _LEAVING, "    if one is None:\n        return size_bytes", "    if one is None:\n        return 0"),
     Mutant("indexes stay", _LEAVING, "found[disk.name] = found.get(disk.name, 0) + size_bytes", "pass"),
-    Mutant("an inventory is always believed", "disks/inventory_trust.py", "    if why is not None:\n                doubts", "    if why is None and False:\n                doubts"),
+    Mutant("an inventory is always believed", "disks/inventory_view.py", "    if why is not None:\n                doubts", "    if why is None and False:\n                doubts"),
     Mutant("other logs are not looked at", _RUN, "    if not wanted:", "    if True:"),
     Mutant("sizes hold no dead bytes", "memory/replica.py", "return self.log_start <= max(0, self.swept)", "return True"),
     Mutant("files are gone once they are swept", _SIZES, "row.leaving_bytes(self._now_ms, self._sweeping(broker, tp))", "0"),

@@ -12,8 +12,7 @@ from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.disks.inventory.format import Inventory, InventoryError, InventoryFile, ScannedReplica, schema
-from retention_cli.disks.inventory_trust import doubt, doubts_of
-from retention_cli.disks.inventory_view import InventoryView
+from retention_cli.disks.inventory_view import InventoryView, doubt, doubts_of
 from retention_cli.disks.water_level import NO_END, UNDATED
 from retention_cli.policy.settings import Settings
 from tests.support.disks import view_of

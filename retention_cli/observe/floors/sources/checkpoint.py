@@ -80,7 +80,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
     if source.max_age_ms is not None:
         if committed_ms is None:
             raise SourceError(f"{checkpoint.shown}: its last batch has no time: leave out max.age")
-        check_age(committed_ms, reach.now_ms(), source.max_age_ms)
+        check_age(committed_ms, reach.reader.clock.wall_ms(), source.max_age_ms)
     return {source.name: Consumer(positions, frozenset(reads), unread=frozenset(torn))}
 
 

@@ -28,5 +28,5 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
         raise SourceError(f"{who} {error}") from None
     at_ms, positions = read_positions(content)
     if at_ms is not None:
-        check_age(at_ms, reach.now_ms(), source.max_age_ms)
+        check_age(at_ms, reach.reader.clock.wall_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}

@@ -37,7 +37,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
     moment = written_ms if at_ms is None else at_ms
     if moment is None:
         raise SourceError('nothing says how old it is: write JSON with "at"')
-    check_age(moment, reach.now_ms(), source.max_age_ms)
+    check_age(moment, reach.reader.clock.wall_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}
 
 

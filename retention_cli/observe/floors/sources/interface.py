@@ -50,10 +50,6 @@ class Reach(NamedTuple):
     metadata: ClusterMetadata
     topics: Collection[str] | None = None
 
-    def now_ms(self) -> int:
-        """Return our wall clock (Unix ms)."""
-        return self.reader.clock.wall_ms()
-
 
 class SourceError(Exception):
     """A source can't be read, or can't be trusted. The text says what to do, and quotes no secret."""

@@ -138,11 +138,8 @@ class _Replica:
             else:
                 doubt(tp, unproven[tp])
         sound = {topic: rows for topic, rows in positions.items() if topic not in doubts}
-        unreadable = {}
-        for topic, texts in doubts.items():
-            more = f" (and {len(texts) - 1:,} more partitions)" if len(texts) > 1 else ""
-            unreadable[topic] = f"{texts[0]}{more}"
-        return Consumer(sound, unreadable=unreadable)
+        more = {topic: f" (and {len(texts) - 1:,} more partitions)" for topic, texts in doubts.items() if texts[1:]}
+        return Consumer(sound, unreadable={topic: texts[0] + more.get(topic, "") for topic, texts in doubts.items()})
 
     def _alias(self, far: ClusterMetadata) -> str:
         if self.source.alias:
