@@ -212,10 +212,6 @@ class LedgerRows(LedgerFile):
         self._see(name, group)
         return group.recalled(self._ids, since_ms)
 
-    def group_topics(self, name: str) -> Collection[str]:
-        """Return the topics that a consumer has ever committed on."""
-        return self.group(name).topics()
-
     def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
         """Return the first look that found a consumer's commits where they are, None if no look did."""
         head = self._heads.get(name)

@@ -65,10 +65,7 @@ class Remembered:
         wanted = []
         for tp, one in self.partitions.items():
             now, end = self.leaders[tp].leader_epoch, read[tp].high_watermark
-            if one.leader_epoch == now and one.last_epoch in (None, now) and not one.earlier:
-                continue
-            if one.earlier:
-                wanted += [(tp, earlier.proving_epoch) for earlier in pending(one.earlier)]
+            wanted += [(tp, earlier.proving_epoch) for earlier in pending(one.earlier)]
             more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
             if one.leader_epoch == now:
                 if more and one.last_epoch not in (None, now):

@@ -198,12 +198,10 @@ def _answered(
 def _rounds(asked: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition, int]]:
     """Split several times per partition into mappings with one each: a request may name a partition only once."""
     rounds: list[dict[TopicPartition, int]] = []
-    before, times = None, list[int]()
     for tp, wanted in asked.items():
-        if wanted is not before:  # a topic's partitions nearly always want the same
-            before, times = wanted, sorted(one for one in wanted.times | wanted.data if one >= 0)
-            rounds += ({} for _ in range(len(times) - len(rounds)))
-        for number, time_ms in enumerate(times):
+        for number, time_ms in enumerate(sorted(one for one in wanted.times | wanted.data if one >= 0)):
+            if number == len(rounds):
+                rounds.append({})
             rounds[number][tp] = time_ms
     return rounds
 

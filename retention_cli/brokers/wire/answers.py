@@ -75,11 +75,8 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 def length(data: bytes, position: int) -> tuple[int, int]:
     """Decode the length of a compact string or array; 0 for null."""
-    byte = data[position]
-    if byte >= 0x80:
-        byte, position = varint(data, position)
-        return byte and byte - 1, position
-    return byte and byte - 1, position + 1
+    size, position = varint(data, position)
+    return size and size - 1, position
 
 
 def string(data: bytes, position: int) -> tuple[str, int]:
@@ -98,8 +95,6 @@ def short(data: bytes, position: int) -> tuple[int, int]:
 
 def after_tags(data: bytes, position: int) -> int:
     """Return the position after tagged fields: none of them is known here, so all are skipped (KIP-482)."""
-    if not data[position]:
-        return position + 1
     count, position = varint(data, position)
     for _ in range(count):
         _tag, position = varint(data, position)

@@ -128,7 +128,8 @@ def fold_outside(
     for source, text in failed.items():
         held: set[str] | None = None
         if source.topics is not None:
-            stood = {one for key, _seen, _rows in gone if owns(source, key) for one in recall.memory.group_topics(key)}
+            ours = (key for key, _seen, _rows in gone if owns(source, key))
+            stood = {topic for key in ours for topic in recall.memory.group(key).topics()}
             held = {name for name in fold.topics if matches(source.topics, name)} | stood
         fold.fail(key_of(source.kind, source.name), text, held)
 
