@@ -38,7 +38,7 @@ class Ages:
 
 
 class StoredAges:
-    """The tables of a ledger that :class:`Ages` come from. What is noted waits for :meth:`write`.
+    """The tables of a ledger that :class:`Ages` come from. What is noted (``new_…``) waits for :meth:`write`.
 
     Groups are noted only once some topic has grown: until then there is nothing that they could be older than.
     """
@@ -47,11 +47,6 @@ class StoredAges:
         self._db = db
         self.new_widths: dict[tuple[str, int], int] = {}
         self.new_groups: dict[str, int] = {}
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything waits to be written."""
-        return bool(self.new_widths or self.new_groups)
 
     def note(
         self, topics: Mapping[str, tuple[str, int]], groups: Iterable[str], known: Collection[str], now_ms: int
@@ -96,10 +91,6 @@ class StoredAges:
                 (name, seen_ms, name),
             )
         return grown
-
-    def written(self) -> None:
-        """Note that what waited is in the file: only now, as a failed write must change nothing."""
-        self.new_widths, self.new_groups = {}, {}
 
     def widths_of(self, topic_id: str) -> tuple[Width, ...]:
         """Return a topic's widths, none if it has never grown."""

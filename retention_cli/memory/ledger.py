@@ -206,7 +206,7 @@ class Ledger(LedgerRows):
             one.become(partitions[key])
             one.changed = False
         self._heads |= {name: Head.of(group) for name, group in groups.items()}  # merging may have added to them
-        self._ages.written()
+        self._ages.new_widths, self._ages.new_groups = {}, {}
         for disk in disks.values():
             disk.changed = False
         for name, seen in touched.items():
@@ -294,9 +294,9 @@ class Ledger(LedgerRows):
     # -- what was read ----------------------------------------------------------------------
 
     def _unsaved(self) -> bool:
+        waiting = self._groups, self._judged, self._taken, self._looks, *self.noted_ages()
         looked = any(one.changed for one in self._disks.values())
-        waiting = bool(looked or self._groups or self._judged or self._taken or self._ages.changed or self._looks)
-        return waiting or any(one.changed for one in self._partitions.values())
+        return any(waiting) or looked or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""

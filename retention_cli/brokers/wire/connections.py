@@ -293,13 +293,9 @@ class Wire:
                 reply = error
             on_reply(about, reply)
 
-        await self.together(*(serve(node, jobs) for node, jobs in work.items()))
-
-    async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Run coroutines concurrently and return their results, in order. If one fails, so does this."""
         mine = Work.current()
-        running = [self._manager.call_soon(mine.run_part, one) for one in work]
-        return [await one for one in running]
+        for one in [self._manager.call_soon(mine.run_part, serve(node, jobs)) for node, jobs in work.items()]:
+            await one
 
     async def sleep(self, seconds: float) -> None:
         """Wait without blocking the loop."""

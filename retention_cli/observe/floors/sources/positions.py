@@ -23,7 +23,6 @@ MAX_BYTES: Final = 64 << 20
 _HEADER: Final = ["topic", "partition", "offset"]
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _NEARLY: Final = re.compile(r"[-+ 0-9.eE]{0,24}|True|False|None")
-_KEYS: Final = frozenset({"topic", "partition", "offset"})
 
 
 def read_positions(content: bytes) -> tuple[int | None, dict[str, list[Position]]]:
@@ -98,7 +97,7 @@ def _from_json(text: str) -> tuple[int, Iterable[_Row]]:
 
 def _json_row(number: int, row: Any) -> _Row:
     place = f"position {number}"
-    if not isinstance(row, dict) or set(row) != _KEYS or not isinstance(row["topic"], str) or not row["topic"]:
+    if not isinstance(row, dict) or set(row) != {*_HEADER} or not isinstance(row["topic"], str) or not row["topic"]:
         raise SourceError(f'{place} is not {{"topic": …, "partition": …, "offset": …}}')
     for key, most in (("partition", MAX_PARTITION), ("offset", MAX_OFFSET)):
         if type(row[key]) is not int or not 0 <= row[key] <= most:
