@@ -272,9 +272,8 @@ class Candidate:
 
 
 def _remedy(group: str, error: BrokerError) -> str:
-    code = error.code if isinstance(error, RequestFailedError) else ""
-    if code == "GROUP_AUTHORIZATION_FAILED":
-        return f"; grant READ on it: {grant_line('Read', 'group', group)}"
-    if code == "INCONSISTENT_GROUP_PROTOCOL":
-        return ": it is a consumer's group; choose another"
-    return ""
+    remedies = {
+        "GROUP_AUTHORIZATION_FAILED": f"; grant READ on it: {grant_line('Read', 'group', group)}",
+        "INCONSISTENT_GROUP_PROTOCOL": ": it is a consumer's group; choose another",
+    }
+    return remedies.get(error.code, "") if isinstance(error, RequestFailedError) else ""

@@ -240,10 +240,8 @@ def read_messages(
     ended = {tp: Ended(span.start) for tp, span in ranges.items()}
     items = sorted((tp, span) for tp, span in ranges.items() if span.start < span.end)
     for chunk in map(dict, in_batches(items, PARTITIONS_AT_ONCE)):
-        why = end_early(time.monotonic())
-        if settings.kerberos is not None:
-            why = RequestFailedError(NO_KERBEROS, retriable=False)
-        if why is not None:
+        unable = None if settings.kerberos is None else RequestFailedError(NO_KERBEROS, retriable=False)
+        if (why := unable or end_early(time.monotonic())) is not None:
             ended |= {tp: Ended(span.start, why) for tp, span in chunk.items()}
             continue
         # A new consumer for each: one that gets other topics looks up their leaders only once a second.

@@ -414,9 +414,8 @@ def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) ->
     if one.topic_id != topic_id:
         return f"it was scanned before the topic was recreated: {AGAIN}"
     if one.actives != 1 or one.active_base != one.last_base:
-        found = "no active segment" if not one.actives else "more than one active segment"
-        if one.actives == 1:
-            found = "segments behind the active one"
+        count = "more than one" if one.actives else "no"
+        found = "segments behind the active one" if one.actives == 1 else f"{count} active segment"
         return f"it has {found}, which no scan writes: {AGAIN}"
     if end is not None and one.last_base > end:
         return f"its segments reach to offset {one.last_base:,}, its log to {end:,}: it was cut, or is another; {AGAIN}"

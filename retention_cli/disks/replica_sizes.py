@@ -132,9 +132,8 @@ class Sizes:
             return size_bytes
         if (why := self.doubt(disk, tp, Code.R5)) is not None:
             return why
-        if tp.topic not in self.segment_bytes:
-            return NO_SEGMENT_BYTES
-        return max(0, size_bytes - self.segment_bytes[tp.topic])
+        one_segment = self.segment_bytes.get(tp.topic)
+        return NO_SEGMENT_BYTES if one_segment is None else max(0, size_bytes - one_segment)
 
     def dead_bytes(self, disk: Disk, tp: TopicPartition) -> int:
         """Return how many bytes of a replica are likely dead since its log start moved, and will be swept."""

@@ -105,10 +105,9 @@ class Remembered:
         """Fill in the samples of each partition whose policy needs them (G3), or of all; the last one is of now."""
         for tp, one in facts.items():
             wanted = all_samples or self.settings[tp.topic].min_wallclock_ms is not None
-            if not wanted or isinstance(one.high_watermark, Unknown):
-                continue
-            samples = (*self.partitions[tp].samples, Sample(self.ends_read_ms, one.high_watermark))
-            facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
+            if wanted and not isinstance(one.high_watermark, Unknown):
+                samples = (*self.partitions[tp].samples, Sample(self.ends_read_ms, one.high_watermark))
+                facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
 
     def add(self, facts: Mapping[TopicPartition, PartitionFacts], commit_epochs: EpochEnds) -> None:
         """Remember this pass: each high watermark, when it was read, and which commits count.

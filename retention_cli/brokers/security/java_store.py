@@ -76,9 +76,8 @@ def _read_pkcs12(raw: bytes, password: str | None) -> JavaStore:
     others = [one.certificate for one in store.additional_certs]
     own = [store.cert.certificate] if store.cert is not None else []
     pem = ser.Encoding.PEM
-    key = None
-    if store.key is not None:
-        key = store.key.private_bytes(pem, ser.PrivateFormat.PKCS8, ser.NoEncryption()).decode()
+    plain = (pem, ser.PrivateFormat.PKCS8, ser.NoEncryption())
+    key = None if store.key is None else store.key.private_bytes(*plain).decode()
     trusted = "".join(cert.public_bytes(pem).decode() for cert in ([] if key else own) + others)
     chain = "".join(cert.public_bytes(pem).decode() for cert in own + others) if key else None
     return JavaStore(trusted, key, chain)

@@ -417,9 +417,7 @@ def _translated(error: Exception, settings: ConnectionSettings) -> BrokerError:
 
 def failure_of(reply: Any) -> RequestFailedError | None:
     """Return why a request failed: it was not answered, or its whole answer is an error. None if it did not fail."""
-    if isinstance(reply, RequestFailedError):
-        return reply
-    return error_named(getattr(reply, "error_code", 0))
+    return reply if isinstance(reply, RequestFailedError) else error_named(getattr(reply, "error_code", 0))
 
 
 def error_named(code: int, message: str | None = None, *, needs: str = "DESCRIBE") -> RequestFailedError | None:

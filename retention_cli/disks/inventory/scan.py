@@ -43,10 +43,9 @@ from retention_cli.disks.inventory.segment import (
     BLOCK,
     FLAGS,
     Segment,
-    allocated,
     examine,
     opened,
-    size_of,
+    sizes_of,
 )
 
 ROW_GROUP: Final = 65_536
@@ -390,7 +389,7 @@ def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
         if suffix == LOG:
             stems.append(name[:STEM_LENGTH])
         elif name.endswith(DELETED):
-            found.pending += allocated(folder, name)
+            found.pending += sizes_of(folder, name)[1]
         elif name.endswith(SWAP):
             again = f"{name} is waiting to replace it"
         elif suffix not in _BESIDE_LOG and COMPANIONS.fullmatch(name) is None:
@@ -427,7 +426,7 @@ def _read_all(found: PartitionRead, folder: int, segments: list[tuple[str, int]]
     """
     vanished = False
     for (stem, base), next_base in zip(segments, [*(base for _, base in segments[1:]), None], strict=False):
-        more = size_of(folder, stem + SNAPSHOT) + size_of(folder, stem + TXN_INDEX)
+        more = sum(sizes_of(folder, stem + suffix)[0] for suffix in (SNAPSHOT, TXN_INDEX))
         try:
             one = examine(folder, stem, base, next_base, more)
         except FileNotFoundError:

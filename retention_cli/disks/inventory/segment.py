@@ -111,20 +111,13 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, more: int)
     return Segment(base, next_offset, size, about.st_size, first, largest, mtime, problem, "; ".join(notes) or None)
 
 
-def size_of(folder: int, name: str) -> int:
-    """Return a file's size in an open folder, 0 if it does not exist."""
+def sizes_of(folder: int, name: str) -> tuple[int, int]:
+    """Return a file's size and its allocated bytes, 0 if it does not exist: a preallocated index is usually a hole."""
     try:
-        return os.lstat(name, dir_fd=folder).st_size
+        about = os.lstat(name, dir_fd=folder)
     except OSError:
-        return 0
-
-
-def allocated(folder: int, name: str) -> int:
-    """Return a file's allocated bytes, 0 if it does not exist: a preallocated index is usually a hole."""
-    try:
-        return os.lstat(name, dir_fd=folder).st_blocks * BLOCK
-    except OSError:
-        return 0
+        return 0, 0
+    return about.st_size, about.st_blocks * BLOCK
 
 
 _Facts = tuple[int | None, int | None, int | None, str | None]
@@ -257,8 +250,8 @@ def read_end(folder: int, name: str, width: int) -> IndexEnd:
     except FileNotFoundError:
         return IndexEnd(flaw=MISSING)
     except OSError as error:
-        size = size_of(folder, name)
-        return IndexEnd(size, min(size, allocated(folder, name)), flaw=f"can't be read: {error.strerror or error}")
+        size, on_disk = sizes_of(folder, name)
+        return IndexEnd(size, min(size, on_disk), flaw=f"can't be read: {error.strerror or error}")
 
 
 def _end(file: int, about: os.stat_result, width: int) -> IndexEnd:

@@ -266,9 +266,7 @@ def last_words(error: BaseException) -> str:
     aborted = next((line.partition(_TASK)[2] for line in lines if _TASK in line), "")
     python = [line for line in lines if _NAMED.match(line) and not line.startswith(("org.", "java."))]
     said = [line for line in lines if not line.startswith(_CALLED)]
-    if python:
-        return python[-1]
-    return _CLASS.sub("", aborted or (said or [type(error).__name__])[0])
+    return python[-1] if python else _CLASS.sub("", aborted or (said or [type(error).__name__])[0])
 
 
 _SPARKS_PACKAGES: Final = ("pyspark", "py4j", "grpc")
