@@ -239,18 +239,14 @@ class Logs:
         rows = []  # of each log H, what proves it, and where it was cut
         self.special: dict[Place, LogNow] = {}
         """Those that were cut, or that do not know all leader epochs of the commits on them."""
-        self._doubtful: dict[int, LogNow] = {}
-        self._in_doubt: list[int] = []
-        self._ended: list[tuple[int, int, int]] = []
         for place, one in logs:
             rows.append((_key(place), one.high_watermark, NONE, one.proves, _NO_CUT if one.cut is None else one.cut))
             if one.cut is not None or one.unknown_epochs or one.unasked_epochs or one.in_doubt or one.ended:
                 self.special[place] = one
-            self._ended += ((_key(place), epoch, end) for epoch, end in one.ended)
-            if one.in_doubt:
-                self._in_doubt.append(_key(place))
-            if one.unknown_epochs or one.unasked_epochs:
-                self._doubtful[_key(place)] = one
+        special = [(_key(place), one) for place, one in self.special.items()]
+        self._doubtful = {key: one for key, one in special if one.unknown_epochs or one.unasked_epochs}
+        self._in_doubt = [key for key, one in special if one.in_doubt]
+        self._ended = [(key, epoch, end) for key, one in special for epoch, end in one.ended]
         self._ends = Positions.of_rows(rows)
 
     def topics(self) -> set[str]:

@@ -65,16 +65,15 @@ def observe(
 
 def _merged(first: Observation, newer: Observation, again: Collection[TopicPartition]) -> Observation:
     """Replace facts by those that were read again. A partition that was deleted meanwhile is unknown."""
-    facts = dict(first.facts)
-    for tp in again:
-        facts[tp] = (
-            newer.facts[tp]._replace(size_bytes=first.facts[tp].size_bytes)
-            if tp in newer.facts
-            else ends_unknown(first.facts[tp], _DELETED)
-        )
+    facts = {
+        tp: newer.facts[tp]._replace(size_bytes=first.facts[tp].size_bytes)
+        if tp in newer.facts
+        else ends_unknown(first.facts[tp], _DELETED)
+        for tp in again
+    }
     return replace(
         first,
-        facts=facts,
+        facts={**first.facts, **facts},
         leaders={**first.leaders, **newer.leaders},
         epoch_ends={**first.epoch_ends, **newer.epoch_ends},
         passes=(*first.passes, *newer.passes),

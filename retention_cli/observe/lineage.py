@@ -222,9 +222,8 @@ class Reading:
             return on_record(tp, message)
 
         ended = self.reader.read_ranges(ranges, soon(self.reader, self.deadline, len(ranges)), noting)
-        for tp, why in of_another_log(self.reader, epochs, self.leaders).items():
-            ended[tp] = RequestFailedError(why, retriable=True)
-        return ended
+        others = of_another_log(self.reader, epochs, self.leaders)
+        return ended | {tp: RequestFailedError(why, retriable=True) for tp, why in others.items()}
 
 
 def of_another_log(
