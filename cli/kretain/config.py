@@ -145,8 +145,7 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
             return context[name], where
         return None, "default"
 
-    settings = context.get("settings") or {}
-    connection = {str(key): Setting(str(value), where) for key, value in settings.items()}
+    connection = {str(key): Setting(str(value), where) for key, value in (context.get("settings") or {}).items()}
     file, file_origin = pick("command-config", common.command_config)
     if file is not None:
         connection |= read_properties(Path(file))

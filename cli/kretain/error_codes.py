@@ -131,8 +131,9 @@ def is_json_log() -> bool:
 
 def log_line(event: str, **facts: object) -> str:
     """Return a line of a log of JSON lines: the time, what kind of line it is, and what it says."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False)
+    return json.dumps(
+        {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **facts}, ensure_ascii=False
+    )
 
 
 def code_of(error: BaseException) -> str:

@@ -145,8 +145,7 @@ def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str |
     """Print an error to stderr in the form that ``--errors`` says; in a terminal a hint follows."""
     lines = [text] if isinstance(text, str) else text
     if for_scripts():
-        told = error_line(exit_code, code, printable(complete("; ".join(lines))), hint)
-        print(told, file=sys.stderr, flush=True)
+        print(error_line(exit_code, code, printable(complete("; ".join(lines))), hint), file=sys.stderr, flush=True)
         return
     for line in lines:
         tell(f"kretain: {line}")

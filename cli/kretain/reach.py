@@ -17,8 +17,7 @@ def reaches(bootstrap: str, command_config: str | None, given: Iterable[tuple[st
     kafka = ["--bootstrap-server", bootstrap]
     if command_config is not None or secured:
         kafka += ["--command-config", command_config or "FILE"]
-    ours = tuple(word for option, value in given for word in (option, value))
-    _known[:] = [Reach(tuple(kafka), ours)]
+    _known[:] = [Reach(tuple(kafka), tuple(word for option, value in given for word in (option, value)))]
 
 
 def complete(text: str) -> str:

@@ -96,10 +96,9 @@ def topic_bill(
         if not isinstance(seen.facts.floor, Unknown) and part.unread != NOTHING
     )
     by_consumer = {name: _sum(spans) for name, spans in behind.items()}
-    so_far = byte_ms if isinstance(byte_ms, Unknown) else Span(0.0, byte_ms / MONTH_MS)
     bill = Bill(
         _priced(one.now.size_bytes, price),
-        _priced(so_far, price),
+        _priced(byte_ms if isinstance(byte_ms, Unknown) else Span(0.0, byte_ms / MONTH_MS), price),
         _priced(saved(one.alone, one.policy).size_bytes, price),
         _sum(by_consumer.values()),
     )
@@ -137,5 +136,4 @@ def _life_ms(limits: TopicSettings) -> float:
 
 def _least_age_ms(rule: Any, settings: Settings) -> int:
     """Return how old a record was at least that this rule trimmed."""
-    ages = {Code.R1.rule: settings.consumed_after_ms, Code.R4.rule: settings.forced_age_ms}
-    return ages.get(rule) or 0
+    return {Code.R1.rule: settings.consumed_after_ms, Code.R4.rule: settings.forced_age_ms}.get(rule) or 0

@@ -131,10 +131,9 @@ def _growing(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> t
 
 def _managed(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> dict[TopicPartition, int]:
     """Return the managed replicas that are not compacted, and their bytes."""
-    alone = {tp: parts[tp].alone for tp in disk.replicas if tp in parts}
     return {
         tp: disk.replicas[tp]
-        for tp, one in alone.items()
+        for tp, one in {tp: parts[tp].alone for tp in disk.replicas if tp in parts}.items()
         if not isinstance(one, Unknown) or one.reasons[0].code != COMPACT
     }
 
@@ -275,8 +274,7 @@ def time_to_loss(
     known = [(cause, one if cause in _BROKERS else Span(one.low, one.high + every_ms)) for cause, one in known]
     first = Span(min(one.low for _, one in known), min(one.high for _, one in known))
     cause = min(known, key=lambda one: one[1])[0]
-    at_its_rate = _at_its_rate(known, unread)
-    return Loss(cause, first, at_its_rate, due or not math.isinf(unread.age_ms.high))
+    return Loss(cause, first, _at_its_rate(known, unread), due or not math.isinf(unread.age_ms.high))
 
 
 def seconds_to_loss(loss: Maybe[Loss]) -> float | None:

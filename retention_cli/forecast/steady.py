@@ -132,8 +132,7 @@ def forecast_partitions(
     ]
     means = [0.0 if isinstance(one, Unknown) else one.mean for one in rates]
     written = sum(means)
-    shares = [mean / written if written else 1 / len(seen) for mean in means]
-    each = zip(seen, rates, shares, strict=True)
+    each = zip(seen, rates, [mean / written if written else 1 / len(seen) for mean in means], strict=True)
     return [_forecast(one, rate, share, limits, settings, terms) for one, rate, share in each]
 
 

@@ -105,9 +105,8 @@ def rate_of(samples: Sequence[Sample], now: Sample, least_ms: int = HOUR_MS) -> 
         least_ms: a rate is unknown unless the samples cover at least this long.
     """
     seen = [one for one in samples if one.wall_ms < now.wall_ms]
-    within = [one for one in seen if now.wall_ms - one.wall_ms <= WINDOW_MS]
     # After a longer pause the last look counts: nothing was written since, or kretain did not look.
-    used = [*(within or seen[-1:]), now]
+    used = [*([one for one in seen if now.wall_ms - one.wall_ms <= WINDOW_MS] or seen[-1:]), now]
     over_ms = now.wall_ms - used[0].wall_ms
     if over_ms < max(1, least_ms):
         since = f"only {format_duration(_rounded(over_ms))}" if over_ms else "no time at all"

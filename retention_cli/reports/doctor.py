@@ -214,8 +214,9 @@ def _protection(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]
     lacking = Check("protection", "missing", "its retention can't be raised (P1)", _PROTECT)
     yield _may_on_all(protects, "ALTER_CONFIGS", lacking, "to protect")
     for operation in ("READ", "WRITE", "DESCRIBE_CONFIGS"):
-        without = "what protect changes can't be remembered (P5)"
-        yield _may(allowed, PROTECTED_TOPIC, operation, "protection", without, _PROTECT)
+        yield _may(
+            allowed, PROTECTED_TOPIC, operation, "protection", "what protect changes can't be remembered (P5)", _PROTECT
+        )
     yield _can_make(reader, allowed, PROTECTED_TOPIC)
     yield _writers(reader, PROTECTED_TOPIC, "protection", "choose what kretain restores settings to (P5)")
 
@@ -248,8 +249,7 @@ def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
         )
     if found.anybody:
         return Check(name, "limited", f"the brokers have no authorizer: every user may write to {topic}, so {power}")
-    own = f"User:{reader.settings.username}"
-    others = [one for one in found.principals if one != own]
+    others = [one for one in found.principals if one != f"User:{reader.settings.username}"]
     if not others:
         return Check(name, "good", f"no other user has an ACL to write to {topic}")
     return Check(name, "limited", f"{some_of(others, 5)} may write to {topic}, and so {power}")
@@ -393,8 +393,9 @@ def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:
     folder = cluster_folder(state_dir, cluster_id)
     existing = next((one for one in (folder, *folder.parents) if one.exists()), None)
     if existing is None or not os.access(existing, os.W_OK | os.X_OK):
-        text = f"{folder} can't be written: trim needs its audit log there (--state-dir)"
-        yield Check("state", "missing", text, ("trim",))
+        yield Check(
+            "state", "missing", f"{folder} can't be written: trim needs its audit log there (--state-dir)", ("trim",)
+        )
         return
     try:
         runs = AuditLog(folder).runs()

@@ -53,9 +53,8 @@ def explain(
     """
     selection = with_live(reader, selection)
     disks = disk_run(selection.policy, inventory)
-    every = selection if disks is None else replace(selection, topics=())
     request = FullRead(
-        every.settings_for,
+        (selection if disks is None else replace(selection, topics=())).settings_for,
         selection.policy.groups,
         now_ms,
         memories,

@@ -135,15 +135,13 @@ def list_all(
             found[key] = _gone(key, seen_ms, rows, stands, rules)
             if not complete:  # or it exists, but we may not see it
                 found[key].state = found[key].state.replace("gone", "not seen")
-    outside = _outside(rules, metadata, reader, stands, now_ms)
-    found |= {key: one for key, one in outside if matches(patterns, one.name)}
+    found |= {key: one for key, one in _outside(rules, metadata, reader, stands, now_ms) if matches(patterns, one.name)}
     stands.lay_into(found, everyone=complete and "*" in patterns)
-    hint = None if complete else Reason(Code.F8, "this user lacks DESCRIBE on the cluster: brokers leave groups out")
     return GroupList(
         metadata.cluster_id,
         reader.settings.bootstrap,
         sorted(found.values(), key=lambda one: (one.name, one.kind)),
-        hint,
+        None if complete else Reason(Code.F8, "this user lacks DESCRIBE on the cluster: brokers leave groups out"),
         next((str(one) for one in answers[1].values() if isinstance(one, RequestFailedError)), None),
     )
 
@@ -248,8 +246,7 @@ def _outside(
     for key, one in consumers.items():
         kind = next(source.kind for source in rules.sources if owns(source, key))
         state = "" if one.reads == frozenset() else "live"
-        topics = sorted({*one.rows, *(one.reads or ())})
-        found = GroupSummary(plain_name(key), kind, "", state, "counts", topics)
+        found = GroupSummary(plain_name(key), kind, "", state, "counts", sorted({*one.rows, *(one.reads or ())}))
         stands.add(key, found, one.rows)
         for topic, text in one.unreadable.items():
             found.counts, found.lag = f"holds {topic}, where it is unreadable: {text}", None

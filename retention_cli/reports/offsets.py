@@ -229,8 +229,9 @@ def read_positions(
     # Those of internal topics only if named in full, as everywhere.
     facts = {tp: one for tp, one in observation.facts.items() if not one.topic.internal or tp.topic in selection.topics}
     rows = _offsets(committed.values(), facts) if unread is None else _unread_rows(observation, groups, facts, unread)
-    floors = [floor_row(one) for one in facts.values()]
-    return Positions(observation.cluster_id, reader.settings.bootstrap, floors, rows)
+    return Positions(
+        observation.cluster_id, reader.settings.bootstrap, [floor_row(one) for one in facts.values()], rows
+    )
 
 
 def _offsets(committed: Iterable[GroupCommits], facts: Mapping[TopicPartition, PartitionFacts]) -> list[Row]:

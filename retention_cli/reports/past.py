@@ -32,5 +32,6 @@ def explain_past(
             return one.run, found
     about = topic if partition is None else f"{topic}:{partition}"
     which = "no run by then has" if run is None else f"run {run} has no"
-    history = kretain("history", names=(about,))
-    raise StateError(f"{which} evidence of {about}: {history} lists the runs that trimmed it")
+    raise StateError(
+        f"{which} evidence of {about}: {kretain('history', names=(about,))} lists the runs that trimmed it"
+    )

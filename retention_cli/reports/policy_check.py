@@ -37,8 +37,7 @@ class Findings:
 def check_alone(policy: Policy) -> Findings:
     """Check what can be checked without the cluster. The file itself was checked when it was loaded."""
     findings = Findings()
-    required = policy.groups.require or any("groups.require" in entry.values for entry in policy.entries)
-    if not required:
+    if not (policy.groups.require or any("groups.require" in entry.values for entry in policy.entries)):
         findings.notes.append(
             "groups.require is not set: only the groups that kretain sees protect the data; name the required ones (F4)"
         )
@@ -46,8 +45,7 @@ def check_alone(policy: Policy) -> Findings:
         times = [
             key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")
         ]
-        enabled = any(other.values.get("retention.commitoffset.enable") for other in policy.entries)
-        if times and not enabled:
+        if times and not any(other.values.get("retention.commitoffset.enable") for other in policy.entries):
             text = "has no effect: retention.commitoffset.enable is not true anywhere"
             findings.notes.append(str(policy.problem(entry, times[0], text)))
         findings.notes += [str(policy.problem(entry, key, text)) for key, text in _other_units(entry)]
@@ -105,8 +103,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
     Raises:
         BrokerError: the cluster could not be asked.
     """
-    metadata = reader.metadata()
-    topics = [name for name, topic in metadata.topics.items() if not topic.internal]
+    topics = [name for name, topic in reader.metadata().topics.items() if not topic.internal]
     missing = unmatched(policy, topics)
     if len(missing) == len(policy.entries):
         return Findings(first_few(missing))

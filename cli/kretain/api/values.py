@@ -176,8 +176,7 @@ class Plan:
         """
         made = origin_of(self).made
         rows = [{CLUSTER.name: made.cluster_id, **row_as_json(one)} for one in made.decisions]
-        head = json.dumps(head_as_json(made), ensure_ascii=False)
-        return _table(rows, (CLUSTER, *SAVED), {KEY: head})
+        return _table(rows, (CLUSTER, *SAVED), {KEY: json.dumps(head_as_json(made), ensure_ascii=False)})
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a DataFrame; offsets are pandas' nullable integers, never floats.
@@ -338,8 +337,7 @@ def _plan_html(plan: Plan) -> str:
     refused = "".join(f"<p><b>trim refuses this plan: {_html(one.text)}</b></p>" for one in plan.refusals)
     rows = [one for one in plan.partitions if one.action in ("trim", "hold")]
     more = f"<p>and {len(rows) - _MOST:,} more</p>" if len(rows) > _MOST else ""
-    table = _html_table(map(_cells, rows[:_MOST])) if rows else ""
-    return f"{refused}<p>{head}</p>{table}{more}"
+    return f"{refused}<p>{head}</p>{_html_table(map(_cells, rows[:_MOST])) if rows else ''}{more}"
 
 
 def _cells(one: Partition) -> Sequence[str]:

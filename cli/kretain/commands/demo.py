@@ -139,8 +139,9 @@ class _Guide:
         self._step("Why no further?", shaded, "explain", "flights:0")
         self._step("The rehearsal", "Everything that a trim does, except the deletes.", "trim", "--dry-run")
         if not self._trim():
-            no = "You answered no, so nothing was trimmed. Every log still starts at 0."
-            self._step("What is left", no, "offsets")
+            self._step(
+                "What is left", "You answered no, so nothing was trimmed. Every log still starts at 0.", "offsets"
+            )
         else:
             self._say("kretain decided each partition again before its request, and read the new log start back.")
             left = "What delays and archive have not read yet, and the partition that was on hold:"

@@ -65,8 +65,7 @@ def forecast(
         of_context = context_of(common.context)[0].get("policy")
         if of_context is not None and Path(of_context).resolve() != settings.policy.resolve():
             compare = Path(of_context)
-    one_off = flags.for_topics(topics)
-    chosen = [rules.selection(settings.policy, topics, one_off)]
+    chosen = [rules.selection(settings.policy, topics, flags.for_topics(topics))]
     if compare is not None:
         chosen.append(rules.selection(compare, topics))
     terms = Terms(every, least, now_ms())

@@ -104,8 +104,7 @@ def forget(
     settings = resolve(common)
     with settings.reader() as reader:
         metadata = reader.metadata()
-        memories = settings.memories(reader, settings.state_kind())
-        ledger = memories.ledger(metadata.cluster_id)
+        ledger = settings.memories(reader, settings.state_kind()).ledger(metadata.cluster_id)
         listed = reader.list_groups(reader.brokers())
         keys = {group_key(group.kind, group.name) for group in listed}
         if any(map(is_pattern, names)) and not reader.may_describe_cluster():

@@ -88,8 +88,9 @@ def history(
         named = topic_arguments(topics)
         choice = Choice(*times.bounds(now_ms()), which.outcome, named.whole, which.limit, named.partitions)
         none = nothing_chosen(len(past), which.outcome)
-        shown = select_changes(changes, choice)
-        print_runs(select(past, choice), output, every_row=all_rows, none=none, settings=shown)
+        print_runs(
+            select(past, choice), output, every_row=all_rows, none=none, settings=select_changes(changes, choice)
+        )
     elif of_run := [row for row in changes if row["run"] == which.run]:
         print_changes(of_run, output)
     else:

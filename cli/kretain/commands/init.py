@@ -70,8 +70,9 @@ def init(
         say("No topic has a consumer group and a retention of 3 days. Edit the policy, then run: kretain plan")
         return Exit.DONE
     say()
-    made = _plan(resolve(Common(context=name, quiet=common.quiet)), common, load_policy(policy))
-    print_plan(made, "table", every_row=False)
+    print_plan(
+        _plan(resolve(Common(context=name, quiet=common.quiet)), common, load_policy(policy)), "table", every_row=False
+    )
     common.warn("nothing was trimmed. Edit the policy, and run kretain plan every day, or kretain watch")
     return Exit.DONE
 
@@ -153,5 +154,6 @@ def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
     from retention_cli.policy.selection import Selection
 
     with settings.reader() as reader, common.progress() as progress:
-        memories = settings.memories(reader, policy.state)
-        return plan_now(settings, reader, Selection(policy), LocalPlanner(), memories, progress)
+        return plan_now(
+            settings, reader, Selection(policy), LocalPlanner(), settings.memories(reader, policy.state), progress
+        )

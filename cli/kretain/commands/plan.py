@@ -77,8 +77,7 @@ def plan(
         common.warn(*(one for one in made.notes if not common.quiet and is_new(one.text)))
         print_plan(made, how.output, every_row=how.all_rows, is_new=is_new)
     totals = made.totals
-    held = totals.hold or any(one.short_bytes for one in made.disks)
     return worst(
-        Exit.ON_HOLD if how.fail_on_hold and held else Exit.DONE,
+        Exit.ON_HOLD if how.fail_on_hold and (totals.hold or any(one.short_bytes for one in made.disks)) else Exit.DONE,
         Exit.HAS_CHANGES if how.detailed_exitcode and totals.trim else Exit.DONE,
     )

@@ -73,8 +73,9 @@ def _sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
         if one.param_type_name == "argument":
             found["Arguments"].append((str(one.metavar), getattr(one, "help", None) or ""))
         elif one.name != "help" and (row := one.get_help_record(ctx)) is not None:
-            plain = (row[0], _RANGE.sub("", row[1]))
-            found.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(plain)
+            found.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(
+                (row[0], _RANGE.sub("", row[1]))
+            )
     if isinstance(command, TyperGroup):
         commands = {name: command.get_command(ctx, name) for name in command.list_commands(ctx)}
         found["Commands"] = [(name, one.get_short_help_str(_WIDEST)) for name, one in commands.items() if one]

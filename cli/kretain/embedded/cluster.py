@@ -146,8 +146,7 @@ class EmbeddedKafka:
         """Return the nodes to start, with their ports and settings."""
         port, control = free_ports(2)
         home = self.directory / "node-1"
-        settings = properties_of(1, port, [control], [home / "data"])
-        return [Node(1, port, home, settings, java, class_path, HEAP_MB)]
+        return [Node(1, port, home, properties_of(1, port, [control], [home / "data"]), java, class_path, HEAP_MB)]
 
     def format_nodes(self) -> None:
         """Format the nodes' log dirs."""

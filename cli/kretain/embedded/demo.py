@@ -169,8 +169,7 @@ def _read_until(consumer: Any, goals: Mapping[tuple[str, int], int]) -> None:
 def flights() -> Iterator[Record]:
     """Yield flights, keyed by carrier, in the order of their schedule; the event time is the departure."""
     chance = random.Random(2013)  # noqa: S311  (the same data each time)
-    carriers = chance.choices(list(_CARRIERS), list(_CARRIERS.values()), k=FLIGHTS)
-    for number, carrier in enumerate(carriers):
+    for number, carrier in enumerate(chance.choices(list(_CARRIERS), list(_CARRIERS.values()), k=FLIGHTS)):
         delay_minutes = int(chance.expovariate(1 / 15)) - 8
         origin = AIRPORTS[number % len(AIRPORTS)]
         value = {"carrier": carrier, "flight": 1000 + number % 5000, "origin": origin, "dep_delay": delay_minutes}

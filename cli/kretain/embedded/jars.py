@@ -40,8 +40,7 @@ Progress = Callable[[str], None]
 
 def cache_dir() -> Path:
     """Return the user's cache folder for jars (``$XDG_CACHE_HOME/kretain`` or ``~/.cache/kretain``)."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(home() / ".cache")
-    return Path(base) / "kretain"
+    return Path(os.environ.get("XDG_CACHE_HOME") or str(home() / ".cache")) / "kretain"
 
 
 def resolve(artifact: str, version: str, progress: Progress, *, cache: Path | None = None, group: str = KAFKA) -> Path:

@@ -60,8 +60,7 @@ def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[st
         PolicyError: the policy is invalid.
     """
     urls = [archive_url(one) for one in where if "/" in one]
-    topics = [one for one in where if "/" not in one]
-    return urls or in_policy(policy), topics
+    return urls or in_policy(policy), [one for one in where if "/" not in one]
 
 
 def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:

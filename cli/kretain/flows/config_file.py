@@ -128,8 +128,7 @@ def _text(path: Path) -> str:
 def _contexts(lines: list[str]) -> Any:
     """Return the node of ``contexts``, None if there is none. An empty one has no pairs."""
     root: Any = yaml.compose("\n".join(lines), Loader=yaml.SafeLoader)
-    pairs = [] if root is None else root.value
-    found = next((value for key, value in pairs if key.value == "contexts"), None)
+    found = next((value for key, value in ([] if root is None else root.value) if key.value == "contexts"), None)
     if isinstance(found, yaml.ScalarNode):  # nothing stands there
         return yaml.MappingNode(found.tag, [], found.start_mark, found.end_mark)
     return found

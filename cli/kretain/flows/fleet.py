@@ -214,8 +214,9 @@ def plan_fleet(
     members = fleet.members(topics, one_off)
     with SharedSpark(spark) as shared:
         made = planned(fleet, members, now_ms(), shared, quiet=quiet)
-    plans = {name: signed(one, flags.key) for name, one in made.plans.items()}
-    made = replace(made, clusters={**made.clusters, **plans})
+    made = replace(
+        made, clusters={**made.clusters, **{name: signed(one, flags.key) for name, one in made.plans.items()}}
+    )
     if flags.out is not None and made.plans:
         save_plan(made, flags.out)
         if not quiet:
@@ -232,9 +233,8 @@ def plan_fleet(
         clocks = [is_new("clock") for is_new in new.values()]
         print_plan(made, flags.output, every_row=flags.all_rows, is_new=lambda _: every or any(clocks))
     totals = made.totals
-    codes = [code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)
     return worst(
-        of_many(codes),
+        of_many([code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)),
         Exit.ON_HOLD if flags.fail_on_hold and totals.hold else Exit.DONE,
         Exit.HAS_CHANGES if flags.detailed_exitcode and totals.trim else Exit.DONE,
     )

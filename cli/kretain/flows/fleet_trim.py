@@ -51,8 +51,9 @@ class FleetTrim:
 
     def shown(self, plan: Plan) -> Offered | None:
         """Return what a trim of this plan has to show if it needs an approval."""
-        source = None if self.flags.plan is None else str(self.flags.plan)
-        return offered(plan, source, self.flags.approval, self.flags.max_age)
+        return offered(
+            plan, None if self.flags.plan is None else str(self.flags.plan), self.flags.approval, self.flags.max_age
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,8 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         if name not in fleet.clusters:
             raise RefusedError(f"{path} has a plan for {name}, which {fleet.source} does not name; nothing was trimmed")
     for name, give in saved.plans.items():
-        select = partial(rules.selection, fleet.clusters[name].policy, topics, one_off)
-        todays_rules(give(), one_off, select, max_age_ms)
+        todays_rules(
+            give(), one_off, partial(rules.selection, fleet.clusters[name].policy, topics, one_off), max_age_ms
+        )
     failures = {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()}
     return FleetPlans(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))

@@ -181,8 +181,9 @@ def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[IsNew]
     before = dict(shown)
 
     def is_new(text: str) -> bool:
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return shown.setdefault(key, now_ms) == now_ms
+        return (
+            shown.setdefault(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16], now_ms) == now_ms
+        )
 
     yield is_new
     if shown != before:

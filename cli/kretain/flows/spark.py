@@ -51,8 +51,9 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
         try:
             if not runs_here(session):
                 progress("Spark's executors")
-                tasks = 4 if is_connect(flags.master) else max(2, session.sparkContext.defaultParallelism)
-                check_executors(session, tasks)
+                check_executors(
+                    session, 4 if is_connect(flags.master) else max(2, session.sparkContext.defaultParallelism)
+                )
             yield Sender(session, folder, flags.executor_command_config)
         finally:
             stop_session(session)

@@ -79,8 +79,7 @@ def within_limits(state_dir: Path, asked: Plan, policy: Policy, whole: Plan, sho
     from retention_cli.trim.history import past_day
     from retention_cli.trim.narrow import exceeded
 
-    day = past_day(state_dir, asked.cluster_id, now_ms(), policy.limits)
-    over = exceeded(whole, asked, day, policy.limits)
+    over = exceeded(whole, asked, past_day(state_dir, asked.cluster_id, now_ms(), policy.limits), policy.limits)
     over += unapproved(state_dir, asked, policy, shown)
     if over:
         raise RefusedError(over)
@@ -96,8 +95,7 @@ def unapproved(state_dir: Path, asked: Plan, policy: Policy, shown: Offered | No
 
     totals, now = asked.totals, now_ms()
     amount = Amount(totals.records, totals.size_bytes, totals.unconsumed)
-    past = read_past_day(state_dir, asked.cluster_id, now)
-    lack = lacking(amount, past.unapproved, policy.approve, shown, now)
+    lack = lacking(amount, read_past_day(state_dir, asked.cluster_id, now).unapproved, policy.approve, shown, now)
     return [] if lack is None else [lack]
 
 
@@ -224,8 +222,7 @@ def waited(
     from retention_cli.trim.wait import wait_for_space
 
     if not any(one.unknown is None and one.percent is not None for one in report.disks):
-        text = "--wait needs disks.log.retention.disk.usage.percent in the policy"
-        return [Reason("disk", text)]
+        return [Reason("disk", "--wait needs disks.log.retention.disk.usage.percent in the policy")]
     if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
         return [Reason("disk", "not waited for: the trim is incomplete")]
     deadline = time.monotonic() + at_most_ms / 1000

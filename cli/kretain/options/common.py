@@ -78,8 +78,7 @@ def option(
     ``of`` is the command, where another command's option of that name means something else: its variable says which.
     """
     long = next(name for name in names if name.startswith("--")).partition("/")[0]
-    words = ["kretain", *of.split(), *long[2:].split("-")]
-    variable = None if long in FLAG_ONLY else "_".join(words).upper()
+    variable = None if long in FLAG_ONLY else "_".join(["kretain", *of.split(), *long[2:].split("-")]).upper()
     return typer.Option(*names, help=help, envvar=variable, show_envvar=False, rich_help_panel=panel, **more)
 
 

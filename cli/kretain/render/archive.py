@@ -170,7 +170,6 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
 
 def groups_parts(plan: GroupPlan) -> list[Part]:
     """Return where groups would continue."""
-    place = plan.positions.topic
     return [
         heading(f"Groups, by their positions of {timestamp(plan.positions.read_ms)}"),
         Table(
@@ -182,7 +181,7 @@ def groups_parts(plan: GroupPlan) -> list[Part]:
             [
                 (
                     name_in_text(row.group),
-                    f"{place}-{row.partition}",
+                    f"{plan.positions.topic}-{row.partition}",
                     "—" if row.archived is None else number(row.archived),
                     "after the records" if row.offset is None else number(row.offset),
                     row.note,
@@ -223,12 +222,11 @@ def print_restored(done: Restored, output: str, plan: GroupPlan | None = None, *
             "rows": [asdict(row) for row in plan.rows],
             "left": dict(plan.left),
         }
-    rows = [dict(zip(columns, astuple(one), strict=True)) for one in done.partitions]
     show(
         output,
         head,
         "partitions",
-        rows,
+        [dict(zip(columns, astuple(one), strict=True)) for one in done.partitions],
         lambda: [
             Table(
                 (

@@ -202,8 +202,7 @@ def print_groups(found: GroupList, output: str, now_ms: int, *, first_look: bool
 
 def groups_head(found: GroupList) -> dict[str, Any]:
     """Return the JSON without the groups."""
-    head = cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap)
-    return {**head, "complete": found.incomplete is None}
+    return {**cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap), "complete": found.incomplete is None}
 
 
 def group_as_json(one: GroupSummary) -> dict[str, Any]:

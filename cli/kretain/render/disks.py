@@ -140,8 +140,7 @@ def bar(one: DiskOutcome, width: int = WIDTH) -> str:
 
 def print_scan(report: ScanReport, output: str, out: str | None) -> None:
     """Print a row per log dir."""
-    extra = {"format": "kretain.segments-scan/v1", "seconds": round(report.seconds, 3), "out": out}
-    head = {**report.as_json(), **extra}
+    head = report.as_json() | {"format": "kretain.segments-scan/v1", "seconds": round(report.seconds, 3), "out": out}
     dirs = head.pop("dirs")
     show(output, head, "dirs", dirs, lambda: _scan(report, out), tuple(dirs[0]) if dirs else ())
 
@@ -214,7 +213,6 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
     """Print a row per log dir, and the largest topics."""
     topics, dirs = by_topic(inventory), by_dir(inventory)
     total = {key: sum(row[key] for row in dirs) for key in ("partitions", "segments", "bytes")}
-    problems = sorted(inventory.incomplete.items())
     head = {
         "format": "kretain.segments-show/v1",
         "cluster": {"id": inventory.cluster_id},
@@ -223,13 +221,12 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
         "totals": {"topics": len(topics), **total},
         "incomplete": [
             {"broker": broker, "topic": topic, "partition": partition, "problem": problem}
-            for (broker, topic, partition), problem in problems
+            for (broker, topic, partition), problem in sorted(inventory.incomplete.items())
         ],
         "dirs": dirs,
     }
 
     def people() -> list[Part]:
-        age = inventory.age_ms(now_ms) // 1000 * 1000
         return [
             Table(
                 (
@@ -265,7 +262,7 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
             Line(
                 f"{count(len(inventory.brokers), 'broker')}, {count(len(topics), 'topic')}, "
                 f"{count(total['segments'], 'segment')}, {size(total['bytes'])}; "
-                f"the oldest scan is {format_duration(age)} old.",
+                f"the oldest scan is {format_duration(inventory.age_ms(now_ms) // 1000 * 1000)} old.",
                 "bold",
             ),
         ]

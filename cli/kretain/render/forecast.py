@@ -178,9 +178,11 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
     ceilings = any(disk.ceiling is not None for disk in one.disks)
     still = sum(disk.still_bytes for disk in one.disks)
     more = (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
-    titles = ["used", "as measured", "brokers alone", "policy", *more]
     table = Table(
-        (Column("disk"), *(Column(title, "right") for title in titles)),
+        (
+            Column("disk"),
+            *(Column(title, "right") for title in ["used", "as measured", "brokers alone", "policy", *more]),
+        ),
         [
             (
                 disk.disk.name,
@@ -392,8 +394,10 @@ def _group(one: GroupForecast) -> dict[str, Any]:
 def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
     records = None if amounts is None else amounts.records
     known = "steady" if isinstance(records, Span) and records.bounded else "endless"
-    kind = None if records is None else "unknown" if isinstance(records, Unknown) else known
-    return {name: kind, **_both(name, amounts)}
+    return {
+        name: (None if records is None else "unknown" if isinstance(records, Unknown) else known),
+        **_both(name, amounts),
+    }
 
 
 def _both(name: str, amounts: Amounts | None) -> dict[str, float | None]:
@@ -491,10 +495,10 @@ def _labels(one: TopicBill) -> str:
 
 
 def _most_first(one: TopicBill) -> tuple[float, str]:
-    known = [span.high for span in one.bill if isinstance(span, Span) and span.bounded]
-    return -max(known, default=0.0), one.topic
+    return -max([span.high for span in one.bill if isinstance(span, Span) and span.bounded], default=0.0), one.topic
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
-    pairs = zip(_COSTS, bill, strict=True)
-    return {key: value for name, span in pairs for key, value in _bounds(name, span, 6).items()}
+    return {
+        key: value for name, span in zip(_COSTS, bill, strict=True) for key, value in _bounds(name, span, 6).items()
+    }

@@ -54,10 +54,9 @@ def print_runs(
     There, runs in a row that trimmed nothing are one, unless ``every_row``.
     """
     rows = [run_row(run) for run in runs]
-    head = {"format": HISTORY_FORMAT, "settings": list(settings)}
     show(
         output,
-        head,
+        {"format": HISTORY_FORMAT, "settings": list(settings)},
         "runs",
         rows,
         lambda: [*(_runs(rows, none, every_row=every_row) if rows or not settings else ()), *_changes(settings)],

@@ -353,9 +353,8 @@ def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line 
         return [Line(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")]
     totals, lost = fleet.totals, len(fleet.failures)
     missing = f" {count(lost, 'cluster')} could not be planned." if lost else ""
-    where = f" in {count(len(fleet.plans), 'cluster')}"
     return [
-        Line(summary(totals, where) + missing, "bold"),
+        Line(summary(totals, f" in {count(len(fleet.plans), 'cluster')}") + missing, "bold"),
         Line(_read_by(totals.unconsumed)) if totals.trim else None,
         rules_off(fleet.plans.values()),
         Line("Broker clocks not verified; using this machine's clock (G8).", "dim") if is_new("clock") else None,

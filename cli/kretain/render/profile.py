@@ -64,8 +64,9 @@ def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
     start, end = (moment(ms)[:16] + "Z" for ms in (bins.start_ms, bins.end_ms))  # full hours, to the minute
     newest = summary.newest.time_ms if summary.newest is not None else 0
     lies = f"all of them lie from {moment(summary.oldest_ms or 0)} to {moment(newest)}"
-    labels = [size(most) if of_bytes else f"{most:,}", *[""] * (HEIGHT - 1)]
-    drawings = zip(labels, columns_of(bins.values, room), strict=True)
+    drawings = zip(
+        [size(most) if of_bytes else f"{most:,}", *[""] * (HEIGHT - 1)], columns_of(bins.values, room), strict=True
+    )
     return [
         *(f"{label.rjust(AXIS - 2)} {'┤' if label else '│'}{line}" for label, line in drawings),
         f"{'0'.rjust(AXIS - 2)} └{_RULE * drawn}",

@@ -110,8 +110,7 @@ class _Screen:
             most = max(1, min(rows - 2, _MOST_LINES))
             self._frame += 1
             frame = self._frames[self._frame % len(self._frames)]
-            now = time.monotonic()
-            lines = [f"{frame} {_text(one, now)}"[: columns - 1] for one in shown[:most]]
+            lines = [f"{frame} {_text(one, time.monotonic())}"[: columns - 1] for one in shown[:most]]
             if len(shown) > most:
                 lines[-1] = f"{frame} and {len(shown) - most + 1:,} more"
             # Without automatic wrapping, so that a wide character can't make a line two.

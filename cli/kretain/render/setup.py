@@ -160,12 +160,11 @@ def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) 
 
 def print_settings(topic: str, origins: Mapping[str, Origin], settings: Settings, policy: Policy, output: str) -> None:
     """Print a row per key: its value, and its origin: file and line, flag or default."""
-    required = policy.groups.require
     found: dict[str, tuple[Any, str]] = {
         **{key: (value, "default") for key, value in _DEFAULTS.items()},
         "groups.require": (
             list(settings.require_groups),
-            f"{policy.source} (groups.require)" if required else "default",
+            f"{policy.source} (groups.require)" if policy.groups.require else "default",
         ),
         "lookup.scan.records": (settings.scan_records, "default"),
         **{key: (_shown(one, policy, topic), one.place) for key, one in origins.items() if key != "match"},

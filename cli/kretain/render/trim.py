@@ -98,10 +98,9 @@ def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | Non
     by_outcome = by_key((row.outcome, (row.tp, row.reasons)) for row in report.rows)
     for outcome in _LOUD:
         yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
-    unchanged = by_outcome.get("unchanged", ())
     yield from reasons(
         f"Deleted before this trim{where}",
-        [(tp, whys) for tp, whys in unchanged if any(reason.code == "gone" for reason in whys)],
+        [(tp, whys) for tp, whys in by_outcome.get("unchanged", ()) if any(reason.code == "gone" for reason in whys)],
     )
 
 
@@ -225,5 +224,4 @@ def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[lis
         return [*["—"] * (len(names) + 2), ""], "bold red"
     cells = [*(number(one.count(name)) for name in names), number(one.trimmed.records), size(one.trimmed.size_bytes)]
     bad = one.count("failed") or one.count("unverified") or one.interrupted
-    good = "green" if one.count("trimmed") else None
-    return [*cells, one.run], "red" if bad else good
+    return [*cells, one.run], "red" if bad else "green" if one.count("trimmed") else None

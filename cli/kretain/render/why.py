@@ -24,20 +24,18 @@ def print_codes(code: str | None, output: str) -> None:
     if code is not None and code.lower() not in by_name:
         raise UsageError(f"no reason code {code!r}; codes are {', '.join(known)}")
     chosen = list(known.values()) if code is None else [by_name[code.lower()]]
-    rows = (one._asdict() for one in chosen)
     show(
         output,
         {"format": FORMAT},
         "codes",
-        rows,
+        (one._asdict() for one in chosen),
         lambda: _list(chosen) if code is None else _explained(chosen[0]),
         Explanation._fields,
     )
 
 
 def _list(all_codes: list[Explanation]) -> list[Part]:
-    rows = [(one.code, _plain(one.title)) for one in all_codes]
-    table = Table((Column("code", whole=True), Column("meaning")), rows)
+    table = Table((Column("code", whole=True), Column("meaning")), [(one.code, _plain(one.title)) for one in all_codes])
     return [table, BLANK, "kretain why CODE says what to do."]
 
 

@@ -61,7 +61,6 @@ def plan_page(
     """
     found = summarize(plan, MOST_ROWS)
     totals = found.totals
-    one_off = plan.policy_source == NO_FILE or plan.rules == "one-off"
     return page(
         f"Trim plan for {context or plan.cluster_id}",
         _lead(found),
@@ -73,7 +72,7 @@ def plan_page(
                 "Policy",
                 ", ".join(
                     ([] if plan.policy_source == NO_FILE else [plan.policy_source])
-                    + (["one-off rules"] if one_off else [])
+                    + (["one-off rules"] if (plan.policy_source == NO_FILE or plan.rules == "one-off") else [])
                 ),
             ),
             ("Made at", moment(plan.created_at_ms)),
