@@ -118,7 +118,6 @@ class LazyGroup(QuickGroup):
 
 
 def _report_usage(error: Any) -> NoReturn:
-    """Print a usage error in one line, and exit with its code."""
     error.message = error.message.replace("Value error, ", "")  # pydantic's, by which Typer reads enumerations
     if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help, unless that has been printed
         sys.stderr.write(error.message)

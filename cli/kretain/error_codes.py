@@ -149,11 +149,6 @@ def is_ours(kind: type[BaseException]) -> bool:
     return kind.__module__.startswith(("retention_cli.", "kretain."))
 
 
-def exit_of(error: BaseException) -> int:
-    """Return an error's exit code: that of its kind."""
-    return CODES[code_of(error)].exit
-
-
 def hint_for(code: str, hint: str | None = None) -> str | None:
     """Return the line that follows an error in a terminal: what to do, and where to read more; None if neither."""
     kind = CODES[code]

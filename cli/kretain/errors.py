@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from kretain.error_codes import (
+    CODES,
     code_of,
     error_line,
-    exit_of,
     for_scripts,
     hint_for,
     is_json_log,
@@ -107,7 +107,7 @@ class Deeds:
 
 def exit_code_for(error: BaseException) -> Exit:
     """Return the exit code for an error."""
-    return Exit(exit_of(error))
+    return Exit(CODES[code_of(error)].exit)
 
 
 def as_engine_error(error: BaseException) -> BaseException:

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -110,3 +110,13 @@ def whole(path: Path, mode: int | None = None) -> Iterator[Path]:
             raise
     except OSError as error:
         raise FileError(f"{path} can't be written: {error.strerror or error}") from None
+
+
+def write_whole(path: Path, parts: Iterable[str], mode: int | None = None) -> None:
+    """Write a text: readers see the old file or the new one, never a part of it.
+
+    Raises:
+        FileError: it can't be written.
+    """
+    with whole(path, mode) as scratch, scratch.open("w", encoding="utf-8") as stream:
+        stream.writelines(parts)

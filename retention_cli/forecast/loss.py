@@ -130,7 +130,6 @@ def _growing(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> t
 
 
 def _managed(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> dict[TopicPartition, int]:
-    """Return the managed replicas that are not compacted, and their bytes."""
     return {
         tp: disk.replicas[tp]
         for tp, one in {tp: parts[tp].alone for tp in disk.replicas if tp in parts}.items()

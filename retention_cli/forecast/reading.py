@@ -297,7 +297,6 @@ def _growth_of(disk: Disk, memory: Ledger, now_ms: int) -> Growth:
 def _groups(
     commits: Sequence[GroupCommits], places: Mapping[TopicPartition, Place], before: Mapping[str, GroupMemory]
 ) -> Iterator[GroupForecast]:
-    """Yield each group on each topic that it has a position on."""
     for group in commits:
         memory = before.get(group.group)
         for topic, positions in group.topics.items():

@@ -202,7 +202,6 @@ class Standings:
         self._lowest[tp] = sorted([*self._lowest.get(tp, ()), (offset, group)])[:2]
 
     def _bytes_between(self, tp: TopicPartition, low: int, high: int) -> int:
-        """Return the share of the leader replica's bytes between two offsets."""
         records = self.ends[tp] - self.starts[tp]
         return 0 if records <= 0 else self.sizes[tp] * (high - low) // records
 

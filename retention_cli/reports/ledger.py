@@ -158,7 +158,6 @@ def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
 
 
 def _keys(ledger: Ledger, groups: Iterable[str]) -> dict[str, str]:
-    """Return the keys under which groups are remembered, by their names."""
     keys = {name: _remembered(ledger, name) for name in dict.fromkeys(groups)}
     unknown = [name for name, key in keys.items() if key is None]
     if unknown:

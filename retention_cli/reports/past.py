@@ -25,11 +25,10 @@ def explain_past(
     """
     for one in reversed(runs):
         if (run is None or one.run == run) and (rows := rows_about(one, topic, partition)):
-            found = [
+            return one.run, [
                 Explained(row.facts, row.settings, weigh(row.facts, row.settings, row.now_ms), decided(row), row.now_ms)
                 for row in rows
             ]
-            return one.run, found
     about = topic if partition is None else f"{topic}:{partition}"
     which = "no run by then has" if run is None else f"run {run} has no"
     raise StateError(

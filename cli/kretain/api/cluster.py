@@ -356,8 +356,9 @@ class Cluster:
         terms = Terms(duration_ms("every", every), duration_ms("least", least), now_ms())
         with self._opened():
             [found] = forecasts(self._settings, self._reader, [self._selection(given)], terms, silent)
-        rows = (topic_as_json(one, None) for one in found.topics)
-        return Result(forecast_head(found, None), "topics", rows, found.notes)
+        return Result(
+            forecast_head(found, None), "topics", (topic_as_json(one, None) for one in found.topics), found.notes
+        )
 
     def _carried_out(self, job: TrimJob, memories: Memories, sent: list[TrimReport]) -> Report:
         """Trim, and return the report whatever fails after a request was sent."""

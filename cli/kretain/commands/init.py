@@ -119,7 +119,6 @@ def _works(settings: Resolved, common: Common) -> bool:
 
 
 def _policy(topics: list[str]) -> str:
-    """Return the policy for these topics, as text."""
     names = "\n".join(f"      - {json.dumps(name)}" for name in topics or ["orders"])
     return recipe("init").replace(" [TOPICS]", f"\n{names}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import InventoryOption, check_one
-from kretain.flows.plans import always, named_alone, once_a_day, plan_now, save_plan, signed
+from kretain.flows.plans import named_alone, once_a_day, plan_now, save_plan, signed
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
@@ -73,7 +73,11 @@ def plan(
         save_plan(made, how.out)
         common.warn(f"saved in {how.out}; {kretain('trim', '--plan', str(how.out))} carries it out, by the same policy")
     every = how.all_rows or how.output == "markdown"
-    with nullcontext(always) if every else once_a_day(settings.state_dir, made.cluster_id, now_ms()) as is_new:
+    with (
+        nullcontext(lambda _text: True)
+        if every
+        else once_a_day(settings.state_dir, made.cluster_id, now_ms()) as is_new
+    ):
         common.warn(*(one for one in made.notes if not common.quiet and is_new(one.text)))
         print_plan(made, how.output, every_row=how.all_rows, is_new=is_new)
     totals = made.totals

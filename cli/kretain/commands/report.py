@@ -44,7 +44,7 @@ def report(
     from kretain.config import contexts_at, resolve
     from kretain.render.page.forecast import forecast_parts, read_forecast_file
     from kretain.render.page.pages import history_page, plan_page
-    from kretain.system.files import write_whole
+    from retention_cli.core.files import write_whole
     from retention_cli.core.state_dir import cluster_folder
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.memory.ledger_file import FILE_NAME

@@ -58,7 +58,7 @@ def approve(
     """
     from kretain.flows.trims import must_confirm
     from kretain.render.plan import print_plan
-    from kretain.system.files import write_whole
+    from retention_cli.core.files import write_whole
     from retention_cli.core.signing import private_key_at
     from retention_cli.core.units import count
     from retention_cli.engines.fleet.saved import read_any

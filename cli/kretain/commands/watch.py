@@ -188,7 +188,6 @@ def watch(
 
 
 def _say(text: str, event: str = "note", /, **facts: object) -> None:
-    """Print a line of the log, with its time."""
     from retention_cli.core.printable import printable
     from retention_cli.core.units import timestamp
 
@@ -199,13 +198,11 @@ def _say(text: str, event: str = "note", /, **facts: object) -> None:
 
 
 def _quiet(text: str, event: str = "note", /, **facts: object) -> None:
-    """Print errors alone."""
     if event == "failed":
         _say(text, event, **facts)
 
 
 def _protected(board: Board, made: Protection, *, quiet: bool) -> None:
-    """Count what protect changed, and print a line for each change."""
     from kretain.render.protect import change_line
 
     board.protected = made.raised
@@ -230,7 +227,7 @@ def _publisher(board: Board, textfile: Path | None) -> Any:
         return lambda: None
     if textfile.suffix != ".prom":
         raise UsageError(f"--textfile {textfile}: node_exporter only reads *.prom files")
-    from kretain.system.files import write_whole
+    from retention_cli.core.files import write_whole
     from retention_cli.watch.board import as_text, registry_of
 
     registry = registry_of(board)

@@ -67,7 +67,6 @@ def _write_page(command: Any, ctx: Any, formatter: Any, folded: Collection[str])
 
 
 def _sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return each group's rows, by its title: arguments, subcommands, options."""
     found: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Commands": [], "Options": []}
     for one in command.get_params(ctx):
         if one.param_type_name == "argument":

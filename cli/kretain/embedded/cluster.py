@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from kretain.embedded import jars, reaper
-from kretain.embedded.errors import EmbeddedError
-from kretain.embedded.java import find_java
+from kretain.embedded.java import EmbeddedError, find_java
 from kretain.embedded.node import Node, free_ports, new_id
 from retention_cli.brokers.security.settings import ConnectionSettings
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kretain.embedded.cluster import EmbeddedKafka
-from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.jars import Progress
+from kretain.embedded.java import EmbeddedError
 
 TOPICS: Final = {"flights": 4, "weather": 3}
 POLICY: Final = """\

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kretain.embedded.errors import EmbeddedError
+from kretain.embedded.java import EmbeddedError
 from retention_cli.core.extras import how_to_add
 from retention_cli.core.files import home
 
@@ -94,12 +94,12 @@ def maven(folder: Path, counted: Any = None) -> Any:
     mirror = os.environ.get(MIRROR_VARIABLE)
     logging.getLogger("jgo").addHandler(_Strict(logging.WARNING))
     resolver = PythonResolver(progress_callback=counted)
-    remote = {"mirror": mirror.rstrip("/")} if mirror else None
-    return MavenContext(resolver, repo_cache=folder, remote_repos=remote, timeout=30)
+    return MavenContext(
+        resolver, repo_cache=folder, remote_repos={"mirror": mirror.rstrip("/")} if mirror else None, timeout=30
+    )
 
 
 def _download(coordinate: str, folder: Path, expected_bytes: int | None) -> list[Path]:
-    """Download an artifact, with all that it needs at run time."""
     with _bar(expected_bytes) as counted:
         context = maven(folder, counted)
         found, needed = context.resolver.resolve([context.create_dependency(coordinate)])
@@ -135,7 +135,6 @@ def _bar(expected_bytes: int | None) -> Iterator[Any]:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a download failed, and what to do about it."""
     text = " ".join(str(error).split())
     if isinstance(error, RuntimeError):
         return f"{text.partition(' in remote repositories')[0]}: no such version, or a part was never published"

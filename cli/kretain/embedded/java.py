@@ -8,10 +8,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from kretain.embedded.errors import EmbeddedError
-
 MINIMUM_MAJOR = 17
 """Kafka 4 brokers need Java 17."""
+
+
+class EmbeddedError(Exception):
+    """The embedded Kafka could not be started; the text says why and what to do."""
 
 
 def find_java(environ: dict[str, str] | None = None) -> Path:

@@ -14,9 +14,8 @@ import yaml
 from kretain.config import ConfigError, config_path, context_of, contexts, default_context
 from kretain.errors import UsageError
 from kretain.options.common import Common
-from kretain.system.files import write_whole
 from retention_cli.brokers.security.client_files import read_properties
-from retention_cli.core.files import FileError
+from retention_cli.core.files import FileError, write_whole
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _DEFAULT: Final = re.compile(r"default-context\s*:")

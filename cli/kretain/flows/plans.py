@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kretain.options.common import now_ms
-from kretain.system.files import write_whole
-from retention_cli.core.files import FileError, whole
+from retention_cli.core.files import FileError, whole, write_whole
 from retention_cli.core.state_dir import StateError, cluster_folder, opened
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
@@ -161,11 +160,6 @@ def forecasts(
         )
         for selection in chosen
     ]
-
-
-def always(_text: str) -> bool:
-    """Return True: print every note."""
-    return True
 
 
 @contextlib.contextmanager

@@ -371,7 +371,6 @@ def prose(docstring: str) -> str:
 
 
 def _tell_variables(ctx: Any) -> None:
-    """Print each KRETAIN_ variable that is set, and what it does to this command."""
     options = {one.envvar: one for at in (ctx.parent, ctx) if at is not None for one in at.command.params if one.envvar}
     for name, value in sorted(os.environ.items()):
         if not name.startswith("KRETAIN_"):

@@ -176,13 +176,12 @@ class SparkFlags(OptionGroup):
             UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
             MissingPartError: PySpark, or what it needs, is not installed.
         """
-        given = {
+        for name, value in {
             "--spark-conf": self.spark_conf,
             "--executor-command-config": self.executor_command_config,
             "--connections-per-broker": self.connections_per_broker,
             "--partitions-per-task": self.partitions_per_task,
-        }
-        for name, value in given.items():
+        }.items():
             if value is not None and not self.spark:
                 raise UsageError(f"{name} needs --spark")
         self.conf()

@@ -130,7 +130,6 @@ def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
 
 
 def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
-    """Yield each danger once, with its topics."""
     dangers = by_key(((danger.code, danger.effect), (danger.text, one)) for one in found for danger in one.dangers)
     yield heading("Dangers") if dangers else None
     for (code, effect), pairs in dangers.items():
@@ -199,7 +198,6 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
 
 
 def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> Iterator[Part]:
-    """Yield the lines of all items, or of the first few."""
     for lines in items if every_row else items[:_LINES]:
         yield from lines
     if not every_row and len(items) > _LINES:
@@ -238,7 +236,6 @@ def _in_short(one: Advice) -> str:
 
 
 def _then(one: Advice) -> str:
-    """Return how long data is kept with the advised settings, as a text."""
     before, then = _at_most(one.at_most), _at_most(one.then_at_most)
     words = [f"kept at most {then} instead of {before}"] if before != then else []
     changed, number = one.topic.changed(one.changes).settings, len(one.topic.partitions)
@@ -296,7 +293,6 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
 
 
 def _csv_row(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a topic's row with one value per column."""
     at_most, normal, advice = whole["at_most"] or {}, whole["normal"] or {}, whole["advice"]
     return {
         **whole,
@@ -314,7 +310,6 @@ def _csv_row(whole: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry(one: Advice) -> dict[str, str] | None:
-    """Return the advised policy entry, None if there is none to add."""
     entry = {key: exact(value) for key, value in one.policy_entry.items()}
     return {"match": one.topic.name, **entry} if entry else None
 
@@ -328,7 +323,6 @@ def _traffic(topic: TopicState) -> dict[str, Any]:
 
 
 def _measured(one: PartitionState) -> dict[str, Any]:
-    """Return a partition's traffic; unknown rates stay unknown."""
     return {
         "bytes": one.size_bytes,
         "records_per_hour": one.records_per_hour,
@@ -339,7 +333,6 @@ def _measured(one: PartitionState) -> dict[str, Any]:
 
 
 def _live(topic: TopicState) -> dict[str, Any]:
-    """Return the live settings by Kafka's names."""
     live = topic.settings
     policy = known(live.cleanup_policy)
     return {

@@ -275,7 +275,6 @@ def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
 
 
 def _stands_still(one: GroupSummary, now_ms: int) -> bool:
-    """Return whether a group counts, has records to read, and has not moved for a day."""
     since = one.unmoved_since_ms
     return one.sets_floors and bool(one.lag) and since is not None and now_ms - since >= _LONG_MS
 

@@ -118,7 +118,6 @@ def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:
 
 
 def _growth(grows: Maybe[Growth] | None) -> str:
-    """Return how much a disk grows per day, and when it will be full."""
     if not isinstance(grows, Growth) or grows.full_in_ms == 0:
         return "full" if isinstance(grows, Growth) else "?"
     full = "" if grows.full_in_ms is None else f", full in {about(grows.full_in_ms)}"

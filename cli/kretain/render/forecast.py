@@ -401,7 +401,6 @@ def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
 
 
 def _both(name: str, amounts: Amounts | None) -> dict[str, float | None]:
-    """Return the bounds of records and of bytes."""
     records, size_bytes = amounts or (None, None)
     return {**_bounds(f"{name}_records", records), **_bounds(f"{name}_bytes", size_bytes)}
 
@@ -430,7 +429,6 @@ def _rounded(value: float) -> float:
 
 
 def _money(bills: Bills, most: int | None) -> list[Part]:
-    """Return the tables by topic, label and consumer, each of so many rows at most."""
     prices, total = bills.prices, total_of(one.bill for one in bills.topics)
     unit = f" {prices.currency}" if prices.currency else ""
     per = "each replica" if prices.per_replica else "all replicas together"

@@ -274,7 +274,6 @@ def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
 
 
 def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Failure]) -> Table:
-    """Return a row per cluster."""
     titles = ("partitions", "trim", "keep", "hold", "skip", "records", "bytes", "of them unread")
     return Table(
         (Column("cluster"), *(Column(title, "right") for title in titles)),

@@ -219,7 +219,6 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterable[Part]:
 
 
 def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[list[str], str | None]:
-    """Return a cluster's cells and color."""
     if isinstance(one, Failure):
         return [*["—"] * (len(names) + 2), ""], "bold red"
     cells = [*(number(one.count(name)) for name in names), number(one.trimmed.records), size(one.trimmed.size_bytes)]
