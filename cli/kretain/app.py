@@ -20,33 +20,33 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
     "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
-    "restore": ("Trim", "restore", "Write archived records to a topic."),
+    "restore": ("Trim", "archive", "Write archived records to a topic."),
     "explain": ("Look", "explain", "Draw a partition's log with each rule's bound, and say why."),
     "show": ("Look", "show", "Show a saved plan."),
     "why": ("Look", "why", "Explain a reason code, and what to do."),
-    "offsets": ("Look", "offsets", "Show where consumers stand: floor, who sets it, lag."),
-    "advise": ("Look", "advise", "Show how long brokers really keep data, and better settings."),
-    "profile": ("Look", "profile", "Draw a topic's records over time: rates, order, future times."),
-    "groups": ("Look", "groups", "List consumer groups, and which of them count."),
+    "offsets": ("Look", "consumers", "Show where consumers stand: floor, who sets it, lag."),
+    "advise": ("Look", "topics", "Show how long brokers really keep data, and better settings."),
+    "profile": ("Look", "topics", "Draw a topic's records over time: rates, order, future times."),
+    "groups": ("Look", "consumers", "List consumer groups, and which of them count."),
     "history": ("Look", "history", "Show past trims from the audit log."),
     "verify": ("Look", "history", "Prove that a trim deleted only what was allowed."),
     "replay": ("Look", "history", "Decide recorded runs again under another policy."),
-    "report": ("Look", "report", "Write an HTML page of a plan or of past trims."),
-    "ledger": ("Look", "ledger", "Show and prune what kretain remembers."),
-    "disk": ("Look", "disk", "Show how full each disk is, and what the plan would free."),
-    "forecast": ("Look", "forecast", "Forecast sizes, full disks and lost data."),
-    "segments": ("Look", "segments", "Make and show inventories of brokers' segments."),
+    "report": ("Look", "history", "Write an HTML page of a plan or of past trims."),
+    "ledger": ("Look", "consumers", "Show and prune what kretain remembers."),
+    "disk": ("Look", "disks", "Show how full each disk is, and what the plan would free."),
+    "forecast": ("Look", "topics", "Forecast sizes, full disks and lost data."),
+    "segments": ("Look", "disks", "Make and show inventories of brokers' segments."),
     "init": ("Set up", "init", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
-    "context": ("Set up", "context", "List, add and remove the clusters in config.yaml."),
+    "context": ("Set up", "setup", "List, add and remove the clusters in config.yaml."),
     "policy": ("Set up", "policy", "Write, check and show the policy; change its live settings."),
-    "cluster": ("Set up", "cluster", "Create kretain's own topics in a cluster."),
+    "cluster": ("Set up", "setup", "Create kretain's own topics in a cluster."),
     "doctor": ("Set up", "doctor", "Check permissions, broker versions and the clock."),
-    "completion": ("Set up", "completion", "Print a shell's completion script."),
+    "completion": ("Set up", "setup", "Print a shell's completion script."),
     "demo": ("Set up", "demo", "Start a Kafka on this machine, and tour plan and trim."),
 }
 """Panel of the overview, module in ``kretain.commands``, and one line for the overview.
 
-The module has an ``app``, or for each command without subcommands an app of the command's own name.
+The module has an app of the command's name.
 """
 
 EPILOG = "--max-age is also KRETAIN_MAX_AGE, and so on. Examples: kretain help COMMAND."
@@ -66,7 +66,7 @@ class LazyGroup(QuickGroup):
         if cmd_name not in COMMANDS:
             return None
         module = vars(importlib.import_module(f"kretain.commands.{COMMANDS[cmd_name][1]}"))
-        command = typer.main.get_command(module.get("app") or module[cmd_name])
+        command = typer.main.get_command(module[cmd_name])
         command.name = cmd_name
         return command
 

@@ -305,7 +305,7 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
         yield Check("topics", "missing" if named else "limited", f"{text}: nothing matches", _FLOORS)
         yield Check("topics", "limited", f"{text}: groups have no topics and no lag", ("groups",))
         return
-    for operation, verdict, commands, purpose in (
+    needs: tuple[tuple[str, Verdict, tuple[str, ...], str], ...] = (
         (
             "DESCRIBE_CONFIGS",
             "missing",
@@ -314,7 +314,8 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
         ),
         ("READ", "limited", _DECIDE, "ambiguous look-ups read records; without it those partitions hold"),
         ("DELETE", "missing", ("trim",), "DeleteRecords needs it"),
-    ):
+    )
+    for operation, verdict, commands, purpose in needs:
         yield _may_on_all(allowed, operation, Check("topics", verdict, purpose, commands), "of interest")
 
 

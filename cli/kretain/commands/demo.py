@@ -19,7 +19,7 @@ from kretain.errors import Exit
 from kretain.options.common import guarded, new_app, option, prose
 from kretain.render.progress import still
 
-app = new_app()
+demo = new_app()
 
 WIDTH = 96
 
@@ -28,7 +28,7 @@ class DemoError(Exception):
     """A command of the demo did not have the expected result."""
 
 
-def demo(
+def _demo(
     cluster: Annotated[bool, option("--cluster", help="Start the cluster with its data; give no tour.")] = False,
     keep: Annotated[bool, option("--keep", help="Keep the broker running after the tour.")] = False,
     verbose: Annotated[
@@ -50,7 +50,7 @@ def demo(
     raise typer.Exit(int(guarded(lambda: _run(tour=not cluster, keep=keep or cluster), verbose)))
 
 
-app.command(cls=QuickCommand, help=prose(demo.__doc__ or ""))(demo)
+demo.command(cls=QuickCommand, help=prose(_demo.__doc__ or ""))(_demo)
 
 
 def _run(*, tour: bool, keep: bool) -> Exit:

@@ -21,10 +21,10 @@ from kretain.options.common import Common, OutputOption, argument, command, new_
 from kretain.options.rules import RuleFlags
 
 _MINIMUM: Final = "log.retention.min.timestamp"
-app = new_app("Write, check and show the policy; change live settings; print the schema.")
+policy = new_app("Write, check and show the policy; change live settings; print the schema.")
 
 
-@command(app)
+@command(policy)
 def new(
     common: Common,
     name: Annotated[
@@ -63,7 +63,7 @@ def new(
     common.warn(f"{out} is written; change its names, then: kretain policy check {out} -b HOST:PORT")
 
 
-@command(app)
+@command(policy)
 def check(
     common: Common,
     file: Annotated[
@@ -100,7 +100,7 @@ def check(
     print_checked(path, len(policy.entries), findings, output)
 
 
-@command(app)
+@command(policy)
 def show(
     common: Common,
     topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
@@ -136,7 +136,7 @@ def show(
         common.warn(*settings.unsettled.reasons)
 
 
-@command(app, "set")
+@command(policy, "set")
 def set_(
     common: Common,
     topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
@@ -187,7 +187,7 @@ def set_(
         common.warn(f"{_MINIMUM} lies in the future: {hint}")
 
 
-@command(app)
+@command(policy)
 def unset(
     common: Common,
     topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
@@ -224,7 +224,7 @@ def unset(
     common.warn(*(f"replaced: {text}" for text in done.corrected))
 
 
-@command(app, "list")
+@command(policy, "list")
 def list_(
     common: Common,
     output: OutputOption = "table",
@@ -251,7 +251,7 @@ def list_(
         common.warn("only the policy file says whether these count: pass -p FILE")
 
 
-@app.command(cls=QuickCommand)
+@policy.command(cls=QuickCommand)
 def schema() -> None:
     """Print the policy's JSON Schema, for editors.
 

@@ -394,10 +394,8 @@ def _group(one: GroupForecast) -> dict[str, Any]:
 def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
     records = None if amounts is None else amounts.records
     known = "steady" if isinstance(records, Span) and records.bounded else "endless"
-    return {
-        name: (None if records is None else "unknown" if isinstance(records, Unknown) else known),
-        **_both(name, amounts),
-    }
+    kind = None if records is None else "unknown" if isinstance(records, Unknown) else known
+    return {name: kind, **_both(name, amounts)}
 
 
 def _both(name: str, amounts: Amounts | None) -> dict[str, float | None]:
@@ -497,6 +495,5 @@ def _most_first(one: TopicBill) -> tuple[float, str]:
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
-    return {
-        key: value for name, span in zip(_COSTS, bill, strict=True) for key, value in _bounds(name, span, 6).items()
-    }
+    pairs = zip(_COSTS, bill, strict=True)
+    return {key: value for name, span in pairs for key, value in _bounds(name, span, 6).items()}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from kretain.commands.profile import check_out
+from kretain.commands.topics import check_out
 from kretain.errors import UsageError
 from kretain.options.common import TimeRange
 from kretain.render.profile import AXIS, HEIGHT, columns_of, kept_of, picture, sentences

@@ -1,0 +1,262 @@
+"""``kretain groups``, ``offsets`` and ``ledger``: consumers, where they stand, and what is remembered of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from kretain.completion.complete import complete_gone_groups, complete_topics
+from kretain.errors import RefusedError, warn
+from kretain.flows.fleet import each_cluster
+from kretain.flows.trims import confirm_forgetting
+from kretain.options import rules
+from kretain.options.common import (
+    Common,
+    OutputOption,
+    argument,
+    command,
+    duration_ms,
+    new_app,
+    now_ms,
+    option,
+    single_command,
+)
+from kretain.options.rules import GroupsOption, Topics
+
+groups = new_app()
+
+
+_ASKED = 5
+"""At most this many groups are named in the question."""
+
+
+@command(groups, callback=True)
+@each_cluster
+def list_groups(
+    common: Common,
+    group: GroupsOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """List consumer groups: which count, how far behind they are, and what they hold.
+
+    "behind" is what a group has not read, in bytes of one replica; "alone" is the part that only this group has not
+    read. "unread since" and "unmoved since" are lower bounds, from when kretain first saw it. The policy says which
+    groups count (default: all except console-consumer-*). Also lists consumers from floors (F7) and groups that are
+    gone and still count (F6).
+
+    Examples:
+      kretain groups -b localhost:9092
+
+      kretain groups -p policy.yaml --group 'billing-*' -o json
+
+      kretain groups forget billing-2019 -p policy.yaml
+    """
+    from kretain.config import resolve
+    from kretain.render.consumers import print_groups
+    from retention_cli.policy.settings import GroupRules
+    from retention_cli.reports.groups import list_all
+
+    settings = resolve(common)
+    policy, kind = settings.load(), settings.state_kind()
+    which = GroupRules() if policy is None else policy.groups
+    now = now_ms()
+    with settings.reader() as reader, common.progress() as progress:
+        memories = settings.memories(reader, kind, will_save=False)
+        found = list_all(reader, which, group or ("*",), memories=memories, now_ms=now, progress=progress)
+        lost = memories(found.cluster_id).lost
+        first_look = lost is None and memories(found.cluster_id).since_ms is None
+    common.warn(*memories.notes)
+    for reason in () if lost is None else lost.reasons:
+        warn(f"which groups are gone is unknown, and so is every floor: {reason.text} (F6)")
+    if found.incomplete is not None:
+        warn(f"the list is incomplete, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
+    if found.endless is not None:
+        warn(f"some lags are unknown, as partitions' ends can't be read: {found.endless}")
+    print_groups(found, output, now, first_look=first_look)
+
+
+@command(groups)
+def forget(
+    common: Common,
+    names: Annotated[
+        list[str],
+        argument(
+            metavar="GROUP",
+            help="Names, or patterns (globs, re:^…$) of gone groups.",
+            show_default=False,
+            autocompletion=complete_gone_groups,
+        ),
+    ],
+    dry_run: Annotated[bool, option("--dry-run", help="Show what they hold; forget nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """Forget groups that are gone, so that they hold nothing (F6).
+
+    A group that returns counts again. With state: cluster in the policy, all machines forget it. If kretain remembers
+    nothing of one name, it forgets none and exits with 1. Patterns match only groups that are gone.
+
+    Examples:
+      kretain groups forget billing-2019 -b localhost:9092
+
+      kretain groups forget billing-2019 --dry-run -b localhost:9092
+
+      kretain groups forget billing-2019 audit-2019 -p policy.yaml --context prod
+
+      kretain groups forget 'console-*' --dry-run -p policy.yaml
+    """
+    from kretain.config import resolve
+    from kretain.render.consumers import holding, print_forgotten
+    from retention_cli.core.consumers import group_key
+    from retention_cli.core.printable import name_in_text
+    from retention_cli.core.units import count
+    from retention_cli.policy.model import is_pattern
+    from retention_cli.reports.ledger import forget as forget_groups, held_by, named
+
+    settings = resolve(common)
+    with settings.reader() as reader:
+        metadata = reader.metadata()
+        ledger = settings.memories(reader, settings.state_kind()).ledger(metadata.cluster_id)
+        listed = reader.list_groups(reader.brokers())
+        keys = {group_key(group.kind, group.name) for group in listed}
+        if any(map(is_pattern, names)) and not reader.may_describe_cluster():
+            raise RefusedError("which groups are gone is unknown: this user lacks DESCRIBE on the cluster; name each")
+        names = named(ledger, names, keys, metadata.topic_ids)
+        held = held_by(ledger, names, metadata.topic_ids)
+        if not dry_run:
+            more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
+            told = "; ".join(map(holding, held[:_ASKED])) + more
+            confirm_forgetting(f"Forget {told}? From then on only other consumers set the floors there.", yes=yes)
+            forgotten = set(forget_groups(ledger, names))
+            held = [one for one in held if one.name in forgotten]
+    print_forgotten(metadata.cluster_id, held, output, dry_run=dry_run)
+    there = {group.name for group in listed}
+    for one in () if dry_run or common.quiet else held:
+        if one.name in there:
+            warn(f"group {name_in_text(one.name)} still exists, and counts where it is")
+
+
+@single_command
+@each_cluster
+def offsets(
+    common: Common,
+    topics: Topics = None,
+    groups: Annotated[bool, option("--groups", help="Show each group's offset, not only the smallest.")] = False,
+    group: GroupsOption = None,
+    unread: Annotated[
+        bool,
+        option(
+            "--unread",
+            help="Show unread records per consumer and topic; with --groups per partition.",
+        ),
+    ] = False,
+    output: OutputOption = "table",
+    all_rows: Annotated[bool, option("--all", help="Show all rows.")] = False,
+) -> None:
+    """Show where consumers stand: each partition's floor, who sets it, and the lag.
+
+    The floor is the smallest committed offset that counts. --unread shows the records and bytes that each consumer has
+    not read, and since when at least, including groups that are gone and still count. Without a policy all groups count
+    except console-consumer-*.
+
+    Examples:
+      kretain offsets -b localhost:9092 'orders.*'
+
+      kretain offsets -p policy.yaml --groups -o csv
+
+      kretain offsets -b localhost:9092 --group billing
+
+      kretain offsets -p policy.yaml --unread
+    """
+    from kretain.config import resolve
+    from kretain.render.consumers import print_positions
+    from retention_cli.reports.offsets import read_positions
+
+    settings = resolve(common)
+    chosen = rules.selection_or_all(settings.policy, topics)
+    now = now_ms()
+    patterns = group or (("*",) if groups or unread else ())
+    each: Literal["topics", "partitions"] | None = None if not unread else "partitions" if groups else "topics"
+    with settings.reader() as reader:
+        memories = settings.memories(reader, chosen.policy.state, will_save=False)
+        with common.progress() as progress:
+            positions = read_positions(
+                reader, chosen, now, groups=patterns, unread=each, memories=memories, progress=progress
+            )
+        common.warn(*memories.notes)
+        print_positions(positions, output, each, of_groups=bool(patterns), every_row=all_rows)
+
+
+ledger = new_app("Show and prune what kretain remembers of a cluster.")
+
+
+@command(ledger)
+def show(
+    common: Common,
+    topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    output: OutputOption = "table",
+) -> None:
+    """Show what kretain remembers of a topic: samples, event times and groups.
+
+    The policy's state (local or cluster) says where; without a policy it is this machine.
+
+    Examples:
+      kretain ledger show orders -b localhost:9092
+
+      kretain ledger show orders -p policy.yaml -o json
+    """
+    from kretain.config import resolve
+    from kretain.render.consumers import print_ledger
+    from retention_cli.reports import ledger as ledger_view
+
+    settings = resolve(common)
+    with settings.reader() as reader:
+        memories = settings.memories(reader, settings.state_kind(), will_save=False)
+        view = ledger_view.show(reader, memories, topic)
+        lost = memories(view.cluster_id).lost
+    common.warn(*memories.notes, *(lost.reasons if lost is not None else ()))
+    print_ledger(view, output)
+
+
+@command(ledger)
+def prune(
+    common: Common,
+    older_than: Annotated[
+        int,
+        option(
+            "--older-than",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="Forget what was last seen longer ago than this.",
+            show_default=False,
+        ),
+    ],
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be forgotten; forget nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """Forget groups, and topics that are gone, which were last seen long ago.
+
+    A forgotten group no longer counts (F6). With state: cluster in the policy, all machines forget it.
+
+    Examples:
+      kretain ledger prune --older-than 90d -b localhost:9092
+
+      kretain ledger prune --older-than 90d -p policy.yaml --context prod
+    """
+    from kretain.config import resolve
+    from kretain.render.consumers import print_pruned
+    from retention_cli.core.units import count
+    from retention_cli.reports import ledger as ledger_view
+
+    settings = resolve(common)
+    with settings.reader() as reader:
+        memories = settings.memories(reader, settings.state_kind())
+        before_ms = now_ms() - older_than
+        metadata = reader.metadata()
+        topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)
+        if (topics or groups) and not dry_run:
+            what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
+            confirm_forgetting(f"Forget {what}? A forgotten group no longer counts (F6).", yes=yes)
+        if not dry_run:
+            topics, groups = ledger_view.prune(reader, memories, before_ms)
+    print_pruned(metadata.cluster_id, topics, groups, output, dry_run=dry_run)
