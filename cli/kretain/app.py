@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "context": ("Set up", "setup", "List, add and remove the clusters in config.yaml."),
     "policy": ("Set up", "policy", "Write, check and show the policy; change its live settings."),
     "cluster": ("Set up", "setup", "Create kretain's own topics in a cluster."),
-    "doctor": ("Set up", "doctor", "Check permissions, broker versions and the clock."),
+    "doctor": ("Set up", "init", "Check permissions, broker versions and the clock."),
     "completion": ("Set up", "setup", "Print a shell's completion script."),
     "demo": ("Set up", "demo", "Start a Kafka on this machine, and tour plan and trim."),
 }

@@ -15,13 +15,12 @@ from kretain.api.errors import RefusedError, translated, usage
 from kretain.api.values import InterruptedTrim, Origin, Plan, Report, Result, origin_of, plan_value, report_value
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
-from kretain.flows.inventory import InventoryOption
 from kretain.flows.plans import forecasts, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import exit_codes, todays_rules
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
-from kretain.options.plans import SparkFlags
+from kretain.options.plans import InventoryOption, SparkFlags
 from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, positions_document
 from kretain.render.explain import EXPLAIN_FORMAT, explained_as_json
 from kretain.render.forecast import forecast_head, topic_as_json

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from kretain.errors import Exit, UsageError, warn
 from kretain.flows.fleet import each_cluster
-from kretain.flows.inventory import InventoryOption
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option, single_command
-from kretain.options.plans import Inventories, SparkFlags
+from kretain.options.plans import Inventories, InventoryOption, SparkFlags
 from kretain.options.rules import patterns
 from retention_cli.core.model import Code
 

@@ -8,7 +8,6 @@ from typing import Annotated
 from kretain.completion.complete import complete_partitions, complete_runs
 from kretain.errors import UsageError
 from kretain.flows.fleet import each_cluster
-from kretain.flows.inventory import InventoryOption
 from kretain.options import rules
 from kretain.options.common import (
     AllPartitions,
@@ -21,7 +20,7 @@ from kretain.options.common import (
     single_command,
     time_ms,
 )
-from kretain.options.plans import Inventories
+from kretain.options.plans import Inventories, InventoryOption
 from kretain.options.rules import RuleFlags
 
 

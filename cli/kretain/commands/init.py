@@ -1,4 +1,4 @@
-"""``kretain init``."""
+"""``kretain init`` and ``doctor``: check a cluster, and begin with it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from kretain.errors import Exit, UsageError, tell_error
+from kretain.flows.fleet import each_cluster
 from kretain.flows.recipes import recipe, write_new
-from kretain.options.common import Common, option, single_command
+from kretain.options.common import Common, OutputOption, option, single_command
+from kretain.options.rules import Topics
 
 if TYPE_CHECKING:
     from kretain.config import Resolved
     from retention_cli.plan.value import Plan
     from retention_cli.policy.model import Policy
+
 
 _NAME: Final = "main"
 """The context's name, where --context does not give one."""
@@ -156,3 +159,37 @@ def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
         return plan_now(
             settings, reader, Selection(policy), LocalPlanner(), settings.memories(reader, policy.state), progress
         )
+
+
+@single_command
+@each_cluster
+def doctor(
+    common: Common,
+    topics: Topics = None,
+    output: OutputOption = "table",
+) -> Exit:
+    """Check permissions, broker versions and the clock; name what each command lacks.
+
+    Changes nothing. Exits with 1 if plan or trim cannot work. TOPIC limits the check.
+
+    Examples:
+      kretain doctor -b localhost:9092
+
+      kretain doctor -c client.properties -p policy.yaml -o json
+    """
+    from kretain.config import resolve
+    from kretain.render.setup import print_diagnosis
+    from retention_cli.policy.model import matches
+    from retention_cli.reports.doctor import diagnose
+
+    settings = resolve(common)
+    policy = settings.load()
+
+    def of_interest(name: str) -> bool:
+        return (not topics or matches(topics, name)) and (policy is None or policy.settings_for(name) is not None)
+
+    with settings.reader() as reader:
+        found = diagnose(reader, settings.state_dir, of_interest, policy, named=bool(topics))
+    print_diagnosis(found, output)
+    verdicts = found.commands()
+    return Exit.FAILED if "missing" in (verdicts["plan"], verdicts["trim"]) else Exit.DONE

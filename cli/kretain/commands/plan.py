@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
-from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.plans import named_alone, once_a_day, plan_now, save_plan, signed
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
-from kretain.options.plans import PlanFlags, SparkFlags
+from kretain.options.plans import InventoryOption, PlanFlags, SparkFlags, check_one
 from kretain.options.rules import PartedTopics, RuleFlags
 
 if TYPE_CHECKING:  # importing it is slow, and --help must be fast

@@ -6,7 +6,6 @@ from functools import partial
 
 from kretain.errors import Exit, UsageError, warn, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
-from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import (
@@ -24,7 +23,7 @@ from kretain.flows.trims import (
 )
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
-from kretain.options.plans import SparkFlags, TrimFlags
+from kretain.options.plans import InventoryOption, SparkFlags, TrimFlags, check_one
 from kretain.options.rules import PartedTopics, RuleFlags
 from retention_cli.core.model import Reason
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kretain.error_codes import is_json_log, log_as_json, log_line
 from kretain.errors import Deeds, Exit, UsageError, tell
-from kretain.flows.inventory import InventoryOption
 from kretain.flows.trims import exit_codes
 from kretain.options import rules
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
+from kretain.options.plans import InventoryOption
 
 if TYPE_CHECKING:
     from retention_cli.protect.value import Protection

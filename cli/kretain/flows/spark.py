@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kretain.options.plans import SparkFlags
+from kretain.options.plans import InventoryOption, SparkFlags
 
 if TYPE_CHECKING:
-    from kretain.flows.inventory import InventoryOption
     from retention_cli.archive.writer import Archiver, ArchiverFor
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress

@@ -1,10 +1,10 @@
-"""The options that say how a plan is made, over Spark or not, and what becomes of it."""
+"""The options that say how a plan is made, over Spark or not, by which inventory, and what becomes of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import UsageError
 from kretain.options.common import (
@@ -16,6 +16,11 @@ from kretain.options.common import (
     duration_ms,
     option,
 )
+
+if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
+    from retention_cli.disks.inventory_view import InventoryView
+    from retention_cli.policy.model import Policy
+
 
 SPARK = "Spark"
 Inventories = Annotated[
@@ -213,3 +218,45 @@ class SparkFlags(OptionGroup):
                 raise UsageError(f"--spark-conf {key}: is not spark.….=VALUE")
             found[key] = value
         return found
+
+
+def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:
+    """Check that no option for the disks of one cluster was given, for a command on several clusters.
+
+    Raises:
+        UsageError: one was given.
+    """
+    for given, name in ((paths, "--inventory"), (wait, "--wait")):
+        if given:
+            raise UsageError(f"{name} is for one cluster: name it with --cluster NAME")
+
+
+class InventoryOption:
+    """The inventory of ``--inventory``, else of the policy: its files, and its content if this process reads it.
+
+    A file that can't be read is left out, unless the inventory must be ``whole``: what a person starts trims nothing by
+    bad input.
+
+    Raises:
+        InventoryError: the policy names files that do not exist.
+    """
+
+    def __init__(self, paths: list[Path] | None, policy: Policy, *, whole: bool = False) -> None:
+        from retention_cli.disks.inventory.read import inventory_paths
+
+        self._whole = whole
+        self.paths = paths or inventory_paths(policy)
+        self._view: InventoryView | None = None
+
+    def view(self) -> InventoryView | None:
+        """Return the inventory; None if there is none.
+
+        Raises:
+            InventoryError: the inventory can't be read.
+            MissingPartError: pyarrow or numpy is not installed.
+        """
+        from retention_cli.disks.inventory.read import inventory_view
+
+        if self._view is None:
+            self._view = inventory_view(self.paths, whole=self._whole)
+        return self._view

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
+from kretain.commands.archive import archive_url, in_policy, split
 from kretain.errors import UsageError
-from kretain.flows.archives import archive_url, in_policy, split
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
