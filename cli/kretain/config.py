@@ -25,16 +25,16 @@ from kretain.options.common import Chosen, Common, name_of
 from kretain.reach import reaches
 from kretain.render.progress import doing
 from retention_cli.brokers.errors import SettingsError
-from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
-from retention_cli.brokers.security.client_files import Setting, masked, read_properties, translate
-from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.files import beside, home, read_file
 from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
-from retention_cli.state.memories import Kind, Memories, memories_of
 
-if TYPE_CHECKING:  # completion has a second, and no need of it
+if TYPE_CHECKING:  # importing these is slow, and --help must be fast
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.brokers.security.client_files import Setting
+    from retention_cli.brokers.security.settings import ConnectionSettings
     from retention_cli.policy.model import Policy
+    from retention_cli.state.memories import Kind, Memories
 
 _KEYS = ("bootstrap-server", "command-config", "confirm", "policy", "settings", "state-dir", "timeout")
 
@@ -66,6 +66,8 @@ class Resolved:
     @property
     def name(self) -> str:
         """The cluster's context, else its address."""
+        from retention_cli.brokers.security.client_files import masked
+
         bootstrap = self.connection.get("bootstrap.servers")
         return self.context or ("" if bootstrap is None else masked("bootstrap.servers", bootstrap.value))
 
@@ -75,10 +77,14 @@ class Resolved:
         Raises:
             SettingsError: a key can't be used.
         """
+        from retention_cli.brokers.security.client_files import translate
+
         return translate(self.connection)
 
     def memories(self, reader: ClusterReader, kind: Kind, *, will_save: bool = True) -> Memories:
         """Return the ledgers of clusters, unopened; ``kind`` is the policy's ``state``."""
+        from retention_cli.state.memories import memories_of
+
         return memories_of(self.state_dir, reader, kind, will_save=will_save)
 
     def load(self) -> Policy | None:
@@ -104,6 +110,8 @@ class Resolved:
 
     def reader(self, *, patient: bool = False) -> ClusterReader:
         """Return an unopened reader of the cluster; a ``patient`` one waits for a broker that restarts."""
+        from retention_cli.brokers.reader import ClusterReader
+
         settings = self.settings()
         doing(f"connecting to {settings.bootstrap}")
         return ClusterReader(settings, self.timeout_s, elsewhere=settings_of, patient=patient)
@@ -129,6 +137,9 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
         SettingsError: the connection's file can't be read.
         UsageError: a variable contradicts a context that the command line names.
     """
+    from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S
+    from retention_cli.brokers.security.client_files import Setting, masked, read_properties
+
     chosen = chosen or common.chosen
     context, where = chosen or context_of(common.context)
     if chosen is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kretain.completion.complete import complete_topics
+from kretain.config import resolve
 from kretain.errors import Exit, UsageError, warn
 from kretain.options.common import (
     Common,
@@ -174,7 +175,6 @@ def compact(
 
       kretain archive compact ./archive orders --yes
     """
-    from kretain.config import resolve
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_compacted
     from retention_cli.archive.catalog import Compacted, compact as run_compaction, plan_compaction, read_catalog
@@ -213,7 +213,6 @@ def compact(
 
 def _show(common: Common, where: list[str] | None, output: Output, keys: list[str] | None, *, verify: bool) -> bool:
     """Print the archives; return whether any of it is damaged."""
-    from kretain.config import resolve
     from kretain.render.archive import print_archives
     from retention_cli.archive.catalog import read_catalog, unlisted, verify_catalog
     from retention_cli.archive.layout import ArchiveError
@@ -357,7 +356,6 @@ def restore(
 
       kretain restore orders -p policy.yaml --to orders --groups
     """
-    from kretain.config import resolve
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import groups_parts, groups_question, print_restored, question
     from kretain.render.output import print_parts

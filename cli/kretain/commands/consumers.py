@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_gone_groups, complete_topics
+from kretain.config import resolve
 from kretain.errors import RefusedError, warn
 from kretain.flows.fleet import each_cluster
 from kretain.flows.trims import confirm_forgetting
@@ -50,7 +51,6 @@ def list_groups(
 
       kretain groups forget billing-2019 -p policy.yaml
     """
-    from kretain.config import resolve
     from kretain.render.consumers import print_groups
     from retention_cli.policy.settings import GroupRules
     from retention_cli.reports.groups import list_all
@@ -104,7 +104,6 @@ def forget(
 
       kretain groups forget 'console-*' --dry-run -p policy.yaml
     """
-    from kretain.config import resolve
     from kretain.render.consumers import holding, print_forgotten
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
@@ -167,7 +166,6 @@ def offsets(
 
       kretain offsets -p policy.yaml --unread
     """
-    from kretain.config import resolve
     from kretain.render.consumers import print_positions
     from retention_cli.reports.offsets import read_positions
 
@@ -204,7 +202,6 @@ def show(
 
       kretain ledger show orders -p policy.yaml -o json
     """
-    from kretain.config import resolve
     from kretain.render.consumers import print_ledger
     from retention_cli.reports import ledger as ledger_view
 
@@ -243,7 +240,6 @@ def prune(
 
       kretain ledger prune --older-than 90d -p policy.yaml --context prod
     """
-    from kretain.config import resolve
     from kretain.render.consumers import print_pruned
     from retention_cli.core.units import count
     from retention_cli.reports import ledger as ledger_view

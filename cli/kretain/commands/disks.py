@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from kretain.config import resolve
 from kretain.errors import Exit, UsageError, warn
 from kretain.flows.fleet import each_cluster
 from kretain.flows.spark import SharedSpark, planner
@@ -37,7 +38,6 @@ def disk(
 
       kretain disk -p policy.yaml -o json | jq '.disks[] | select(.short_bytes > 0)'
     """
-    from kretain.config import resolve
     from kretain.render.disks import print_disks
     from retention_cli.disks.devices import look
     from retention_cli.plan.make import PlanJob

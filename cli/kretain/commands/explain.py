@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kretain.completion.complete import complete_partitions, complete_runs
+from kretain.config import resolve
 from kretain.errors import UsageError
 from kretain.flows.fleet import each_cluster
 from kretain.options import rules
@@ -71,7 +72,6 @@ def explain(
 
       kretain explain orders:3 --run 20261121T030000Z-3f9a
     """
-    from kretain.config import resolve
     from kretain.render.explain import print_explained
     from retention_cli.reports import explain as explaining
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from kretain.completion.complete import complete_runs
+from kretain.config import contexts_at, resolve
 from kretain.errors import Exit, UsageError, warn
 from kretain.flows.spark import opened
 from kretain.options import rules
@@ -74,7 +75,6 @@ def history(
 
       kretain history --verify
     """
-    from kretain.config import resolve
     from kretain.render.history import nothing_chosen, print_changes, print_run, print_runs
     from retention_cli.trim.history import Choice, find_run, read_past, select, select_changes
 
@@ -153,7 +153,6 @@ def verify(
 
       kretain verify 20261121T030000Z-3f9a --evidence s3://backup/evidence/CLUSTER_ID -o json
     """
-    from kretain.config import resolve
     from kretain.render.history import print_verdicts
     from retention_cli.core.signing import public_keys
     from retention_cli.evidence.verify import verify_runs
@@ -193,7 +192,6 @@ def replay(
 
       kretain replay -p new.yaml --spark --evidence s3://backup/evidence/CLUSTER_ID
     """
-    from kretain.config import resolve
     from kretain.render.history import print_replayed
     from retention_cli.core.units import count
     from retention_cli.evidence.replay import recorded, replay as replay_runs
@@ -246,7 +244,6 @@ def report(
 
       kretain report --last 30d --out history.html
     """
-    from kretain.config import contexts_at, resolve
     from kretain.render.page.forecast import forecast_parts, read_forecast_file
     from kretain.render.page.pages import history_page, plan_page
     from retention_cli.core.files import write_whole

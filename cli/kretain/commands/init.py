@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from kretain.config import Resolved, config_path, resolve
 from kretain.errors import Exit, UsageError, tell_error
 from kretain.flows.fleet import each_cluster
 from kretain.flows.recipes import recipe, write_new
@@ -14,7 +15,6 @@ from kretain.options.common import Common, OutputOption, option, single_command
 from kretain.options.rules import Topics
 
 if TYPE_CHECKING:
-    from kretain.config import Resolved
     from retention_cli.plan.value import Plan
     from retention_cli.policy.model import Policy
 
@@ -41,7 +41,6 @@ def init(
 
       kretain init -b localhost:9092 --context lab --yes
     """
-    from kretain.config import config_path, resolve
     from kretain.flows.config_file import add_context, entry_of
     from kretain.flows.trims import must_confirm
     from kretain.render.output import say
@@ -177,7 +176,6 @@ def doctor(
 
       kretain doctor -c client.properties -p policy.yaml -o json
     """
-    from kretain.config import resolve
     from kretain.render.setup import print_diagnosis
     from retention_cli.policy.model import matches
     from retention_cli.reports.doctor import diagnose

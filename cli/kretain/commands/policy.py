@@ -16,6 +16,7 @@ from kretain.completion.complete import (
     complete_topics,
 )
 from kretain.completion.quick import QuickCommand
+from kretain.config import nearest, resolve
 from kretain.errors import UsageError
 from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
 from kretain.options.rules import RuleFlags
@@ -47,7 +48,6 @@ def new(
 
       kretain policy new legal-hold --out policy.yaml
     """
-    from kretain.config import nearest
     from kretain.flows.recipes import RECIPES, recipe, title, write_new
 
     if name is None:
@@ -79,7 +79,6 @@ def check(
 
       kretain policy check -p policy.yaml -b localhost:9092
     """
-    from kretain.config import resolve
     from kretain.render.setup import print_checked
     from retention_cli.policy.errors import PolicyError
     from retention_cli.policy.load import load_policy
@@ -116,7 +115,6 @@ def show(
 
       kretain policy show orders -p policy.yaml -b localhost:9092
     """
-    from kretain.config import resolve
     from kretain.render.setup import print_settings
     from retention_cli.policy.load import load_policy
     from retention_cli.policy.selection import NothingMatchesError
@@ -161,7 +159,6 @@ def set_(
 
       kretain policy set orders retention.ms=7d unconsumed=hold -p policy.yaml --context prod
     """
-    from kretain.config import resolve
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, check_value, merged
@@ -210,7 +207,6 @@ def unset(
 
       kretain policy unset orders retention.ms -p policy.yaml -b localhost:9092
     """
-    from kretain.config import resolve
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC, without
@@ -236,7 +232,6 @@ def list_(
 
       kretain policy list -b localhost:9092 -o json
     """
-    from kretain.config import resolve
     from kretain.render.setup import print_live
     from retention_cli.policy.live import list_settings
     from retention_cli.state.policy_topic import read_messages

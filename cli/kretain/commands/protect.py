@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kretain.completion.complete import complete_topics
+from kretain.config import resolve
 from kretain.errors import Exit, UsageError
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
@@ -53,7 +54,6 @@ def protect(
 
       kretain protect --resume orders -p policy.yaml
     """
-    from kretain.config import resolve
     from kretain.flows.trims import must_confirm, notified
     from kretain.render.protect import print_protection, question
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume as resumed

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_contexts
 from kretain.completion.quick import QuickCommand
+from kretain.config import config_path, context_of, contexts, default_context, resolve
 from kretain.errors import Exit, tell_error
 from kretain.options.common import Common, OutputOption, argument, command, new_app, option
 
@@ -25,7 +26,6 @@ def list_all(common: Common, output: OutputOption = "table") -> None:
 
       kretain context list -o json
     """
-    from kretain.config import config_path, contexts, default_context
     from kretain.render.setup import print_contexts
 
     del common
@@ -46,7 +46,6 @@ def show(
     Examples:
       kretain context show prod
     """
-    from kretain.config import config_path, context_of
     from kretain.render.setup import print_context
 
     entry, where = context_of(name or common.context)
@@ -60,7 +59,6 @@ def use(common: Common, name: Name) -> None:
     Examples:
       kretain context use staging
     """
-    from kretain.config import config_path
     from kretain.flows.config_file import use_context
 
     use_context(name)
@@ -85,7 +83,6 @@ def add(
 
       kretain context add lab -b localhost:9092 --dry-run
     """
-    from kretain.config import config_path
     from kretain.flows.config_file import add_context, entry_of
 
     add_context(name, entry_of(common), dry_run=dry_run)
@@ -102,7 +99,6 @@ def remove(common: Common, name: Name, *, dry_run: DryRun = False) -> None:
     Examples:
       kretain context remove lab
     """
-    from kretain.config import config_path
     from kretain.flows.config_file import remove_context
 
     was_default = remove_context(name, dry_run=dry_run)
@@ -157,7 +153,6 @@ def init(
 
       kretain cluster init -c admin.properties --replication-factor 3 --yes
     """
-    from kretain.config import resolve
     from kretain.flows.trims import must_confirm
     from kretain.render.setup import print_own_topics
     from retention_cli.brokers.writer import ClusterWriter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from kretain.config import context_of, resolve
 from kretain.errors import Exit, UsageError
 from kretain.flows.fleet import each_cluster
 from kretain.flows.plans import forecasts
@@ -70,7 +71,6 @@ def advise(
 
       kretain advise -p policy.yaml -o json | jq -r '.topics[].advice.kafka_configs // empty'
     """
-    from kretain.config import resolve
     from kretain.render.advise import print_advice
     from retention_cli.advise.advice import advise as judge
     from retention_cli.advise.facts import Demand
@@ -134,7 +134,6 @@ def forecast(
 
       kretain forecast -p policy.yaml -o json | jq '.groups[] | select((.seconds_to_loss // infinite) < 86400)'
     """
-    from kretain.config import context_of, resolve
     from kretain.render.forecast import print_forecast
     from retention_cli.forecast.steady import Terms
 
@@ -190,7 +189,6 @@ def profile(
 
       kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
-    from kretain.config import resolve
     from kretain.render.profile import print_profile, profile_notes
     from kretain.system.signals import stoppable
     from retention_cli.core.files import whole

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from kretain.config import resolve
 from kretain.error_codes import is_json_log, log_as_json, log_line
 from kretain.errors import Deeds, Exit, UsageError, tell
 from kretain.flows.trims import exit_codes
@@ -107,7 +108,6 @@ def watch(
 
       kretain watch -p policy.yaml --listen off --textfile /var/lib/node_exporter/kretain.prom
     """
-    from kretain.config import resolve
     from kretain.render.progress import still
     from kretain.system.signals import Ending, end_if_stuck
     from retention_cli.core.units import format_duration

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kretain.completion.complete import complete_codes
+from kretain.config import resolve
 from kretain.options.common import Common, OutputOption, argument, single_command
 
 
@@ -26,7 +27,6 @@ def why(
 
       kretain why F2 -b localhost:9092
     """
-    from kretain.config import resolve
     from kretain.render.why import print_codes
 
     resolve(common, policy_counts=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kretain.completion.complete import complete_clusters
+from kretain.config import ConfigError, Resolved, config_path, context_of, contexts, nearest, resolve, settings_of
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, as_engine_error, exit_code_for, lines_of, of_many, tell_error, warn, worst
 from kretain.flows.plans import once_a_day, save_plan, signed
@@ -21,7 +22,6 @@ from kretain.options.common import CONNECTION, Chosen, Common, OptionGroup, now_
 from kretain.options.plans import PlanFlags, SparkFlags
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
-    from kretain.config import Resolved
     from retention_cli.engines.fleet.plan import Failure, FleetPlan
     from retention_cli.engines.fleet.planning import Member
     from retention_cli.plan.value import Plan
@@ -64,7 +64,6 @@ class Fleet:
             PolicyError, SettingsError: a policy or a connection's settings are invalid.
             SameClusterError: two clusters have the same address.
         """
-        from kretain.config import settings_of
         from retention_cli.brokers.errors import SettingsError
         from retention_cli.engines.fleet.planning import Member, check_addresses
 
@@ -94,8 +93,6 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
         NothingMatchesError: --cluster matches none.
         FleetFileError, ConfigError: a file is invalid, or no context matches.
     """
-    from kretain.config import resolve
-
     several = selected(common, flags)
     if several is None:
         return resolve(common)
@@ -118,7 +115,6 @@ def selected(common: Common, flags: FleetFlags) -> Several | None:
     Raises:
         UsageError, NothingMatchesError, FleetFileError, ConfigError: see :func:`chosen`.
     """
-    from kretain.config import nearest
     from retention_cli.policy.selection import NothingMatchesError
 
     several = _several(common, flags)
@@ -136,8 +132,6 @@ def selected(common: Common, flags: FleetFlags) -> Several | None:
 
 def _several(common: Common, flags: FleetFlags) -> Several | None:
     from fnmatch import fnmatchcase
-
-    from kretain.config import ConfigError, config_path, context_of, contexts, nearest
 
     if flags.fleet is not None:
         from retention_cli.policy.fleet_file import load_fleet

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kretain.config import Resolved
 from kretain.options.common import now_ms
 from retention_cli.core.files import FileError, whole, write_whole
 from retention_cli.core.state_dir import StateError, cluster_folder, opened
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
-    from kretain.config import Resolved
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress
     from retention_cli.engines.fleet.plan import FleetPlan
