@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from kretain.completion.complete import complete_topics
 from kretain.config import resolve
 from kretain.errors import Exit, UsageError, warn
+from kretain.flows.trims import must_confirm
 from kretain.options.common import (
     Common,
     OptionGroup,
@@ -27,6 +28,8 @@ from kretain.options.common import (
     time_ms,
 )
 from kretain.options.rules import topic_argument
+from retention_cli.core.units import count, format_time
+from retention_cli.policy.urls import NONE, check_url
 
 if TYPE_CHECKING:
     from retention_cli.archive.restore import WantedGroups
@@ -39,8 +42,6 @@ def archive_url(text: str) -> str:
     Raises:
         UsageError: it is not a URL or path, or contains a password; the text does not repeat it.
     """
-    from retention_cli.policy.urls import check_url
-
     try:
         return check_url(text if "://" in text else str(Path(text).absolute()))
     except ValueError as error:
@@ -91,7 +92,6 @@ def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:
         PolicyError: the policy is invalid.
     """
     from retention_cli.policy.load import load_policy
-    from retention_cli.policy.urls import NONE
 
     if policy is None:
         raise UsageError("say where the archive is: a URL (a path has a slash: ./archive), or a policy that names one")
@@ -175,11 +175,9 @@ def compact(
 
       kretain archive compact ./archive orders --yes
     """
-    from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_compacted
     from retention_cli.archive.catalog import Compacted, compact as run_compaction, plan_compaction, read_catalog
     from retention_cli.core.progress import adding
-    from retention_cli.core.units import count, format_time
 
     settings = resolve(common)
     urls, topics = split(where or (), settings.policy)
@@ -356,7 +354,6 @@ def restore(
 
       kretain restore orders -p policy.yaml --to orders --groups
     """
-    from kretain.flows.trims import must_confirm
     from kretain.render.archive import groups_parts, groups_question, print_restored, question
     from kretain.render.output import print_parts
     from retention_cli.archive.layout import ArchiveError

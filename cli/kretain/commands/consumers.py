@@ -22,6 +22,7 @@ from kretain.options.common import (
     single_command,
 )
 from kretain.options.rules import GroupsOption, Topics
+from retention_cli.core.units import count
 
 groups = new_app()
 
@@ -107,7 +108,6 @@ def forget(
     from kretain.render.consumers import holding, print_forgotten
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
-    from retention_cli.core.units import count
     from retention_cli.policy.model import is_pattern
     from retention_cli.reports.ledger import forget as forget_groups, held_by, named
 
@@ -241,7 +241,6 @@ def prune(
       kretain ledger prune --older-than 90d -p policy.yaml --context prod
     """
     from kretain.render.consumers import print_pruned
-    from retention_cli.core.units import count
     from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)

@@ -24,6 +24,8 @@ from kretain.options.common import (
 )
 from kretain.options.plans import SparkFlags
 from kretain.options.rules import topic_argument, topic_arguments
+from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.units import count
 
 if TYPE_CHECKING:
     from retention_cli.memory.disk import Look
@@ -103,7 +105,6 @@ def history(
 
 def _verified(state_dir: Path, output: Output) -> Exit:
     from kretain.render.history import print_verified
-    from retention_cli.core.units import count
     from retention_cli.trim.history import verify_all
 
     found = verify_all(state_dir)
@@ -193,7 +194,6 @@ def replay(
       kretain replay -p new.yaml --spark --evidence s3://backup/evidence/CLUSTER_ID
     """
     from kretain.render.history import print_replayed
-    from retention_cli.core.units import count
     from retention_cli.evidence.replay import recorded, replay as replay_runs
 
     spark.check()
@@ -247,7 +247,6 @@ def report(
     from kretain.render.page.forecast import forecast_parts, read_forecast_file
     from kretain.render.page.pages import history_page, plan_page
     from retention_cli.core.files import write_whole
-    from retention_cli.core.state_dir import cluster_folder
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.memory.ledger_file import FILE_NAME
     from retention_cli.plan.saved import SavedPlanError
@@ -280,7 +279,6 @@ def report(
 
 def _disks(folders: list[Path]) -> tuple[dict[str, tuple[Look, ...]], list[str]]:
     """Return the looks at disks of these clusters, by name, and why some can't be read."""
-    from retention_cli.core.state_dir import StateError
     from retention_cli.memory.ledger import disk_looks
 
     found: dict[str, tuple[Look, ...]] = {}

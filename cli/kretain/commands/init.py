@@ -11,8 +11,10 @@ from kretain.config import Resolved, config_path, resolve
 from kretain.errors import Exit, UsageError, tell_error
 from kretain.flows.fleet import each_cluster
 from kretain.flows.recipes import recipe, write_new
+from kretain.flows.trims import answer, must_confirm, on_terminal
 from kretain.options.common import Common, OutputOption, option, single_command
 from kretain.options.rules import Topics
+from retention_cli.core.units import count
 
 if TYPE_CHECKING:
     from retention_cli.plan.value import Plan
@@ -42,7 +44,6 @@ def init(
       kretain init -b localhost:9092 --context lab --yes
     """
     from kretain.flows.config_file import add_context, entry_of
-    from kretain.flows.trims import must_confirm
     from kretain.render.output import say
     from kretain.render.plan import print_plan
     from retention_cli.policy.load import load_policy
@@ -92,8 +93,6 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
     Raises:
         UsageError: an option is missing, and there is no terminal to ask on.
     """
-    from kretain.flows.trims import answer, on_terminal
-
     named = common.bootstrap_server is not None or common.command_config is not None
     if not on_terminal() and (missing := [*([] if named else ["-b HOST:PORT"]), *([] if yes else ["--yes"])]):
         raise UsageError(f"no terminal to ask on: give {' and '.join(missing)}; nothing was written")
@@ -107,7 +106,6 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
 def _works(settings: Resolved, common: Common) -> bool:
     """Print what doctor finds to be wrong, and return whether a plan can work."""
     from kretain.render.output import say
-    from retention_cli.core.units import count
     from retention_cli.reports.doctor import diagnose
 
     with settings.reader() as reader, common.progress():

@@ -7,6 +7,7 @@ from typing import Annotated
 from kretain.completion.complete import complete_topics
 from kretain.config import resolve
 from kretain.errors import Exit, UsageError
+from kretain.flows.trims import must_confirm, notified
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import Topics
@@ -54,7 +55,6 @@ def protect(
 
       kretain protect --resume orders -p policy.yaml
     """
-    from kretain.flows.trims import must_confirm, notified
     from kretain.render.protect import print_protection, question
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume as resumed
     from retention_cli.protect.value import Terms

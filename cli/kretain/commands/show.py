@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from kretain.flows.trims import must_confirm
 from kretain.options.common import AllPartitions, Common, PlanOutputOption, argument, now_ms, option, single_command
+from retention_cli.core.units import count
 
 
 @single_command
@@ -56,11 +58,9 @@ def approve(
     Examples:
       kretain approve plan.json --key ~/.config/kretain/me.pem
     """
-    from kretain.flows.trims import must_confirm
     from kretain.render.plan import print_plan
     from retention_cli.core.files import write_whole
     from retention_cli.core.signing import private_key_at
-    from retention_cli.core.units import count
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.plan import approval
     from retention_cli.plan.value import Plan

@@ -15,6 +15,7 @@ from kretain.flows.trims import exit_codes
 from kretain.options import rules
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
 from kretain.options.plans import InventoryOption
+from retention_cli.core.units import format_duration, timestamp
 
 if TYPE_CHECKING:
     from retention_cli.protect.value import Protection
@@ -110,7 +111,6 @@ def watch(
     """
     from kretain.render.progress import still
     from kretain.system.signals import Ending, end_if_stuck
-    from retention_cli.core.units import format_duration
     from retention_cli.trim.narrow import Ceiling
     from retention_cli.watch.board import Board, Server
     from retention_cli.watch.leader import Leadership
@@ -189,7 +189,6 @@ def watch(
 
 def _say(text: str, event: str = "note", /, **facts: object) -> None:
     from retention_cli.core.printable import printable
-    from retention_cli.core.units import timestamp
 
     if is_json_log():
         print(log_line(event, text=printable(text), **facts), file=sys.stderr, flush=True)

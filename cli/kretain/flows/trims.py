@@ -14,6 +14,7 @@ from kretain.options import rules
 from kretain.options.common import now_ms
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason
+from retention_cli.core.units import count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,7 +196,6 @@ def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
     """Record what a trim (of cluster ``of``) has deleted, in one self-contained line."""
     if not report.sent:
         return
-    from retention_cli.core.units import count
 
     rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
     partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])
