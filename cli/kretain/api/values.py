@@ -147,7 +147,13 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the totals, and the rows that trim or hold."""
-        return _plan_html(self)
+        totals = self.totals
+        counts = f"{totals.trim:,} trim, {totals.keep:,} keep, {totals.hold:,} hold, {totals.skip:,} skip"
+        head = f"<b>{totals.records:,} records would be trimmed</b> in cluster {_html(self.cluster_id)}: {counts}."
+        refused = "".join(f"<p><b>trim refuses this plan: {_html(one.text)}</b></p>" for one in self.refusals)
+        rows = [one for one in self.partitions if one.action in ("trim", "hold")]
+        more = f"<p>and {len(rows) - _MOST:,} more</p>" if len(rows) > _MOST else ""
+        return f"{refused}<p>{head}</p>{_html_table(map(_cells, rows[:_MOST])) if rows else ''}{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON's own types (``kretain.plan/v1``)."""
@@ -327,17 +333,6 @@ def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool)
 
 _MOST: Final = 40
 _HTML_COLUMNS: Final = ("topic", "partition", "action", "trim to", "records", "reasons")
-
-
-def _plan_html(plan: Plan) -> str:
-    """Return a plan's totals, and a table of the rows that trim or hold, at most 40."""
-    totals = plan.totals
-    counts = f"{totals.trim:,} trim, {totals.keep:,} keep, {totals.hold:,} hold, {totals.skip:,} skip"
-    head = f"<b>{totals.records:,} records would be trimmed</b> in cluster {_html(plan.cluster_id)}: {counts}."
-    refused = "".join(f"<p><b>trim refuses this plan: {_html(one.text)}</b></p>" for one in plan.refusals)
-    rows = [one for one in plan.partitions if one.action in ("trim", "hold")]
-    more = f"<p>and {len(rows) - _MOST:,} more</p>" if len(rows) > _MOST else ""
-    return f"{refused}<p>{head}</p>{_html_table(map(_cells, rows[:_MOST])) if rows else ''}{more}"
 
 
 def _cells(one: Partition) -> Sequence[str]:
