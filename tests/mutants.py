@@ -160,7 +160,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "archive: keeps a position beyond the end",
-        "archive/observed.py",
+        "trim/recheck.py",
         "offset is None or offset > end",
         "offset is None",
     ),

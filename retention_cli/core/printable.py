@@ -1,8 +1,10 @@
-"""Make text from a cluster or a file safe to display: it can't move the cursor or forge a line. Pure."""
+"""Make text from a cluster or a file safe to display: bounded, it can't move the cursor or forge a line. Pure."""
 
 from __future__ import annotations
 
+import reprlib
 import shlex
+from typing import Final
 
 
 def printable(text: str) -> str:
@@ -36,3 +38,31 @@ def shell_word(text: str) -> str:
         else:
             parts.append("".join(f"\\x{byte:02x}" for byte in one.encode("utf-8", "surrogatepass")))
     return f"$'{''.join(parts)}'"
+
+
+MOST: Final = 80
+"""No error repeats more characters than this of one value."""
+_REPR: Final = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = MOST
+_REPR.maxlevel = 2
+
+
+def shown(value: object) -> str:
+    """Return a value as Python writes it, ending in … if it is longer than :data:`MOST`."""
+    if value is None:
+        return "nothing (null)"
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+
+
+def short(text: str) -> str:
+    """Return the text; if it is longer than any value, its beginning and …, which no value has."""
+    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+
+
+def plain(text: str) -> str:
+    """Return a name without quotes, if it can be printed so."""
+    return short(text) if text.strip() and text.isprintable() else shown(text)

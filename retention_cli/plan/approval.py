@@ -18,8 +18,7 @@ from retention_cli.core.signing import Signed, check, key_id, public_keys, sign,
 from retention_cli.core.units import UnitError, format_age, parse_time_ms, timestamp
 from retention_cli.decide.guards.approval import needs_approval
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.plan.rows import row_as_json
-from retention_cli.plan.value import Plan, Totals, head_as_json
+from retention_cli.plan.value import Plan, Totals, head_as_json, row_as_json
 from retention_cli.policy.settings import ApproveRules
 
 if TYPE_CHECKING:

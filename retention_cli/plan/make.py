@@ -14,6 +14,7 @@ from retention_cli.core.commands import kretain
 from retention_cli.core.consumers import is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Code, Decision, Reason, TopicPartition, Unknown
+from retention_cli.core.printable import plain
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import some_of
 from retention_cli.decide.decision import decide
@@ -29,7 +30,6 @@ from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import FloorSource
-from retention_cli.policy.shown import plain
 from retention_cli.state import policy_topic
 from retention_cli.state.memories import Memories
 

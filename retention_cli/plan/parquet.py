@@ -24,7 +24,6 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.files import open_regular
 from retention_cli.core.model import Decision
-from retention_cli.plan.rows import CLUSTER, NAMES, SAVED, schema, tables_of
 from retention_cli.plan.saved import (
     Entry,
     HeadModel,
@@ -41,7 +40,7 @@ from retention_cli.plan.saved import (
     plan_with,
     read_bytes,
 )
-from retention_cli.plan.value import Plan, head_as_json
+from retention_cli.plan.value import CLUSTER, NAMES, SAVED, Plan, head_as_json, schema, tables_of
 
 KEY: Final = "kretain.plan"
 """The key of the head in a file's metadata."""

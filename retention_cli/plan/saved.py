@@ -1,7 +1,7 @@
 """Read a plan from a file, and validate everything in it (docs/plan.md, Saved plans); hand one to another process.
 
 Over Spark a plan is bytes, of which nothing is unpickled: its rows are Parquet
-(:func:`retention_cli.plan.rows.as_parquet`), the rest is JSON that is checked.
+(:func:`retention_cli.plan.value.as_parquet`), the rest is JSON that is checked.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from retention_cli.core.model import Decision, RuleName, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed
 from retention_cli.disks.disk import DiskOutcome, Space
-from retention_cli.plan.rows import decision_of, decisions_in
-from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
+from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan, decision_of, decisions_in
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _Offset = Annotated[int, Field(ge=0, lt=2**63)]

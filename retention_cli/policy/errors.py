@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from retention_cli.core.file_problems import schema_problem
+from retention_cli.core.printable import plain, shown
 from retention_cli.core.units import count
-from retention_cli.policy.shown import plain
 
 MOST_TOLD: Final = 20
 """The most problems of a file that are shown; the others are counted."""
@@ -51,3 +52,12 @@ class ItemsError(ValueError):
     def __init__(self, items: Sequence[tuple[tuple[str | int, ...], str]]) -> None:
         super().__init__("; ".join(text for _, text in items))
         self.items = list(items)
+
+
+def value_problem(item: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, from one of the errors in pydantic's ValidationError."""
+    said = schema_problem(item)
+    if item["type"] in ("literal_error", "bool_type"):
+        words = said.replace("'", "")
+        return f"{shown(item['input'])} {words}"
+    return said

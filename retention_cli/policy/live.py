@@ -19,10 +19,11 @@ from pydantic import ValidationError
 from retention_cli.core.file_problems import json_problem
 from retention_cli.core.json_values import JsonContentError, parse_json
 from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.printable import plain
+from retention_cli.policy.errors import value_problem
 from retention_cli.policy.model import COMMITOFFSET_TIMES, LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.settings import Origin
-from retention_cli.policy.shown import plain, value_problem
 
 POLICY_TOPIC: Final = "_kretain_policy"
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")

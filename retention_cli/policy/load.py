@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
-from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem
+from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem, value_problem
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
@@ -36,7 +36,6 @@ from retention_cli.policy.schema_reports import (
     NotifyModel,
 )
 from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, FloorSource, GroupRules, Limits, Prices
-from retention_cli.policy.shown import value_problem
 from retention_cli.policy.urls import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from fnmatch import translate
 from typing import Any, Final, Literal, cast
 
 from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.printable import short, shown
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.patterns import REGEX, compiled
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
@@ -27,6 +30,39 @@ from retention_cli.policy.settings import (
     event_source,
 )
 from retention_cli.policy.urls import NONE, NotifyRules
+
+REGEX = "re:"
+"""The prefix of a regular expression."""
+
+
+class PatternError(ValueError):
+    """A pattern that is not a regular expression; the text names it, bounded, and says why."""
+
+
+@functools.lru_cache(maxsize=4096)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a glob, or ``re:`` and a regular expression.
+
+    Regular expressions are RE2's, as in Kafka's own group protocol (KIP-848): whatever the pattern and the name
+    (anybody may name a group), a match takes linear time. RE2 has no look-arounds and no back-references.
+
+    Raises:
+        PatternError: RE2 does not accept the regular expression.
+    """
+    if not pattern.startswith(REGEX):
+        return re.compile(translate(pattern))
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        found: re.Pattern[str] = re2.compile(pattern.removeprefix(REGEX), options)
+    except (re2.error, UnicodeEncodeError) as error:
+        said = error.args[0] if isinstance(error, re2.error) and error.args else str(error)
+        why = short(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said))
+        raise PatternError(f"{shown(pattern)} is not a regular expression (RE2): {why}") from None
+    return found
+
 
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's time has three keys, the finest unit first: in one entry the finer wins."""

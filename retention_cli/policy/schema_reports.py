@@ -7,9 +7,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from retention_cli.core.printable import shown
 from retention_cli.policy import values as v
 from retention_cli.policy.settings import DEFAULT_AUDIT_FILE_BYTES
-from retention_cli.policy.shown import shown
 from retention_cli.policy.urls import EVENTS, Event, read_webhook
 
 _LABEL: Final = re.compile(r"\w[\w ./@-]{0,62}")

@@ -13,11 +13,11 @@ from typing import Final
 
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Reason, TopicPartition
+from retention_cli.core.printable import plain, shown
 from retention_cli.core.units import some_of
 from retention_cli.policy.errors import PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, Settings
-from retention_cli.policy.shown import plain, shown
 
 _WITHOUT_R6: Final = Reason(
     Code.R6,

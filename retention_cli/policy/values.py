@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from retention_cli.core.printable import short, shown
 from retention_cli.core.units import parse_bytes, parse_duration_ms, parse_time_ms
 from retention_cli.policy.errors import ItemsError
-from retention_cli.policy.patterns import compiled
+from retention_cli.policy.model import compiled
 from retention_cli.policy.settings import EVENT_SOURCES, event_source
-from retention_cli.policy.shown import short, shown
 from retention_cli.policy.urls import NONE, SCHEMES, check_url
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")

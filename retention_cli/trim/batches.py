@@ -29,11 +29,10 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
 from retention_cli.trim.evidenced import Sent, Told, rows_of
 from retention_cli.trim.journal import AuditJournal
+from retention_cli.trim.narrow import batches_of, requests_of, wanted
 from retention_cli.trim.recheck import Recheck, Rechecks
-from retention_cli.trim.reconcile import batches_of, requests_of, wanted
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow
-from retention_cli.trim.state import State
-from retention_cli.trim.verify import Answer, judge
+from retention_cli.trim.state import Answer, State, judge
 
 RECHECK_SECONDS: Final = 30.0
 """How old a batch's recheck may be when its request is sent, and when its last answer still counts."""
@@ -190,12 +189,13 @@ class Trimmer:
         fresh = self.rechecks.recheck(waiting)
         self._disks = fresh.disks
         self._recheck_s += self.reader.clock.monotonic() - began
-        found = wanted(self._state.planned, waiting, fresh.decisions, fresh.unreadable, fresh.epoch_end)
-        for tp, row in found.failed.items():
-            self._try_again(tp, row)
-        for tp, row in found.ended.items():
-            self._state.end(tp, row, fresh.decisions.get(tp))
-        targets = self._within_limits(found.targets)
+        found, ended = wanted(self._state.planned, waiting, fresh.decisions, fresh.unreadable, fresh.epoch_end)
+        for row in ended:
+            if row.outcome == "failed":
+                self._try_again(row.tp, row)
+            else:
+                self._state.end(row.tp, row, fresh.decisions.get(row.tp))
+        targets = self._within_limits(found)
         if self.deleter is None:
             for tp, target in targets.items():
                 self._state.rows[tp] = TrimRow(

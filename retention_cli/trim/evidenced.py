@@ -16,7 +16,7 @@ from retention_cli.plan.make import PlanInputs
 from retention_cli.trim.journal import new_run_name
 from retention_cli.trim.recheck import Recheck
 from retention_cli.trim.report import TrimRow
-from retention_cli.trim.verify import Answer
+from retention_cli.trim.state import Answer
 
 
 def rows_of(

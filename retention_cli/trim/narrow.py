@@ -1,23 +1,28 @@
-"""Narrow a plan: to partitions that a trim is asked for, within limits (G6), or to what one pass may trim. Pure.
+"""Narrow a plan: to partitions that a trim is asked for, to what one pass may trim, to what a recheck leaves. Pure.
 
 Every offset up to a row's target may go, so any smaller target may, too: this can only make a trim smaller. Limits
-of the policy (G6) refuse a plan as a whole; a ceiling takes what fits.
+of the policy (G6) refuse a plan as a whole; a ceiling takes what fits. What a recheck leaves
+:func:`~retention_cli.plan.reconcile.reconcile` says partition by partition (docs/plan.md, Saved plans).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Final
 
-from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.grouping import by_key
+from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition
 from retention_cli.decide.decision import unread_below
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.plan.approval import approval_notes
+from retention_cli.plan.reconcile import Held, Target, Unchanged, reconcile
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
+from retention_cli.trim.report import TrimRow
 
 
 def asked_for(plan: Plan, max_partitions: int | None) -> Plan:
@@ -186,3 +191,62 @@ def _left(one: Decision, ceiling: Ceiling) -> Decision:
         limited_by=None,
         reasons=(*one.reasons, Reason("ceiling", text)),
     )
+
+
+PARTITIONS_A_LEADER: Final = 1_000
+
+
+def wanted(
+    planned: Mapping[TopicPartition, Decision],
+    waiting: Sequence[TopicPartition],
+    decisions: Mapping[TopicPartition, Decision],
+    unreadable: Mapping[TopicPartition, Reason],
+    epoch_end: Callable[[TopicPartition, int | None], Maybe[int | None]],
+) -> tuple[dict[TopicPartition, Target], list[TrimRow]]:
+    """Return what a recheck still allows of the plan, and the rows of partitions of which it allows nothing.
+
+    A row is ``failed`` if the partition could not be rechecked.
+
+    Args:
+        planned: the plan's rows that trim.
+        waiting: the partitions that are not yet settled.
+        decisions: the recheck's.
+        unreadable: partitions whose leader is missing or did not answer.
+        epoch_end: returns where a leader epoch ends; None if the leader does not know it.
+    """
+    targets: dict[TopicPartition, Target] = {}
+    ended: list[TrimRow] = []
+    for tp in waiting:
+        plan = planned[tp]
+        if (reason := unreadable.get(tp)) is not None:
+            ended.append(TrimRow(tp, "failed", plan.trim_to, reasons=(reason,)))
+            continue
+        match reconcile(plan, decisions.get(tp), epoch_end(tp, plan.leader_epoch)):
+            case Held(reasons):
+                ended.append(TrimRow(tp, "held", reasons=reasons))
+            case Unchanged(reasons, log_start):
+                ended.append(TrimRow(tp, "unchanged", log_start=log_start, reasons=reasons))
+            case Target() as target:
+                targets[tp] = target
+    return targets, ended
+
+
+def batches_of(
+    targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, int | None]
+) -> Iterator[dict[TopicPartition, Target]]:
+    """Cut targets into batches, each with one request of bounded size per leader (broker id)."""
+    by_leader = by_key((leaders[tp], tp) for tp in sorted(targets))
+    longest = max((len(tps) for tps in by_leader.values()), default=0)
+    for start in range(0, longest, PARTITIONS_A_LEADER):
+        yield {tp: targets[tp] for tps in by_leader.values() for tp in tps[start : start + PARTITIONS_A_LEADER]}
+
+
+def requests_of(
+    batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, int | None]
+) -> dict[int, dict[TopicPartition, int]]:
+    """Return a batch's target offsets by leader (broker id). Partitions without a leader are left out."""
+    found: dict[int, dict[TopicPartition, int]] = {}
+    for tp, target in batch.items():
+        if (leader := leaders[tp]) is not None:
+            found.setdefault(leader, {})[tp] = target.offset
+    return found

@@ -1,20 +1,156 @@
 """The state of a trim: planned rows, their outcomes, attempts, and unanswered requests. Pure.
 
-A trim goes through state → wanted (:mod:`retention_cli.trim.reconcile`) → requests → results; this module has the state
-and takes the results.
+A trim goes through state → wanted (:func:`retention_cli.trim.narrow.wanted`) → requests → results; this module has the
+state and judges the results, from the leader's answer and the log start that was read back.
+
+DeleteRecords carries no condition, and success only means that the log starts at the offset or beyond. So a result
+distinguishes records that this trim removed from those that broker retention or another trimmer had already removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
+from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.plan.reconcile import Target
 from retention_cli.trim.report import OutcomeName, TrimRow
-from retention_cli.trim.verify import Answer, Unanswered, judge
+
+Answer = int | RequestFailedError | None
+"""The log start offset in a leader's successful answer, the error, or None if the answer was not awaited."""
+
+_REFUSALS: Final = frozenset(
+    {
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "INVALID_REQUEST",
+        "INVALID_TOPIC",
+        "OFFSET_OUT_OF_RANGE",
+        "POLICY_VIOLATION",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "UNSUPPORTED_VERSION",
+    }
+)
+"""Errors that a broker returns before it changes its log.
+
+It may return any other error later: a leader moves its own log start first, then waits for its followers, and returns
+REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is deposed meanwhile.
+"""
+
+
+def refused(said: Answer) -> bool:
+    """Return whether it is proven that a leader did not change its log: by its answer, or as it was asked nothing."""
+    if isinstance(said, NotSentError):
+        return True
+    return isinstance(said, RequestFailedError) and said.answered and said.code in _REFUSALS
+
+
+def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
+    """Return a partition's row of the report (docs/plan.md, outcomes).
+
+    ``trimmed`` counts records from the recheck's log start to the target: never more than were removed, but perhaps
+    more than this trim removed itself, if broker retention ran in between. ``gone`` (unchanged) and ``failed`` count
+    none. If no answer came, a log start exactly at the target counts as this trim's: only another trimmer with the
+    same target could have moved it there, and the two can't be distinguished. If retention moves the log start
+    further while the leader still waits for this request's followers, that can't be distinguished from retention
+    alone, and counts as ``gone``.
+
+    Args:
+        tp: the partition.
+        target: the requested offset, and the decision behind it.
+        said: the leader's answer.
+        start: the log start offset that was read back, None if it could not be read.
+    """
+    wanted = target.offset
+    reached = start is not None and start >= wanted
+    if refused(said):
+        if not reached:
+            return _row(tp, target, "failed", start, Reason("delete", str(said)))
+        what = str(said) if isinstance(said, NotSentError) else f"the broker refused ({said})"
+        text = f"{what}, and {_told_start(start)}"
+        return _row(tp, target, "unchanged", start, Reason("gone", text))
+    if isinstance(said, int):
+        if start is None:
+            text = "the broker confirmed the delete, but the log start offset could not be read back"
+            return _row(tp, target, "unverified", start, Reason("verify", text))
+        if not reached:
+            text = f"the broker answered {said:,}, but the log still starts at {start:,}"
+            return _row(tp, target, "failed", start, Reason("verify", text))
+        if said > wanted and start > wanted:
+            return _row(tp, target, "unchanged", start, Reason("gone", _told_start(start)))
+    if start == wanted or (reached and said == wanted):  # moves after the answer don't matter
+        return _row(tp, target, "trimmed", start)
+    if reached:
+        text = (
+            f"{_what(said)}, and the log starts at {start:,}, beyond the offset asked for: whether this trim, broker "
+            f"retention or another trimmer moved it is unknown"
+        )
+        return _row(tp, target, "unverified", start, Reason("verify", text))
+    if isinstance(said, RequestFailedError) and said.answered and start is not None:
+        return _row(tp, target, "failed", start, Reason("delete", str(said)))
+    where = "could not be read back" if start is None else f"was still {start:,}"
+    text = f"{_what(said)}, and the log start offset {where}: it may still move"
+    return _row(tp, target, "unverified", start, Reason("verify", text))
+
+
+@dataclass(slots=True)
+class Unanswered:
+    """A run's requests with an unknown outcome: they may be executed even after the read-back."""
+
+    _sent: dict[TopicPartition, list[tuple[Target, Answer]]] = field(default_factory=dict)
+
+    def note(self, tp: TopicPartition, target: Target, said: Answer) -> None:
+        """Remember a request whose outcome is ``unverified``."""
+        self._sent.setdefault(tp, []).append((target, said))
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Drop a partition's requests: their result is known."""
+        self._sent.pop(tp, None)
+
+    def may_go(self, targets: Mapping[TopicPartition, Target]) -> Collection[Target]:
+        """Return each partition's largest target, of these and of requests that may still be executed (G6)."""
+        found = dict(targets)
+        for tp, sent in self._sent.items():
+            mine = [found[tp]] if tp in found else []
+            found[tp] = max((*mine, *(target for target, _said in sent)), key=lambda one: one.offset)
+        return found.values()
+
+    def settle(self, tp: TopicPartition, start: int | None) -> TrimRow | None:
+        """Return the result of a partition's requests, given its current log start; None if there is none to report.
+
+        Of several requests, the one whose target equals the log start counts, otherwise the last one. A request
+        that was not executed has no result to report.
+        """
+        sent = self._sent.get(tp)
+        if not sent:
+            return None
+        target, said = next((one for one in sent if one[0].offset == start), sent[-1])
+        row = judge(tp, target, said, start)
+        if row.outcome != "unverified":
+            self.forget(tp)
+        return None if row.outcome == "failed" else row
+
+
+def _told_start(start: int | None) -> str:
+    return f"the log starts at {start:,}: broker retention or another trimmer moved it there, not this trim"
+
+
+def _what(said: Answer) -> str:
+    if said is None:
+        return "kretain did not wait for an answer"
+    if isinstance(said, int):
+        return f"the broker answered {said:,}"
+    if said.answered:
+        return f"the broker answered {said}, which it may do after it has moved the log start"
+    return f"no answer came ({said})"
+
+
+def _row(tp: TopicPartition, target: Target, outcome: OutcomeName, start: int | None, *reasons: Reason) -> TrimRow:
+    if outcome in ("trimmed", "unverified"):
+        return TrimRow(tp, outcome, target.offset, start, reasons, target.records, target.size_bytes)
+    return TrimRow(tp, outcome, target.offset, start, reasons)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from typing import Final
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes
-from retention_cli.plan.rows import having
+from retention_cli.plan.value import having
 from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board, Say, kind_of
 from retention_cli.watch.leader import Leadership

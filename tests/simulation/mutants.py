@@ -13,7 +13,7 @@ from tests.support.mutate import Mutant
 
 _STANDING: Final = "observe/floors/standing.py"
 _GROUPS: Final = "observe/floors/kafka_groups.py"
-_VERDICT: Final = "trim/verify.py"
+_VERDICT: Final = "trim/state.py"
 _MEMORY: Final = "memory/group.py"
 
 MUTANTS: Final = (

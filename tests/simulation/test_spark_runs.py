@@ -11,8 +11,7 @@ from typing import Any, Final
 import pytest
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.plan.rows import row_as_json
-from retention_cli.plan.value import Plan
+from retention_cli.plan.value import Plan, row_as_json
 from tests.simulation.runs import memories_of, planned, reading_of
 from tests.simulation.scene import Operator
 from tests.simulation.sequences import sequence_of

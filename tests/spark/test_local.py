@@ -15,7 +15,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.session import DRIVER_MEMORY, probe
-from retention_cli.plan import rows
+from retention_cli.plan import value
 from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories
 from tests.support.fleet import Fleet
@@ -34,7 +34,7 @@ def test_spark_plan_of_random_topics_equals_the_local_one(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the client keeps its rows in a file, as it does with many."""
-    monkeypatch.setattr(rows, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(value, "IN_MEMORY", in_memory)
     fleet = Fleet(engines.world, seed, topics=12)
     try:
         fleet.build()

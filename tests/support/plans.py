@@ -14,8 +14,7 @@ from retention_cli.core.model import Action, Code, Decision, Reason
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.parquet import HEAD_FILE
-from retention_cli.plan.rows import row_as_json, schema
-from retention_cli.plan.value import Plan
+from retention_cli.plan.value import Plan, row_as_json, schema
 from retention_cli.trim.report import TrimReport, TrimRow
 
 

@@ -33,7 +33,7 @@ from kretain.__main__ import main
 main()
 """
 """The command, with an interval that passes five times as fast."""
-ONE_A_BATCH = f"import retention_cli.trim.reconcile as reconcile\nreconcile.PARTITIONS_A_LEADER = 1\n{PLAIN}"
+ONE_A_BATCH = f"import retention_cli.trim.narrow as reconcile\nreconcile.PARTITIONS_A_LEADER = 1\n{PLAIN}"
 """Each partition is a batch of its own."""
 PLAN_SERIES: dict[str, Series] = {
     "partitions": {("trim",): 1},

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kretain.api.errors import translated, usage
 from retention_cli.core.units import UnitError, parse_duration_ms, parse_time_ms
-from retention_cli.policy.patterns import PatternError, compiled
+from retention_cli.policy.model import PatternError, compiled
 from retention_cli.policy.settings import OneOff
 
 _NAMES: Final = ("consumed_after", "event_time", "older_than", "before", "unconsumed")

@@ -19,8 +19,18 @@ from retention_cli.core.model import Action, Code, Reason, RuleName
 from retention_cli.core.printable import printable
 from retention_cli.core.units import timestamp
 from retention_cli.plan.parquet import KEY
-from retention_cli.plan.rows import CLUSTER, SAVED, Column, row_as_json, schema
-from retention_cli.plan.value import Plan as EnginePlan, as_json, head_as_json, plan_text, totals_as_json
+from retention_cli.plan.value import (
+    CLUSTER,
+    SAVED,
+    Column,
+    Plan as EnginePlan,
+    as_json,
+    head_as_json,
+    plan_text,
+    row_as_json,
+    schema,
+    totals_as_json,
+)
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json, row_as_json as outcome_as_json
 

@@ -116,8 +116,7 @@ def watch(
     from retention_cli.watch.leader import Leadership
     from retention_cli.watch.loop import Loop
     from retention_cli.watch.notify import Notifier
-    from retention_cli.watch.one_pass import Passes
-    from retention_cli.watch.policy_file import PolicyFile
+    from retention_cli.watch.one_pass import Passes, PolicyFile
 
     if out.log_format == "json":
         log_as_json()

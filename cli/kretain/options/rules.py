@@ -13,8 +13,8 @@ from kretain.completion.complete import complete_groups, complete_partitions, co
 from kretain.errors import UsageError
 from kretain.options.common import OptionGroup, duration_ms, option, time_ms
 from retention_cli.core.model import TopicPartition
+from retention_cli.core.printable import shown
 from retention_cli.policy.settings import OneOff
-from retention_cli.policy.shown import shown
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.policy.selection import Selection
@@ -32,7 +32,7 @@ def group_patterns(given: list[str] | None) -> list[str] | None:
 
 def patterns(given: list[str] | None) -> list[str] | None:
     """Check names, globs and ``re:`` expressions on the command line: the callback of each argument with patterns."""
-    from retention_cli.policy.patterns import PatternError, compiled
+    from retention_cli.policy.model import PatternError, compiled
 
     for pattern in given or ():
         if not pattern:

@@ -10,7 +10,7 @@ from kretain.render.output import BLANK, Line, Part, picture_width, show
 from retention_cli.core.model import ANCIENT_MS, Unknown, known
 from retention_cli.core.units import format_duration, format_time, timestamp
 from retention_cli.decide.decision import Weighed
-from retention_cli.plan.rows import row_as_json
+from retention_cli.plan.value import row_as_json
 from retention_cli.reports.explain import Explained, cutoff_ms, why
 
 EXPLAIN_FORMAT: Final = "kretain.explain/v1"

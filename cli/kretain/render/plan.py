@@ -31,8 +31,20 @@ from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_age, format_duration, format_time
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_lines
-from retention_cli.plan.rows import NAMES, having, held_back_by, most_important, row_as_json
-from retention_cli.plan.value import NO_FILE, Plan, TopicRows, Totals, by_topic, delete_records_json, head_as_json
+from retention_cli.plan.value import (
+    NAMES,
+    NO_FILE,
+    Plan,
+    TopicRows,
+    Totals,
+    by_topic,
+    delete_records_json,
+    having,
+    head_as_json,
+    held_back_by,
+    most_important,
+    row_as_json,
+)
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it

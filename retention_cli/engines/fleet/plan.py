@@ -13,8 +13,7 @@ from typing import Any, Final
 from retention_cli import __version__
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.limits import total
-from retention_cli.plan.rows import row_as_json
-from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, totals_as_json
+from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, totals_as_json
 from retention_cli.trim.report import OutcomeName, TrimReport
 
 

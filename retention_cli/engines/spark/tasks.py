@@ -60,9 +60,8 @@ from retention_cli.observe.recall import Recall
 from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.make import LocalPlanner, PlanJob, decide_all, managed_records
 from retention_cli.plan.notes import with_owners
-from retention_cli.plan.rows import as_parquet
 from retention_cli.plan.saved import head_of, plan_of_parts
-from retention_cli.plan.value import Plan, Totals
+from retention_cli.plan.value import Plan, Totals, as_parquet
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.state.memories import Handed, HandedMemories, changes

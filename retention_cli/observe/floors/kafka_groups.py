@@ -21,8 +21,7 @@ from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
 from retention_cli.observe.lineage import EpochEnds
 from retention_cli.observe.recall import Recall
-from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.patterns import REGEX, PatternError, compiled
+from retention_cli.policy.model import REGEX, PatternError, Policy, compiled, matches
 from retention_cli.policy.selection import groups_not_there, names_groups
 from retention_cli.policy.settings import GroupRules
 

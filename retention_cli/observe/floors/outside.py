@@ -12,6 +12,7 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
+from retention_cli.core.printable import plain
 from retention_cli.core.units import format_time
 from retention_cli.memory.group import NOTHING_RECALLED
 from retention_cli.observe.floors.fold import FloorFold
@@ -19,7 +20,6 @@ from retention_cli.observe.floors.sources.interface import Consumer, Consumers, 
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
-from retention_cli.policy.shown import plain
 
 _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)

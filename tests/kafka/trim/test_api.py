@@ -19,7 +19,7 @@ import pytest
 import kretain
 from kretain.api.values import Outcome, Partition
 from retention_cli.core.model import TopicPartition
-from retention_cli.plan.rows import NAMES
+from retention_cli.plan.value import NAMES
 from retention_cli.trim import batches
 from retention_cli.trim.report import TrimRow, row_as_json
 from tests.support.world import HOUR, World, consumed, written

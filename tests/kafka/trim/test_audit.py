@@ -222,7 +222,7 @@ def trim_on_a_disk(world: World, topic: str, code: str = "") -> tuple[int, str, 
         disk.parent / "policy.yaml",
         f"version: 1\ntopics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]\n",
     )
-    run = f"{code}\nimport retention_cli.trim.reconcile as reconcile\nreconcile.PARTITIONS_A_LEADER = 1\n"
+    run = f"{code}\nimport retention_cli.trim.narrow as reconcile\nreconcile.PARTITIONS_A_LEADER = 1\n"
     run += "from kretain.__main__ import main\nmain()\n"
     arguments = [
         "trim",

@@ -355,7 +355,7 @@ def test_offset_minus_one_is_never_sent(world: World) -> None:
 
 def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As its connections see it, over several batches: to delete at every commit would flood brokers."""
-    monkeypatch.setattr("retention_cli.trim.reconcile.PARTITIONS_A_LEADER", 2)
+    monkeypatch.setattr("retention_cli.trim.narrow.PARTITIONS_A_LEADER", 2)
     topic = read_topic(world, 12, 6)
     send, settle = Wire.send, Wire.settle
     of: dict[int, int | None] = {}

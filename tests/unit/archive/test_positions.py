@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from retention_cli.archive.layout import ArchiveError, DamagedError, Source
-from retention_cli.archive.observed import positions_of
 from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, keep, newest
 from retention_cli.archive.restore import Job, RestoreRefusedError, Wanted, WantedGroups
 from retention_cli.archive.restore_groups import GroupPlan, check_free
@@ -21,6 +20,7 @@ from retention_cli.core.model import PartitionFacts, TopicFacts, TopicPartition,
 from retention_cli.observe.floors.fold import CommitRow
 from retention_cli.observe.lineage import Cut, EpochEnds
 from retention_cli.observe.request import Observation
+from retention_cli.trim.recheck import positions_of
 
 SOURCE = Source("C", "orders", "I", 0)
 DAY = 86_400_000

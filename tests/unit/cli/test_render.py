@@ -22,8 +22,7 @@ from kretain.render.plan import given_back, print_plan, summary
 from retention_cli.core.model import Decision, Reason
 from retention_cli.disks.disk import Space
 from retention_cli.engines.fleet.plan import FleetPlan
-from retention_cli.plan.rows import held_back_by
-from retention_cli.plan.value import Totals
+from retention_cli.plan.value import Totals, held_back_by
 from retention_cli.reports.groups import GroupList, GroupSummary
 from tests.support.plans import HOLD, KEEP, SKIP, plan, row
 

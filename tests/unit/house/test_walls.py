@@ -43,10 +43,8 @@ PURE = [
     ENGINE / f"{name}.py"
     for name in (
         *(
-            "plan/rows",
             "plan/value",
             "plan/reconcile",
-            "trim/reconcile",
             "trim/narrow",
             "watch/measured",
             "disks/disk",
@@ -206,7 +204,7 @@ def test_only_one_module_makes_a_request_that_changes_a_cluster(request_of: str,
             "retention_cli.trim.batches",
             {
                 *("retention_cli/trim/run.py", "cli/kretain/flows/fleet_trim.py", "cli/kretain/flows/trims.py"),
-                *(f"retention_cli/watch/{name}.py" for name in ("leader", "one_pass", "policy_file")),
+                *(f"retention_cli/watch/{name}.py" for name in ("leader", "one_pass")),
             },
         ),
         ("retention_cli.watch.one_pass", {"retention_cli/watch/loop.py", "cli/kretain/commands/watch.py"}),

@@ -25,15 +25,17 @@ from retention_cli.plan.notes import (
     with_owners,
 )
 from retention_cli.plan.parquet import read_plan
-from retention_cli.plan.rows import (
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.value import (
     StoredDecisions,
+    Totals,
+    as_json,
     as_parquet,
     decisions_in,
+    delete_records_json,
     having,
     most_important,
 )
-from retention_cli.plan.saved import SavedPlanError
-from retention_cli.plan.value import Totals, as_json, delete_records_json
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, policy, topic
 from tests.support.plans import EVERY, HOLD, row
@@ -181,7 +183,7 @@ def test_row_limit_in_memory_is_shared_by_the_plans_of_a_fleet(rows: list[Decisi
     """What a fleet's plans have in memory does not grow with the number of its clusters."""
     content = [as_parquet(rows)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("retention_cli.plan.rows.IN_MEMORY", 6)
+        patch.setattr("retention_cli.plan.value.IN_MEMORY", 6)
         assert decisions_in(content) == tuple(rows)
         assert decisions_in(content, 2) == tuple(rows)
         assert isinstance(decisions_in(content, 3), StoredDecisions)

@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from retention_cli.core.model import Decision
 from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, read_plan, write_plan
 from retention_cli.plan.reconcile import Target, reconcile
-from retention_cli.plan.rows import row_as_json, schema
 from retention_cli.plan.saved import Entry, SavedPlanError
-from retention_cli.plan.value import Plan, head_as_json, plan_text
+from retention_cli.plan.value import Plan, head_as_json, plan_text, row_as_json, schema
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff

@@ -15,8 +15,7 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from retention_cli.core.extras import part
-from retention_cli.core.printable import printable
-from retention_cli.policy.shown import short
+from retention_cli.core.printable import printable, short
 
 MOST: Final = 600
 """No text of a cluster or a file is longer than this on a page."""

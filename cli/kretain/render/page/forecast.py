@@ -13,10 +13,10 @@ from kretain.render.forecast import FORMAT, price
 from kretain.render.output import about, number, size
 from kretain.render.page.elements import DRAWN, GO, MOST_ROWS, STAY, Element, bars, element, section, table
 from retention_cli.core.model import Unknown
+from retention_cli.core.printable import short, shown
 from retention_cli.core.units import count
 from retention_cli.forecast.value import Span
 from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes
-from retention_cli.policy.shown import short, shown
 
 Money = Annotated[float, Field(ge=0)] | None
 Count = Annotated[int, Field(ge=0)]

@@ -29,11 +29,10 @@ from kretain.render.page.elements import (
 )
 from retention_cli.audit.log import Run
 from retention_cli.core.model import Unknown
-from retention_cli.core.printable import shell_word
+from retention_cli.core.printable import shell_word, short
 from retention_cli.core.units import count
 from retention_cli.memory.disk import Look, growth
 from retention_cli.plan.value import NO_FILE, Plan
-from retention_cli.policy.shown import short
 from retention_cli.reports.plan_summary import PlanSummary, ReasonSum, command_for, summarize
 
 _MOST_RUNS: Final = 60

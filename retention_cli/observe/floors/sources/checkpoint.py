@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from retention_cli.core.printable import plain, shown
 from retention_cli.observe.floors.sources.interface import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -24,7 +25,6 @@ from retention_cli.observe.floors.sources.positions import check_age, parse
 from retention_cli.observe.floors.sources.stored import Storage
 from retention_cli.policy.live import TOPIC_NAME
 from retention_cli.policy.settings import FloorSource
-from retention_cli.policy.shown import plain, shown
 
 _MAX_BYTES: Final = 16 << 20
 _MAX_SOURCES: Final = 10_000

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from retention_cli.core.json_values import JsonContentError, parse_json
+from retention_cli.core.printable import shown
 from retention_cli.core.units import UnitError, format_age, parse_time_ms
 from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTITION, Position, SourceError
-from retention_cli.policy.shown import shown
 
 MAX_BYTES: Final = 64 << 20
 """The limit of a source's content: some million positions."""

@@ -19,7 +19,7 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Message, Range, UnreadableHeadersError, headers_of
 from retention_cli.core.model import TopicPartition
-from retention_cli.policy.shown import plain
+from retention_cli.core.printable import plain
 
 _AHEAD: Final = 1_000
 """How many offsets are read for the first record, and for its copy."""

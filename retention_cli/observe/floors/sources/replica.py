@@ -22,7 +22,7 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Record
 from retention_cli.core.model import TopicPartition
-from retention_cli.core.printable import printable
+from retention_cli.core.printable import plain, printable
 from retention_cli.observe.floors.sources.interface import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -35,7 +35,6 @@ from retention_cli.observe.floors.sources.interface import (
 from retention_cli.observe.floors.sources.proof import Proof, Run, Sync
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
-from retention_cli.policy.shown import plain
 
 _CHECKPOINTS: Final = re.compile(r"(.+)\.checkpoints\.internal")
 _LONGEST: Final = 400

@@ -20,6 +20,7 @@ from typing import Any, Final
 from retention_cli.core.extras import how_to_add
 from retention_cli.core.files import read_file
 from retention_cli.core.grouping import in_batches
+from retention_cli.core.printable import plain, shown
 from retention_cli.observe.floors.sources.interface import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -31,7 +32,6 @@ from retention_cli.observe.floors.sources.interface import (
 )
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
-from retention_cli.policy.shown import plain, shown
 
 _ROOT: Final = "/consumers"
 _OFFSET: Final = re.compile(rb"[0-9]{1,19}")
