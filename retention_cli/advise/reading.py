@@ -211,8 +211,7 @@ def _read_partitions(
     if again:
         time.sleep(_AGAIN_AFTER_S)
         places = reader.metadata({tp.topic for tp in again}).places()
-        moved = {tp: places[tp] for tp in again if tp in places}
-        found |= _read_once(reader, moved, clock_ms, progress)[0]
+        found |= _read_once(reader, {tp: places[tp] for tp in again if tp in places}, clock_ms, progress)[0]
     return found
 
 

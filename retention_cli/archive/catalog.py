@@ -96,8 +96,7 @@ def stitched(segments: Iterable[Manifest]) -> tuple[list[Piece], list[tuple[int,
             continue
         if position is not None and one.start > position:
             gaps.append((position, one.start))
-        start = one.start if position is None else max(one.start, position)
-        pieces.append(Piece(one, start, one.end))
+        pieces.append(Piece(one, one.start if position is None else max(one.start, position), one.end))
         position = one.end
     return pieces, gaps
 
@@ -165,8 +164,7 @@ def verify_catalog(store: Store, partitions: Iterable[ArchivedPartition], progre
         ArchiveError: the archive can't be reached, or no longer.
     """
     everything = [(one, segment) for one in partitions for segment in one.segments]
-    whole = sum(segment.records for _one, segment in everything)
-    on_records = adding(progress, "verifying", whole)
+    on_records = adding(progress, "verifying", sum(segment.records for _one, segment in everything))
     for one, segment in everything:
         try:
             verify_files(store, segment, on_records)

@@ -161,7 +161,6 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     with RestoreGroup(reader.settings, group, reader.timeout_s) as ours:
         resumes = bool(ours.marks(wanted.target, target.partitions, settled=False))
     starts, empty = _ends(reader, wanted, target, resumes=resumes)
-    there = not (empty or resumes or wanted.append)
     return Job(
         wanted,
         source,
@@ -171,7 +170,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
         group,
         resumes,
         tuple(warnings),
-        there,
+        not (empty or resumes or wanted.append),
     )
 
 

@@ -205,9 +205,10 @@ def _read_back(
     Return the first of the target's other records among or before them, which no group may skip, None if there is none.
     With ``--since`` alone, archived records that it leaves out may be there, and are no others.
     """
-    pieces = job.pieces.get(number, [])
     archived: Iterator[Record] = (
-        record for piece in pieces for record in restored_records(store, job.wanted, piece, piece.start)
+        record
+        for piece in job.pieces.get(number, [])
+        for record in restored_records(store, job.wanted, piece, piece.start)
     )
     waiting = [*islice(archived, 1)]
     if not waiting:

@@ -254,8 +254,7 @@ class Store:
             if self._hdfs and self._info(at).type == from_fs.FileType.NotFound:
                 return []
             # On HDFS a folder that could not be listed would look like one that does not exist.
-            selector = from_fs.FileSelector(at, allow_not_found=not self._hdfs, recursive=True)
-            found = self._fs.get_file_info(selector)
+            found = self._fs.get_file_info(from_fs.FileSelector(at, allow_not_found=not self._hdfs, recursive=True))
         prefix = len(self._base) + 1 if self._base else 0
         return sorted(info.path[prefix:] for info in found if info.is_file)
 

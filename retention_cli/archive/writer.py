@@ -403,8 +403,7 @@ class PartitionArchiver(Archiver):
                 for one in done.written:
                     check_unchanged(self.store(done.url), one)
             except ArchiveError as error:
-                text = f"{tp} was archived, and is held: {error}. Run again to archive it again"
-                found[tp] = Reason("archive", text)
+                found[tp] = Reason("archive", f"{tp} was archived, and is held: {error}. Run again to archive it again")
         return found
 
     def _copy(

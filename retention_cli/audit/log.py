@@ -64,8 +64,7 @@ class AuditLog:
                 end, after = self._end(handle)
                 if end.head is not None:
                     write_head(folder, end.head)
-                latest = None if after is None else latest_moment(folder / after)
-                line, link = next_line(event, end, after, latest)
+                line, link = next_line(event, end, after, None if after is None else latest_moment(folder / after))
                 write_all(handle, line + b"\n")
             write_head(folder, link)
         except OSError as error:
@@ -291,9 +290,9 @@ class Run:
         certain: list[Amount] = []
         doubtful: dict[tuple[str, int], Amount] = {}
         for number, batch in self.batches.items():
-            result = self.results.get(number)
             outcomes = {
-                (row["topic"], row["partition"]): row["outcome"] for row in (result or {"partitions": ()})["partitions"]
+                (row["topic"], row["partition"]): row["outcome"]
+                for row in (self.results.get(number) or {"partitions": ()})["partitions"]
             }
             for row in batch["partitions"]:
                 key = (row["topic"], row["partition"])

@@ -76,8 +76,7 @@ def _unsent(log: AuditLog, reached: Link | None) -> Iterator[_Line]:
     """Yield the lines behind the place that was reached; all of them if this log does not have that place."""
     with log.snapshot() as now:
         if reached is not None:
-            names = [name for name in now.names if name == FILE_NAME or name >= closed_name(reached.seq)]
-            lines = _lines(now, names)
+            lines = _lines(now, [name for name in now.names if name == FILE_NAME or name >= closed_name(reached.seq)])
             last = next((one for one in lines if one.link is not None and one.link.seq >= reached.seq), None)
             if last is not None and last.link == reached:
                 yield from lines

@@ -91,8 +91,7 @@ def _is_editable() -> bool:
 def _direct_url() -> dict[str, object]:
     """Return what the installer wrote about the package's origin (PEP 610), empty if it came from an index."""
     try:
-        text = importlib.metadata.distribution("kretain").read_text("direct_url.json")
-        found = json.loads(text or "{}")
+        found = json.loads(importlib.metadata.distribution("kretain").read_text("direct_url.json") or "{}")
     except (importlib.metadata.PackageNotFoundError, OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

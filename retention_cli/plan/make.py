@@ -240,7 +240,6 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
         unconsumed = sum(chosen) if selection.partitions else totals.unconsumed
         told += [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
     told += approval_notes(totals, policy.approve)
-    amount = Amount(totals.records, totals.size_bytes)
     return Plan(
         created_at_ms=now_ms,
         cluster_id=decided.cluster_id,
@@ -251,7 +250,9 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
         topics=selection.given,
         decisions=decided.decisions,
         unconsumed_by=unread,
-        refusals=over_limits(amount, job.past_day(decided.cluster_id), decided.managed, policy.limits),
+        refusals=over_limits(
+            Amount(totals.records, totals.size_bytes), job.past_day(decided.cluster_id), decided.managed, policy.limits
+        ),
         notes=told,
         memory_since_ms=memory.since_ms,
         memory=memories.kind,

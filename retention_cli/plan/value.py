@@ -163,8 +163,7 @@ class StoredDecisions(Sequence[Decision]):
         """Yield so many of each table's decisions, those that matter most: the others need not be decoded."""
         pa, compute = arrow(), arrow("pyarrow.compute")
         for table in self.tables():
-            order = compute.index_in(table.column("action"), value_set=pa.array(_ORDER))
-            ranked = table.append_column("order", order)
+            ranked = table.append_column("order", compute.index_in(table.column("action"), value_set=pa.array(_ORDER)))
             first = compute.sort_indices(ranked, [("order", "ascending"), ("records", "descending")])[:count]
             yield from map(decision_of, table.take(first).to_pylist())
 
@@ -279,14 +278,13 @@ class Totals:
                 records += one.records
                 unconsumed += one.unconsumed
                 size = None if size is None or one.size_bytes is None else size + one.size_bytes
-        told = exact and counts["trim"] > 0
         return cls(
             sum(counts.values()),
             **counts,
             records=records,
             size_bytes=size,
             unconsumed=unconsumed,
-            size_exact=told,
+            size_exact=exact and counts["trim"] > 0,
         )
 
     def __add__(self, other: Totals) -> Totals:

@@ -85,8 +85,7 @@ def _unreadable(text: str, error: yaml.reader.ReaderError, source: str) -> Polic
     """Return the problem of a character that YAML does not allow. The parsers count it in bytes or characters."""
     code = error.character if isinstance(error.character, int) else ord(error.character)
     at = text.find(chr(code)) if code <= sys.maxunicode else -1
-    line = None if at < 0 else text.count("\n", 0, at) + 1
-    return PolicyProblem(source, line, "", yaml_problem(str(error)))
+    return PolicyProblem(source, None if at < 0 else text.count("\n", 0, at) + 1, "", yaml_problem(str(error)))
 
 
 def _check_scalar(node: yaml.ScalarNode, loader: Any, source: str) -> None:
@@ -96,8 +95,7 @@ def _check_scalar(node: yaml.ScalarNode, loader: Any, source: str) -> None:
     except yaml.MarkedYAMLError:
         raise
     except _UNREAD as error:
-        line = node.start_mark.line + 1
-        raise PolicyError([PolicyProblem(source, line, "", yaml_problem(str(error)))]) from None
+        raise PolicyError([PolicyProblem(source, node.start_mark.line + 1, "", yaml_problem(str(error)))]) from None
 
 
 def _misread(node: yaml.ScalarNode) -> str | None:

@@ -242,8 +242,7 @@ def read_into(
     def take(tp: TopicPartition, columns: Columns) -> None:
         found = columns.event_times
         times = columns.timestamps if found is None or not topics[tp.topic].by_event_time else found
-        unreadable = None if found is None else found < 0
-        hours[tp].add(columns.offsets, times, columns.sizes, columns.tombstones, unreadable)
+        hours[tp].add(columns.offsets, times, columns.sizes, columns.tombstones, None if found is None else found < 0)
 
     return reader.read_columns(
         todo,

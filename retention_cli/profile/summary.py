@@ -149,8 +149,7 @@ def _span(summary: Summary, hours: Sequence[int]) -> tuple[int, int]:
     """Return the first and the last hour to draw."""
     spare = sum(one.records for one in summary.hours.values()) // _SELDOM
     low, high = _skip(summary, hours, spare), -1 - _skip(summary, hours[::-1], spare)
-    inner = hours[high] - hours[low] + HOUR_MS
-    if (hours[-1] - hours[0] + HOUR_MS) >= _WORTH * inner:
+    if (hours[-1] - hours[0] + HOUR_MS) >= _WORTH * (hours[high] - hours[low] + HOUR_MS):
         return hours[low], hours[high]
     return hours[0], hours[-1]
 

@@ -159,12 +159,11 @@ class Trimmer:
             interrupted |= isinstance(unkept, KeyboardInterrupt)
             audit_problem = audit_problem or str(unkept) or "interrupted before the results were written as evidence"
             stopped_by = stopped_by or (None if isinstance(unkept, (StateError, KeyboardInterrupt)) else unkept)
-        rows = [state.rows[one.tp] for one in self.plan.decisions]
         return TrimReport(
             self.run,
             self.plan.cluster_id,
             self.plan.bootstrap,
-            rows,
+            [state.rows[one.tp] for one in self.plan.decisions],
             interrupted,
             self._recheck_s,
             self._delete_s,
@@ -326,8 +325,7 @@ class Trimmer:
         for tp, row in judged.items():
             answer = said.get(tp)
             at = self.deleter.written.get(tp)
-            sent_ms = None if at is None else fresh.unix_ms(at)
-            self._told.sent[self._batches, tp] = Sent(number, row, sent_ms, answer)
+            self._told.sent[self._batches, tp] = Sent(number, row, None if at is None else fresh.unix_ms(at), answer)
             state.rows[tp] = row
             if isinstance(answer, RequestFailedError) and answer.retriable and not interrupted and not _reached(row):
                 self._try_again(tp, row)

@@ -46,7 +46,12 @@ def rows_of(
                 fresh.now_ms,
                 reads[seen.read_in.get(tp, 0)],
                 Planned(
-                    *(plan.trim_to or 0, plan.topic_id, plan.leader_epoch, plan.min_commit, plan.unconsumed, epoch_end)
+                    plan.trim_to or 0,
+                    plan.topic_id,
+                    plan.leader_epoch,
+                    plan.min_commit,
+                    plan.unconsumed,
+                    epoch_end,
                 ),
                 Said.of(decision),
                 None if disks is None else DiskPart(*disks),
@@ -147,9 +152,15 @@ def record_plan(
         raise StateError("--evidence: the policy says evidence: none, or pyarrow is missing (kretain[parquet])")
     zero_ms = reader.clock.wall_ms() - 1000 * reader.clock.since_boot()
     decisions = {one.tp: one for one in inputs.decisions}
-    began = min(seen.began, (now_ms - zero_ms) / 1000)
     fresh = Recheck(
-        began, seen, decisions, seen.leaders, {}, now_ms=now_ms, zero_ms=zero_ms, disk_parts=inputs.disk_parts
+        min(seen.began, (now_ms - zero_ms) / 1000),
+        seen,
+        decisions,
+        seen.leaders,
+        {},
+        now_ms=now_ms,
+        zero_ms=zero_ms,
+        disk_parts=inputs.disk_parts,
     )
     recorder.facts(rows_of(1, fresh, decisions, decisions.keys()), seen)
     return run

@@ -218,8 +218,7 @@ def read_past_day(state_dir: Path, cluster_id: str, now_ms: int) -> PastDay:
     Raises:
         StateError: the log can't be read.
     """
-    log = AuditLog(cluster_folder(state_dir, cluster_id))
-    return PastDay(*log.trimmed_since(timestamp(now_ms - DAY_MS)))
+    return PastDay(*AuditLog(cluster_folder(state_dir, cluster_id)).trimmed_since(timestamp(now_ms - DAY_MS)))
 
 
 def past_day(state_dir: Path, cluster_id: str, now_ms: int, limits: Limits) -> Amount:
