@@ -96,7 +96,9 @@ def read_settings(reader: ClusterReader, metadata: ClusterMetadata, names: Seque
     """Return topics' live settings and their brokers'. A compacted topic's segments are checked by the cleaner."""
     topic_values = reader.topic_values(names, _TOPIC_KEYS)
     brokers = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER, _OFFSETS))
-    offsets_retention = _of_brokers(brokers, _OFFSETS, _shortest_ms)
+    offsets_retention = _of_brokers(  # the shortest; None: all are for ever (−1)
+        brokers, _OFFSETS, lambda minutes: min((one * MINUTE for one in minutes if one >= 0), default=None)
+    )
     found = {}
     for name in names:
         holding = {broker for one in metadata.topics[name].partitions.values() for broker in one.replicas}
@@ -118,8 +120,7 @@ def _choose(
     )
     if policy is None:
         return names, {}
-    found = ((name, policy.settings_for(name)) for name in names)
-    policies = {name: settings for name, settings in found if settings is not None}
+    policies = {name: settings for name in names if (settings := policy.settings_for(name)) is not None}
     if not patterns and not policies:
         raise NothingMatchesError(f"{policy.source}: no entry matches any of the cluster's topics")
     return names if patterns else list(policies), policies
@@ -175,11 +176,6 @@ def _settings(
         check_interval_ms=check_interval(),
         offsets_retention_ms=offsets_retention_ms,
     )
-
-
-def _shortest_ms(minutes: Sequence[int]) -> int | None:
-    """Return the shortest of these times, None if all are for ever (−1)."""
-    return min((one * MINUTE for one in minutes if one >= 0), default=None)
 
 
 @or_unknown

@@ -271,7 +271,6 @@ def restored_records(store: Store, wanted: Wanted, piece: Piece, start: int) -> 
 
 
 def _batches(store: Store, wanted: Wanted, piece: Piece, start: int) -> Iterator[list[Record]]:
-    """Yield a piece's records in batches, one per transaction."""
     batch: list[Record] = []
     size = 0
     for record in restored_records(store, wanted, piece, start):

@@ -375,7 +375,6 @@ def _make_folders(folder: str) -> None:
 
 
 def _sweep(folder: str) -> None:
-    """Delete the leftovers of dead writers."""
     with os.scandir(folder) as entries:
         for one in entries:
             with contextlib.suppress(OSError):

@@ -166,9 +166,6 @@ def failed(tp: TopicPartition, url: str, why: object) -> Reason:
 _PERIOD: Final = 1_000
 """The number of offsets between two progress calls."""
 
-OnRecords = Callable[[int], None]
-"""Called with the number of offsets archived since the last call."""
-
 
 def archive_range(
     reader: ClusterReader,
@@ -177,7 +174,7 @@ def archive_range(
     end: int,
     clock: Callable[[], str],
     size: SegmentSize = DEFAULT_SIZE,
-    on_records: OnRecords = lambda _: None,
+    on_records: Callable[[int], None] = lambda _: None,
 ) -> Archived:
     """Archive a partition's data records from its log start to ``end``, and read them back.
 
@@ -191,7 +188,7 @@ def archive_range(
         end: the offset to stop at (exclusive).
         clock: returns the current time in the manifests' format.
         size: when a segment counts as full.
-        on_records: called with progress.
+        on_records: called with the number of offsets archived since the last call.
 
     Raises:
         ArchiveError: not every record could be archived; the text gives the reason. Archived segments stay, and the
@@ -208,7 +205,7 @@ class _Work:
     end: int
     clock: Callable[[], str]
     size: SegmentSize
-    on_records: OnRecords
+    on_records: Callable[[int], None]
     _start: int = 0
     _partitions: int = 0
     _epoch: int = -1

@@ -29,7 +29,6 @@ from retention_cli.plan.notes import losing, off_disks, reached_by_pattern, unre
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
-from retention_cli.policy.settings import FloorSource
 from retention_cli.state import policy_topic
 from retention_cli.state.memories import Memories
 
@@ -268,10 +267,12 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
     They count for nothing. Those with no position on a managed topic are left out.
     """
     rules = selection.policy.groups
+    zookeeper = any(one.kind == "zookeeper" for one in rules.sources)  # it names all its groups, whichever count
     found = sorted(
         plain_name(key)
         for key, _seen_ms, rows in memory.gone_groups((), now_ms - rules.remember_ms, outside=True)
-        if not any(_is_named(source, key) for source in rules.sources)
+        if not any(owns(source, key) for source in rules.sources)
+        and not (zookeeper and plain_name(key).startswith("zookeeper:"))
         and any(selection.settings_for(topic) is not None for topic in rows)
     )
     if not found:
@@ -281,11 +282,6 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
     names = some_of([*map(plain, found)], _NAMED)
     text = f"remembered: {names}; but no entry of floors names {what} for nothing; if that is meant: {forget}"
     return [Reason(Code.F7, text)]
-
-
-def _is_named(source: FloorSource, key: str) -> bool:
-    """Return whether an entry speaks of a consumer: one for ZooKeeper does of all its groups, whichever count."""
-    return owns(source, key) or (source.kind == "zookeeper" and plain_name(key).startswith("zookeeper:"))
 
 
 def managed_records(observation: Observation) -> int:

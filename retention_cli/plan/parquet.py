@@ -34,7 +34,6 @@ from retention_cli.plan.saved import (
     StrictModel,
     checked,
     heads_of,
-    is_parquet,
     json_in,
     one_cluster,
     plan_with,
@@ -57,8 +56,6 @@ class _Totals(StrictModel):
 
 
 class _CountedHead(HeadModel):
-    """A head that includes the number of rows."""
-
     totals: _Totals
 
 
@@ -186,7 +183,6 @@ class ParquetPlans:
 
 
 def _check_columns(found: Any, part: Path) -> None:
-    """Check that every column of the plan is present and of the right type."""
     types = arrow().types
     for name, _, kind_of, *_ in _COLUMNS:
         if found.get_field_index(name) < 0:
@@ -213,7 +209,7 @@ def open_plans(path: Path) -> PlanFile:
         SavedPlanError: it is unreadable, or not complete.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
-    if is_parquet(path):
+    if path.suffix == ".parquet" or path.is_dir():  # a folder is what Spark writes
         return ParquetPlans(path)
     return JsonFile(path, json_in(read_bytes(path), path))
 

@@ -116,11 +116,6 @@ class PlanModel(HeadModel):
     partitions: list[RowModel]
 
 
-def is_parquet(path: Path) -> bool:
-    """Return whether the plan at this path is Parquet: a file, or the folder that Spark writes."""
-    return path.suffix == ".parquet" or path.is_dir()
-
-
 def read_bytes(path: Path) -> bytes:
     """Read a whole file.
 
@@ -258,7 +253,10 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
 
 def head_of(plan: Plan) -> str:
     """Return a plan without its rows."""
-    return _heads().dump_json(_Head.of(plan)).decode()
+    replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
+    disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
+    head = _Head(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
+    return _heads().dump_json(head).decode()
 
 
 def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
@@ -268,10 +266,14 @@ def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
         ValueError: it is no plan, or rows are missing.
         ArrowException: the rows can't be read.
     """
-    plan, decisions = _heads().validate_json(head).plan_without_rows(), decisions_in([rows], plans)
-    if plan.totals.partitions != len(decisions):
+    found, decisions = _heads().validate_json(head), decisions_in([rows], plans)
+    if found.plan.totals.partitions != len(decisions):
         raise ValueError("rows are missing")
-    return replace(plan, bootstrap=bootstrap, topics=tuple(plan.topics), decisions=decisions)
+    disks = []
+    for one, sizes in zip(found.plan.disks, found.replicas, strict=True):
+        replicas = {TopicPartition(topic, number): size for topic, number, size in sizes}
+        disks.append(replace(one, disk=replace(one.disk, replicas=replicas)))
+    return replace(found.plan, bootstrap=bootstrap, topics=tuple(found.plan.topics), decisions=decisions, disks=disks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,22 +282,6 @@ class _Head:
 
     plan: Plan
     replicas: Sequence[Sequence[tuple[str, int, int]]]
-
-    @classmethod
-    def of(cls, plan: Plan) -> _Head:
-        replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
-        disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
-        return cls(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
-
-    def plan_without_rows(self) -> Plan:
-        disks = [
-            replace(
-                one,
-                disk=replace(one.disk, replicas={TopicPartition(topic, number): size for topic, number, size in rows}),
-            )
-            for one, rows in zip(self.plan.disks, self.replicas, strict=True)
-        ]
-        return replace(self.plan, disks=disks)
 
 
 @cache

@@ -333,24 +333,37 @@ class FloorModel(StrictModel):
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
-        if [getattr(self, one) for one in SOURCE_KINDS].count(None) != len(SOURCE_KINDS) - 1:
-            raise ValueError(f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}")
-        if self.zookeeper is None and self.replica is None and self.name is None:
-            raise ValueError("name is missing: it is what floors call it")
-        if self.replica is None and self.model_fields_set & _OF_REPLICA:
-            raise ValueError("source.alias, remote.topics, connect.offsets and offset.syncs are of replica alone")
-        if self.offset_syncs_location == "target" and self.offset_syncs is None:
-            raise ValueError("offset.syncs is missing: on the target it has the source's alias in its name")
-        if self.zookeeper is None and (self.groups is not None or self.auth_file is not None):
-            raise ValueError("groups and auth.file are of zookeeper alone")
-        if self.groups == []:
-            raise ValueError("groups is empty: no group would count")
-        if not 0 < self.timeout <= MAX_SOURCE_TIMEOUT_MS:
-            raise ValueError("timeout is not between 1 ms and 30 s")
-        if self.zookeeper is not None and (self.name is not None or "max_age" in self.model_fields_set):
-            raise ValueError("name and max.age are not of zookeeper: its groups have names, and are as of now")
-        if self.replica is not None and (self.name is not None or "max_age" in self.model_fields_set):
-            raise ValueError("name and max.age are not of replica: its context is its name, and syncs may be old")
+        kinds = [getattr(self, one) for one in SOURCE_KINDS]
+        zookeeper, replica = self.zookeeper is not None, self.replica is not None
+        named_or_aged = self.name is not None or "max_age" in self.model_fields_set
+        for wrong, text in (
+            (kinds.count(None) != len(kinds) - 1, f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}"),
+            (not (zookeeper or replica or self.name is not None), "name is missing: it is what floors call it"),
+            (
+                not replica and self.model_fields_set & _OF_REPLICA,
+                "source.alias, remote.topics, connect.offsets and offset.syncs are of replica alone",
+            ),
+            (
+                self.offset_syncs_location == "target" and self.offset_syncs is None,
+                "offset.syncs is missing: on the target it has the source's alias in its name",
+            ),
+            (
+                not zookeeper and (self.groups is not None or self.auth_file is not None),
+                "groups and auth.file are of zookeeper alone",
+            ),
+            (self.groups == [], "groups is empty: no group would count"),
+            (not 0 < self.timeout <= MAX_SOURCE_TIMEOUT_MS, "timeout is not between 1 ms and 30 s"),
+            (
+                zookeeper and named_or_aged,
+                "name and max.age are not of zookeeper: its groups have names, and are as of now",
+            ),
+            (
+                replica and named_or_aged,
+                "name and max.age are not of replica: its context is its name, and syncs may be old",
+            ),
+        ):
+            if wrong:
+                raise ValueError(text)
         return self
 
     @property

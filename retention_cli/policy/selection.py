@@ -211,8 +211,7 @@ def _cut(name: str, head: str, tail: str | None) -> str:
 
 def _in_common(one: str, other: str) -> int:
     """Return how many letters two names share at their beginnings and ends: a typo changes only what is between."""
-    pairs = (one, other), (one[::-1], other[::-1])
-    return sum(len(commonprefix(pair)) for pair in pairs)  # noqa: RUF071  (letters, not paths)
+    return sum(len(commonprefix(pair)) for pair in ((one, other), (one[::-1], other[::-1])))  # noqa: RUF071  (letters)
 
 
 def _problem(policy: Policy, entry: Entry, near: str | None) -> PolicyProblem:

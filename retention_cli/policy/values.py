@@ -42,7 +42,6 @@ def right(found: _T, wrong: list[Item]) -> _T:
 
 
 def _number(value: object) -> int | None:
-    """Return a whole number, None where it is something else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

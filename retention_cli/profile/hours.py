@@ -252,7 +252,6 @@ class PartitionHours:
         return row._replace(late=late, late_ms=max(row.late_ms, top - row.oldest_ms))
 
     def _grouped(self, columns: list[Any]) -> Iterator[tuple[int, Row]]:
-        """Yield each key among the records with its row."""
         times = columns[1]
         if not len(times):
             return

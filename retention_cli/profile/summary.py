@@ -102,8 +102,7 @@ def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
 
 
 def _newest(rows: Iterable[tuple[int, Row]]) -> At | None:
-    found = (At(number, row.newest_offset, row.newest_ms) for number, row in rows)
-    return max(found, key=lambda one: one.time_ms, default=None)
+    return max((At(n, row.newest_offset, row.newest_ms) for n, row in rows), key=lambda one: one.time_ms, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,6 @@ def binned(summary: Summary, most: int, *, of_bytes: bool = False) -> Bins | Non
 
 
 def _span(summary: Summary, hours: Sequence[int]) -> tuple[int, int]:
-    """Return the first and the last hour to draw."""
     spare = sum(one.records for one in summary.hours.values()) // _SELDOM
     low, high = _skip(summary, hours, spare), -1 - _skip(summary, hours[::-1], spare)
     if (hours[-1] - hours[0] + HOUR_MS) >= _WORTH * (hours[high] - hours[low] + HOUR_MS):

@@ -111,7 +111,10 @@ def select(runs: Sequence[Run], choice: Choice) -> list[Run]:
         for run in runs
         if _is_within(run.begun["at"], choice)
         and (choice.outcome is None or _count(run, choice.outcome))
-        and (not (choice.topics or choice.partitions) or any(_is_chosen(tp, choice) for tp in _touched(run)))
+        and (
+            not (choice.topics or choice.partitions)
+            or any(tp in choice.partitions or matches(choice.topics, tp.topic) for tp in _touched(run))
+        )
     ]
     return found if choice.limit is None else found[-choice.limit :]
 
@@ -132,10 +135,6 @@ def select_changes(changes: Sequence[dict[str, Any]], choice: Choice) -> list[di
 def _is_within(at: str, choice: Choice) -> bool:
     since, until = (None if ms is None else timestamp(ms) for ms in (choice.since_ms, choice.until_ms))
     return (since is None or at >= since) and (until is None or at < until)
-
-
-def _is_chosen(tp: TopicPartition, choice: Choice) -> bool:
-    return tp in choice.partitions or matches(choice.topics, tp.topic)
 
 
 def _touched(run: Run) -> set[TopicPartition]:

@@ -32,15 +32,6 @@ if TYPE_CHECKING:  # only an inventory needs these
     from retention_cli.disks.inventory_view import InventoryView
 
 
-def kinds_of(reader: ClusterReader) -> dict[str, Kind]:
-    """Return the kinds of the cluster's groups by name; those that members read records for are ``group``.
-
-    Raises:
-        BrokerError: a broker did not list its groups.
-    """
-    return {one.name: "streams" if one.kind == "streams" else "group" for one in reader.list_groups(reader.brokers())}
-
-
 def positions_of(observed: Observation, kinds: Mapping[str, Kind]) -> dict[str, Positions]:
     """Return what an observation with rows says of each topic's consumers, and what of it belongs to this log (F5)."""
     topics = {tp.topic: one.topic for tp, one in observed.facts.items()}
@@ -242,7 +233,8 @@ class Rechecks:
             with_rows=True,
         )
         try:
-            kinds = kinds_of(self.reader)
+            listed = self.reader.list_groups(self.reader.brokers())
+            kinds: dict[str, Kind] = {one.name: "streams" if one.kind == "streams" else "group" for one in listed}
         except BrokerError:
             kinds = {}  # then the floors' own reading says what it lacks
         return positions_of(observe(self.reader, request, self.progress), kinds)

@@ -298,8 +298,6 @@ def as_text(registry: Any) -> str:
 
 
 class _Collector:
-    """Makes all series from one status."""
-
     def __init__(self, board: Board) -> None:
         self._board = board
 

@@ -160,8 +160,7 @@ class Loop:
             if report.audit_unshipped is not None:  # the pass has succeeded: the log has it all, and is sent again
                 self.board.fail("shipping")
         held = _held_first(passed.plan.decisions)
-        first = [(code, one) for code, one in held.items() if code not in self._codes]
-        new = [f"on hold, {code}: {one.tp}: {one.reasons[0].text}" for code, one in first]
+        new = [f"on hold, {c}: {one.tp}: {one.reasons[0].text}" for c, one in held.items() if c not in self._codes]
         self._codes = frozenset(held)
         for text in [*self._folded.notes(_notes(passed)), *new]:
             self.say(text)
@@ -355,7 +354,6 @@ def stopped(passed: Passed) -> Reason | None:
 
 
 def _held_first(decisions: Sequence[Decision]) -> dict[str, Decision]:
-    """Return the first partition on hold for each reason code."""
     held: dict[str, Decision] = {}
     for one in having(decisions, "hold", reasons=True):
         held.setdefault(one.reasons[0].code, one)

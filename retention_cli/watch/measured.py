@@ -12,7 +12,6 @@ from typing import Final
 
 from retention_cli.core.model import Decision, Unknown
 from retention_cli.core.printable import printable
-from retention_cli.disks.disk import DiskOutcome
 from retention_cli.plan.value import Plan
 
 MOST_GROUPS: Final = 200
@@ -39,15 +38,20 @@ def measured(plan: Plan, groups: Mapping[str, Series], percent: float | None) ->
     counted by reason code; one may have several.
     """
     totals = plan.totals
-    held = (one.reasons for one in plan.decisions if one.action == "hold")
-    holds = Counter(code for reasons in held for code in {reason.code for reason in reasons})
+    held = (one for one in plan.decisions if one.action == "hold")
+    holds = Counter(code for one in held for code in {reason.code for reason in one.reasons})
     return {
         "partitions": {(one,): getattr(totals, one) for one in ("trim", "keep", "hold", "skip")},
         "trimmable_records": {(): totals.records},
         "trimmable_bytes": {(): totals.size_bytes},
         "holds": {(code,): holds[code] for code in sorted(holds)},
         **groups,
-        "disk_usage_ratio": _usage(plan.disks),
+        "disk_usage_ratio": {
+            (str(one.broker), label(folder)): room.used_bytes / room.total_bytes
+            for one in (outcome.disk for outcome in plan.disks)
+            if not isinstance(room := one.room, Unknown) and room.total_bytes > 0
+            for folder in one.dirs
+        },
         "disk_ceiling_ratio": {(): None if percent is None else percent / 100},
     }
 
@@ -86,12 +90,3 @@ def label(text: str) -> str:
     if len(text) <= _LABEL and text.isprintable():
         return text
     return f"{printable(text)[:_LABEL]}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
-
-
-def _usage(disks: Sequence[DiskOutcome]) -> Series:
-    return {
-        (str(one.broker), label(folder)): room.used_bytes / room.total_bytes
-        for one in (outcome.disk for outcome in disks)
-        if not isinstance(room := one.room, Unknown) and room.total_bytes > 0
-        for folder in one.dirs
-    }
