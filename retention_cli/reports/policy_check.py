@@ -15,7 +15,7 @@ from retention_cli.decide.triggers.consumed import forced_retention_conflict, li
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import configured
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
-from retention_cli.plan.notes import off_disks, reached_by_pattern
+from retention_cli.plan.make import off_disks, reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
 from retention_cli.policy.selection import first_few, unmatched

@@ -27,8 +27,7 @@ from retention_cli.plan.reconcile import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
-from retention_cli.trim.evidenced import Sent, Told, rows_of
-from retention_cli.trim.journal import AuditJournal
+from retention_cli.trim.journal import AuditJournal, Sent, Told, rows_of
 from retention_cli.trim.narrow import batches_of, requests_of, wanted
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow

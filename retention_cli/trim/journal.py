@@ -1,23 +1,32 @@
-"""A trim's lines in the audit log."""
+"""What a trim leaves: its lines in the audit log, and its evidence or a plan's, which is rechecks and their results."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retention_cli import __version__
 from retention_cli.archive.writer import Archived, Copies
 from retention_cli.audit.chain import Link, signature_line
 from retention_cli.audit.lock import whoever
 from retention_cli.audit.log import AuditLog, NamedLedger
-from retention_cli.core.model import TopicPartition
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import timestamp
+from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.writer import recorder_for
 from retention_cli.plan.approval import Approval
+from retention_cli.plan.make import PlanInputs
 from retention_cli.plan.reconcile import Target
 from retention_cli.plan.value import Plan
+from retention_cli.trim.recheck import Recheck
 from retention_cli.trim.report import TrimReport, TrimRow
+from retention_cli.trim.state import Answer
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -137,3 +146,150 @@ class AuditJournal:
 
     def _append(self, event: str, **more: Any) -> Link:
         return self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})
+
+
+def rows_of(
+    number: int, fresh: Recheck, planned: Mapping[TopicPartition, Decision], tps: Collection[TopicPartition]
+) -> list[Row]:
+    """Return the evidence of a recheck, the ``number``-th of its run, for these of the plan's partitions.
+
+    A partition that is gone, or managed no longer, has no facts: its result says that.
+    """
+    seen, rows = fresh.observation, []
+    reads = [
+        ReadTimes(*(fresh.unix_ms(at) for at in (min(fresh.began, one.times.began), *one.times[1:])))
+        for one in seen.passes
+    ]
+    for tp in sorted(tps):
+        facts, decision = seen.facts.get(tp), fresh.decisions.get(tp)
+        if facts is None or decision is None:
+            continue
+        plan = planned[tp]
+        epoch_end = None if plan.leader_epoch == facts.leader_epoch else fresh.epoch_end(tp, plan.leader_epoch)
+        disks = fresh.disk_parts.get(tp)
+        rows.append(
+            Row(
+                number,
+                facts,
+                seen.settings[tp.topic],
+                fresh.now_ms,
+                reads[seen.read_in.get(tp, 0)],
+                Planned(
+                    plan.trim_to or 0,
+                    plan.topic_id,
+                    plan.leader_epoch,
+                    plan.min_commit,
+                    plan.unconsumed,
+                    epoch_end,
+                ),
+                Said.of(decision),
+                None if disks is None else DiskPart(*disks),
+            )
+        )
+    return rows
+
+
+class Sent(NamedTuple):
+    """A request for one partition: of which recheck, what came of it, when it was written (Unix ms), its answer."""
+
+    recheck: int
+    row: TrimRow
+    sent_ms: int | None = None
+    said: Answer = None
+
+
+@dataclass(slots=True)
+class Told:
+    """What a run's results need besides its report's rows.
+
+    ``rechecks`` has the last recheck of each partition, ``derivable`` the reasons that deciding again gives, ``sent``
+    what was announced, by batch.
+    """
+
+    rechecks: dict[TopicPartition, int] = field(default_factory=dict)
+    derivable: dict[TopicPartition, tuple[Reason, ...]] = field(default_factory=dict)
+    sent: dict[tuple[int, TopicPartition], Sent] = field(default_factory=dict)
+
+    def note(self, rows: Iterable[Row], decisions: Mapping[TopicPartition, Decision]) -> None:
+        """Note which recheck partitions were in last, and its reasons."""
+        for one in rows:
+            tp = one.facts.tp
+            self.rechecks[tp] = one.recheck
+            self.derivable[tp] = decisions[tp].reasons
+
+    def results(self, rows: Mapping[TopicPartition, TrimRow], planned: Collection[TopicPartition]) -> Iterator[Result]:
+        """Yield each request's result, and the one of each of the plan's partitions that none was sent for."""
+        settling: dict[TopicPartition, Sent] = {}
+        for (_, tp), sent in self.sent.items():
+            if rows[tp].target == sent.row.target and rows[tp].outcome not in ("held", "would-trim"):
+                settling[tp] = sent
+        for (batch, tp), sent in self.sent.items():
+            final = settling.get(tp) is sent
+            yield self._result(tp, rows[tp] if final else sent.row, sent, batch, final=final)
+        for tp in planned:
+            if tp not in settling:
+                yield self._result(tp, rows[tp], None, final=True)
+
+    def _result(
+        self, tp: TopicPartition, row: TrimRow, sent: Sent | None, batch: int | None = None, *, final: bool
+    ) -> Result:
+        answer = None if sent is None else sent.said
+        why = "; ".join(reason.text for reason in row.reasons if reason not in self.derivable.get(tp, ()))
+        return Result(
+            *tp,
+            self.rechecks.get(tp) if sent is None else sent.recheck,
+            batch,
+            row.outcome,
+            final,
+            None if sent is None else row.target,
+            None if sent is None else sent.sent_ms,
+            answer if isinstance(answer, int) else None,
+            None if answer is None or isinstance(answer, int) else str(answer),
+            row.log_start,
+            row.records,
+            row.size_bytes,
+            why or None,
+        )
+
+
+def record_plan(
+    inputs: PlanInputs, reader: ClusterReader, now_ms: int, state_dir: Path, url: str | None, *, inventory: bool
+) -> str:
+    """Write the evidence of a plan, so that a policy can be tried before its first delete (docs/replay.md).
+
+    It then has a run's name, which is returned.
+
+    It is in no audit log: nothing was trimmed, and its files say so.
+
+    Args:
+        inputs: what the plan was made of, with what groups have committed.
+        reader: the cluster that was read.
+        now_ms: the time that was decided for.
+        state_dir: where evidence is, if the policy says nothing.
+        url: the policy's ``evidence``.
+        inventory: whether sizes are by an inventory.
+
+    Raises:
+        StateError: it can't be written, or the policy wants none.
+    """
+    seen = inputs.observation
+    run = new_run_name(now_ms)
+    folder = cluster_folder(state_dir, seen.cluster_id)
+    head = {"run": run, "cluster": seen.cluster_id, "inventory": inventory, "plan": True}
+    recorder = recorder_for(url, folder, head, lambda _file, _rows, _digest: None)
+    if recorder is None:
+        raise StateError("--evidence: the policy says evidence: none, or pyarrow is missing (kretain[parquet])")
+    zero_ms = reader.clock.wall_ms() - 1000 * reader.clock.since_boot()
+    decisions = {one.tp: one for one in inputs.decisions}
+    fresh = Recheck(
+        min(seen.began, (now_ms - zero_ms) / 1000),
+        seen,
+        decisions,
+        seen.leaders,
+        {},
+        now_ms=now_ms,
+        zero_ms=zero_ms,
+        disk_parts=inputs.disk_parts,
+    )
+    recorder.facts(rows_of(1, fresh, decisions, decisions.keys()), seen)
+    return run

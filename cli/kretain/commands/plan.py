@@ -60,7 +60,7 @@ def plan(
         memories = settings.memories(reader, selection.policy.state)
 
         def record(inputs: PlanInputs, at_ms: int) -> None:
-            from retention_cli.trim.evidenced import record_plan
+            from retention_cli.trim.journal import record_plan
 
             url, has_inventory = selection.policy.audit.evidence, given.view() is not None
             run = record_plan(inputs, reader, at_ms, settings.state_dir, url, inventory=has_inventory)

@@ -61,8 +61,7 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.observe.recall import Recall
-from retention_cli.plan.make import Decided, PlanJob, plan_of, with_live
-from retention_cli.plan.notes import losing, reached_by_pattern, unread_by_group
+from retention_cli.plan.make import Decided, PlanJob, losing, plan_of, reached_by_pattern, unread_by_group, with_live
 from retention_cli.plan.value import Plan, Totals, decisions_in, having
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, check_matches

@@ -58,8 +58,7 @@ from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.recall import Recall
 from retention_cli.observe.request import Prepared, SliceRead
-from retention_cli.plan.make import LocalPlanner, PlanJob, decide_all, managed_records
-from retention_cli.plan.notes import with_owners
+from retention_cli.plan.make import LocalPlanner, PlanJob, decide_all, managed_records, with_owners
 from retention_cli.plan.saved import head_of, plan_of_parts
 from retention_cli.plan.value import Plan, Totals, as_parquet
 from retention_cli.policy.errors import PolicyError, PolicyProblem

@@ -17,10 +17,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from retention_cli.archive.layout import ArchiveError, Manifest, Source
-from retention_cli.archive.remote_check import NotingStore, RemoteReport, check_report
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import Archived
-from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, sliced
+from retention_cli.engines.spark.archiver import (
+    RECORDS_A_TASK,
+    TASKS_A_LEADER,
+    ArchiveRequest,
+    NotingStore,
+    RemoteReport,
+    check_report,
+    sliced,
+)
 from tests.support.archives import SOURCE, sample, written
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from retention_cli.brokers.log_offsets import OpenTransaction
 from retention_cli.core.model import Decision, Reason, TopicFacts
 from retention_cli.observe.floors.fold import Commit
-from retention_cli.plan.notes import (
+from retention_cli.plan.make import (
     GoneCommits,
     OffDisks,
     lost_of,
