@@ -15,7 +15,6 @@ from retention_cli.advise.facts import (
     CLOCK_DIFFERENCE_MS,
     DAY,
     HOUR,
-    LAST_DATE_MS,
     MIB,
     MINUTE,
     SMALLEST_SEGMENT_BYTES,
@@ -37,7 +36,7 @@ from retention_cli.advise.facts import (
     wanted,
 )
 from retention_cli.core.model import INFINITE_MS, Maybe, Reason, Unknown, certain, or_unknown
-from retention_cli.core.units import format_bytes
+from retention_cli.core.units import LAST_DATE_MS, format_bytes
 from retention_cli.decide.triggers.consumed import forced_retention_conflict
 from retention_cli.policy.settings import Settings
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown, certain, or_unknown
-from retention_cli.core.units import format_age, format_duration, format_time
+from retention_cli.core.units import LAST_DATE_MS, format_age, format_duration, format_time
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
 
@@ -23,9 +23,6 @@ MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 MIB: Final = 1 << 20
-
-LAST_DATE_MS: Final = 253_402_300_799_999
-"""The end of the year 9999. A timestamp in microseconds lies beyond it."""
 
 
 def span(ms: int) -> str:

@@ -281,11 +281,8 @@ def _join(
     first, last = parts[0], parts[-1]
     building = SegmentBuilder(first.source, first.start)
     for part in parts:
-        told = 0
-        for record in records_of(store, part):
+        for record in records_of(store, part, on_records=on_records):
             building.add(record)
-            told += 1
-        on_records(told)
     written = building.write(store, last.end, max(one.partitions for one in parts), clock(), last.leader_epoch)
     joined = replace(
         written,

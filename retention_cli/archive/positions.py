@@ -10,14 +10,14 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from functools import cache
+from typing import Final, Literal
+
+from pydantic import TypeAdapter
 
 from retention_cli.archive.layout import ArchiveError, DamagedError, Source, body_checksum
 from retention_cli.archive.store import Store
 from retention_cli.core.units import timestamp
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 FORMAT: Final = "kretain.positions/v1"
 _FOLDER: Final = "_groups"
@@ -100,9 +100,8 @@ def as_text(one: Positions) -> str:
     return json.dumps({**body, "checksum": body_checksum(body)}, separators=(",", ":")) + "\n"
 
 
+@cache
 def _form() -> TypeAdapter[Positions]:
-    from pydantic import TypeAdapter
-
     return TypeAdapter(Positions)
 
 

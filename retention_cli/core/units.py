@@ -102,7 +102,7 @@ def format_age(ms: int) -> str:
     return " ".join(parts[:2]) or f"{ms}ms"
 
 
-_LAST_MS: Final = 253_402_300_799_999
+LAST_DATE_MS: Final = 253_402_300_799_999
 """The end of the year 9999, the last that a calendar supports. A timestamp in microseconds is beyond it."""
 
 
@@ -128,8 +128,8 @@ def parse_time_ms(text: str) -> int:
 
 def format_time(ms: int) -> str:
     """Return Unix ms as ISO 8601 in UTC, to the second if that is exact: ``2026-11-01T00:00:00Z``."""
-    if not 0 <= ms <= _LAST_MS:
-        return f"{ms} ms (no date: microseconds?)" if ms > _LAST_MS else f"{ms} ms"
+    if not 0 <= ms <= LAST_DATE_MS:
+        return f"{ms} ms (no date: microseconds?)" if ms > LAST_DATE_MS else f"{ms} ms"
     moment = dt.datetime.fromtimestamp(ms // 1000, dt.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{ms % 1000:03d}Z" if ms % 1000 else "Z")
 

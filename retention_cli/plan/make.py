@@ -386,12 +386,12 @@ def losing(decisions: Iterable[Decision]) -> dict[str, dict[int, tuple[int, int]
 
 def lost_of(rows: LosingRows, commits: Mapping[str, Sequence[Commit]]) -> int:
     """Return how many records a consumer with these positions would lose."""
-    total = 0
-    for topic, there in rows.items():
-        for partition, offset, _epoch in commits.get(topic, ()):
-            if (row := there.get(partition)) is not None:
-                total += max(0, row[1] - max(offset, row[0]))
-    return total
+    return sum(
+        max(0, row[1] - max(offset, row[0]))
+        for topic, there in rows.items()
+        for partition, offset, _epoch in commits.get(topic, ())
+        if (row := there.get(partition)) is not None
+    )
 
 
 def unread_by_group(

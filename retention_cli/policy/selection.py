@@ -48,9 +48,7 @@ class Selection:
 
     def settings_for(self, topic: str) -> Settings | None:
         """Return a topic's settings, None if it is not chosen or not managed."""
-        if self.topics and not matches(self.topics, topic):
-            return None
-        return self.policy.settings_for(topic)
+        return None if self.topics and not matches(self.topics, topic) else self.policy.settings_for(topic)
 
     @property
     def given(self) -> tuple[str, ...]:

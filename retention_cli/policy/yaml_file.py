@@ -43,10 +43,8 @@ class Document:
 
     def line_of(self, path: Path) -> int | None:
         """Return the line of ``path``, or of the nearest node that contains it."""
-        for length in range(len(path), -1, -1):
-            if (line := self.lines.get(path[:length])) is not None:
-                return line
-        return None
+        places = (path[:length] for length in range(len(path), -1, -1))
+        return next((self.lines[place] for place in places if place in self.lines), None)
 
 
 def read_document(text: str, source: str) -> Document:

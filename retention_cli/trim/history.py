@@ -144,9 +144,7 @@ def _touched(run: Run) -> set[TopicPartition]:
 
 
 def _count(run: Run, outcome: str) -> int:
-    if run.end is None:
-        return int(outcome == "unverified")
-    return int(run.end.get("totals", {}).get(outcome, 0))
+    return int(outcome == "unverified" if run.end is None else run.end.get("totals", {}).get(outcome, 0))
 
 
 def carried_out(state_dir: Path, cluster_id: str, created_at_ms: int) -> Run | None:

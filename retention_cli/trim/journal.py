@@ -219,10 +219,11 @@ class Told:
 
     def results(self, rows: Mapping[TopicPartition, TrimRow], planned: Collection[TopicPartition]) -> Iterator[Result]:
         """Yield each request's result, and the one of each of the plan's partitions that none was sent for."""
-        settling: dict[TopicPartition, Sent] = {}
-        for (_, tp), sent in self.sent.items():
-            if rows[tp].target == sent.row.target and rows[tp].outcome not in ("held", "would-trim"):
-                settling[tp] = sent
+        settling = {
+            tp: sent
+            for (_, tp), sent in self.sent.items()
+            if rows[tp].target == sent.row.target and rows[tp].outcome not in ("held", "would-trim")
+        }
         for (batch, tp), sent in self.sent.items():
             final = settling.get(tp) is sent
             yield self._result(tp, rows[tp] if final else sent.row, sent, batch, final=final)

@@ -157,9 +157,7 @@ def _fitting(take: int, one: Decision, size: int) -> int:
     """Return how many of ``take`` records fit into ``size`` bytes, as if a row's records were equally large."""
     if one.size_bytes is None or size <= 0:
         return 0
-    if one.size_bytes * take <= size * one.records:
-        return take
-    return size * one.records // one.size_bytes
+    return take if one.size_bytes * take <= size * one.records else size * one.records // one.size_bytes
 
 
 def _shortened(one: Decision, trim_to: int) -> Decision:

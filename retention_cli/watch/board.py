@@ -54,10 +54,8 @@ _OF_CLASS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 def kind_of(error: Exception) -> str | None:
     """Return an error's kind; None if it is none that a later pass could do without, but a defect of kretain."""
-    for kind, name in _OF_CLASS:
-        if isinstance(error, kind):
-            return name
-    return "other" if type(error).__module__.startswith(("retention_cli.", "kretain.")) else None
+    ours = type(error).__module__.startswith(("retention_cli.", "kretain."))
+    return next((name for kind, name in _OF_CLASS if isinstance(error, kind)), "other" if ours else None)
 
 
 class Say(Protocol):

@@ -192,8 +192,7 @@ def profile(
     from kretain.render.profile import print_profile, profile_notes
     from kretain.system.signals import stoppable
     from retention_cli.core.files import whole
-    from retention_cli.profile.reading import Wanted, fill, prepare
-    from retention_cli.profile.rows import all_rows, head, write_parquet
+    from retention_cli.profile.reading import Wanted, all_rows, fill, head, prepare, write_parquet
 
     spark.check()
     now = now_ms()

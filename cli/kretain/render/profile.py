@@ -10,8 +10,7 @@ from kretain.render.output import BLANK, Line, Part, picture_width, show, size
 from retention_cli.advise.facts import moment, span
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import count
-from retention_cli.profile.reading import Profile, TopicHours
-from retention_cli.profile.rows import COLUMNS, all_rows, as_json, head
+from retention_cli.profile.reading import COLUMNS, Profile, TopicHours, all_rows, as_json, head
 from retention_cli.profile.summary import RETENTIONS_MS, Amount, At, Summary, binned, summarize
 
 HEIGHT: Final = 5

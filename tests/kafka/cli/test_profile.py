@@ -18,8 +18,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.profile.hours import HOUR_MS
-from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, fill, prepare
-from retention_cli.profile.rows import all_rows
+from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, all_rows, fill, prepare
 from retention_cli.profile.summary import summarize
 from tests.support.clusters import EmbeddedKafka
 from tests.support.flights import flights

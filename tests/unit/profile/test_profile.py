@@ -30,8 +30,17 @@ from retention_cli.profile.hours import (
     from_bytes,
     to_bytes,
 )
-from retention_cli.profile.reading import Profile, TopicHours, Wanted
-from retention_cli.profile.rows import COLUMNS, FORMAT, all_rows, head, schema, write_parquet
+from retention_cli.profile.reading import (
+    COLUMNS,
+    FORMAT,
+    Profile,
+    TopicHours,
+    Wanted,
+    all_rows,
+    head,
+    schema,
+    write_parquet,
+)
 from retention_cli.profile.summary import DAY_MS, RETENTIONS_MS, Amount, Summary, binned, summarize
 
 NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
