@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -321,15 +321,13 @@ def _marked(policy: Policy | None, topic: str) -> frozenset[str]:
 
 
 def _row(parsed: LiveMessage, key: str, policy: Policy | None) -> LiveRow:
-    at = parsed.message
-    row = LiveRow(parsed.topic, key, parsed.written[key], at.partition, at.offset, None)
-    if policy is None:
-        return row
-    if key not in policy.live_keys(parsed.topic):
-        return replace(row, counts=False, why_not=_why_not(policy, parsed.topic, key))
-    if parsed.wrong:
-        return replace(row, counts=False, why_not="its message is wrong, so the topic is held")
-    return replace(row, counts=True)
+    at, why_not = parsed.message, None
+    if policy is not None and key not in policy.live_keys(parsed.topic):
+        why_not = _why_not(policy, parsed.topic, key)
+    elif policy is not None and parsed.wrong:
+        why_not = "its message is wrong, so the topic is held"
+    counts = None if policy is None else why_not is None
+    return LiveRow(parsed.topic, key, parsed.written[key], at.partition, at.offset, counts, why_not)
 
 
 def _why_not(policy: Policy, topic: str, key: str) -> str:
