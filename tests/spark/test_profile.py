@@ -15,8 +15,8 @@ from retention_cli.engines.spark import profile as spark_profile
 from retention_cli.engines.spark.profile import SparkReading
 from retention_cli.engines.spark.shipping import Sender
 from retention_cli.policy.load import parse_policy
+from retention_cli.profile.hours import summarize
 from retention_cli.profile.reading import Profile, Wanted, all_rows, fill, head, prepare, write_parquet
-from retention_cli.profile.summary import summarize
 from tests.support.world import DAY, HOUR, World, now_ms, reader_for
 
 ANY_STAMP = str(2**63 - 1)

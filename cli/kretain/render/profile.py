@@ -10,8 +10,8 @@ from kretain.render.output import BLANK, Line, Part, picture_width, show, size
 from retention_cli.advise.facts import moment, span
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import count
+from retention_cli.profile.hours import RETENTIONS_MS, Amount, At, Summary, binned, summarize
 from retention_cli.profile.reading import COLUMNS, Profile, TopicHours, all_rows, as_json, head
-from retention_cli.profile.summary import RETENTIONS_MS, Amount, At, Summary, binned, summarize
 
 HEIGHT: Final = 5
 AXIS: Final = 12

@@ -17,9 +17,8 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError
-from retention_cli.profile.hours import HOUR_MS
+from retention_cli.profile.hours import HOUR_MS, summarize
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, all_rows, fill, prepare
-from retention_cli.profile.summary import summarize
 from tests.support.clusters import EmbeddedKafka
 from tests.support.flights import flights
 from tests.support.leaders import SETTINGS, leaders

@@ -34,7 +34,7 @@ ROOMS = (
 PURE = [
     path
     for room, but in (
-        ("core", ("clock", "extras", "files", "filesystems", "http", "signing", "state_dir", "subprocesses")),
+        ("core", ("clock", "extras", "files", "http", "signing", "state_dir", "subprocesses")),
         ("decide", ()),
     )
     for path in sorted((ENGINE / room).rglob("*.py"))
@@ -62,7 +62,7 @@ PURE = [
             "memory/partition",
         ),
         *("memory/replica", "engines/fleet/plan"),
-        *("profile/hours", "profile/summary"),
+        "profile/hours",
         *(f"forecast/{name}" for name in ("cost", "loss", "steady", "value")),
     )
 ]

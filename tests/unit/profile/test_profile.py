@@ -22,12 +22,18 @@ from retention_cli.core.model import ANCIENT_MS
 from retention_cli.policy.settings import EventSource
 from retention_cli.profile import hours as hours_of
 from retention_cli.profile.hours import (
+    DAY_MS,
     HOUR_MS,
     NO_TIME_MS,
+    RETENTIONS_MS,
+    Amount,
     BrokenPieceError,
     Frame,
     PartitionHours,
+    Summary,
+    binned,
     from_bytes,
+    summarize,
     to_bytes,
 )
 from retention_cli.profile.reading import (
@@ -41,7 +47,6 @@ from retention_cli.profile.reading import (
     schema,
     write_parquet,
 )
-from retention_cli.profile.summary import DAY_MS, RETENTIONS_MS, Amount, Summary, binned, summarize
 
 NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
 FRAME = Frame(NOW)
