@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from retention_cli.archive.layout import ArchiveError, DamagedError
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import store_problem
-from retention_cli.core.files import FilesystemError, connect
+from retention_cli.core.filesystems import FilesystemError, connect
 from retention_cli.core.state_dir import sync_folder
 
 _MAGIC: Final = b"KRETAIN1"

@@ -34,7 +34,7 @@ ROOMS = (
 PURE = [
     path
     for room, but in (
-        ("core", ("clock", "extras", "files", "http", "signing", "state_dir", "subprocesses")),
+        ("core", ("clock", "extras", "files", "filesystems", "http", "signing", "state_dir", "subprocesses")),
         ("decide", ()),
     )
     for path in sorted((ENGINE / room).rglob("*.py"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.file_problems import store_problem
-from retention_cli.core.files import FilesystemError, connect
+from retention_cli.core.filesystems import FilesystemError, connect
 from retention_cli.observe.floors.sources.interface import SourceError
 
 
