@@ -219,7 +219,7 @@ def _read_back(
     everything = replace(job.wanted, since_ms=job.wanted.since_ms if job.wanted.append else None)
     left_out = (
         _content(record)
-        for piece in pieces
+        for piece in job.pieces.get(number, [])
         for record in restored_records(store, everything, piece, piece.start)
         if not job.wanted.takes(record)
     )
