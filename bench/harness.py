@@ -100,8 +100,7 @@ class Bench:
             ours.append(run(self.kretain("plan")))
             if program is not None:
                 theirs.append(run(yardstick))
-        seconds = statistics.median(one.seconds for one in ours)
-        self.say("kretain plan, seconds", seconds, "", good=None)
+        self.say("kretain plan, seconds", statistics.median(one.seconds for one in ours), "", good=None)
         peak = max(one.peak_mib for one in ours)
         self.say("kretain plan, peak MiB", peak, "<= 400", good=peak <= 400)
         if f"{self.shape.partitions:,} trim" not in ours[-1].out:

@@ -29,8 +29,7 @@ def help_beside_typer() -> float:
     pairs = []
     for _ in range(15):
         typer = run([sys.executable, "-c", "import typer"])
-        ours = run([str(program), "--help"])
-        pairs.append(ours.seconds / typer.seconds)
+        pairs.append(run([str(program), "--help"]).seconds / typer.seconds)
     return statistics.median(pairs)
 
 

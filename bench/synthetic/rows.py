@@ -50,8 +50,7 @@ class Commits:
         cluster = self._cluster
         group = cluster.group_of.get(name)
         numbers = [] if group is None else cluster.shape.topics_of(group)
-        topics = [self._block(one, cluster.committed) for one in numbers]
-        return array(topics) + INT16.pack(0)
+        return array([self._block(one, cluster.committed) for one in numbers]) + INT16.pack(0)
 
     def _topic_block(self, topic: int, committed: int) -> bytes:
         cluster = self._cluster
@@ -69,8 +68,7 @@ def list_offsets(cluster: Cluster, broker: int, body: bytes) -> bytes:
     topics = []
     for _ in range(asked.length()):
         name = asked.text()
-        count = asked.length()
-        end = asked.position + count * _ASKED.size
+        end = asked.position + asked.length() * _ASKED.size
         wanted = [(values[0], values[-1]) for values in _ASKED.iter_unpack(asked.data[asked.position : end])]
         asked.position = end
         asked.tags()
@@ -136,8 +134,7 @@ class Metadata:
             rows.append(_PARTITION.pack(0, partition, leader, 0) + listed + listed + b"\1\0")
         head = INT16.pack(0 if known else _UNKNOWN_TOPIC) + text(name)
         ident = cluster.topic_id(name).bytes if known else bytes(16)
-        internal = b"\1" if name == OFFSETS_TOPIC else b"\0"
-        return head + ident + internal + array(rows) + _NO_OPERATIONS + b"\0"
+        return head + ident + (b"\1" if name == OFFSETS_TOPIC else b"\0") + array(rows) + _NO_OPERATIONS + b"\0"
 
 
 def delete_records(cluster: Cluster, broker: int, body: bytes) -> bytes:

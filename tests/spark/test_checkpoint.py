@@ -45,8 +45,7 @@ class Query:
 
     def written(self) -> Counter[Place]:
         lines = (line for file in (self._folder / "out").glob("*.json") for line in file.read_text().splitlines())
-        rows = map(json.loads, lines)
-        return Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
+        return Counter((row["topic"], row["partition"], row["offset"]) for row in map(json.loads, lines))
 
 
 @pytest.fixture

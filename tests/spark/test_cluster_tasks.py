@@ -26,6 +26,7 @@ from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
 from tests.support.clusters import EmbeddedKafka
+from tests.support.facts import known
 from tests.support.spark.engines import Engines, past_day
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 
@@ -112,9 +113,7 @@ def test_cluster_unreachable_from_a_task_fails_alone(engines: Engines) -> None:
 def test_error_in_a_task_equals_the_local_engines(engines: Engines) -> None:
     from retention_cli.policy.selection import NothingMatchesError
 
-    made = planned(engines, [engines.world.bootstrap], consumed("no-such-topic"), [])
-    failure = made["0"]
-    assert isinstance(failure, NothingMatchesError)
+    failure = known(planned(engines, [engines.world.bootstrap], consumed("no-such-topic"), [])["0"])
     with pytest.raises(NothingMatchesError) as local:
         engines.local(consumed("no-such-topic"), now_ms())
     assert failure.problems == local.value.problems
@@ -129,8 +128,7 @@ def test_executor_with_a_slow_clock_is_refused() -> None:
 
 def test_remembered_time_is_never_before_the_clients() -> None:
     sent_ms = now_ms() + 30_000
-    clock = tasks.clock_since(sent_ms)
-    assert sent_ms <= clock() < sent_ms + 10_000
+    assert sent_ms <= tasks.clock_since(sent_ms)() < sent_ms + 10_000
     assert abs(tasks.clock_since(0)() - now_ms()) < 10_000
 
 
@@ -138,5 +136,4 @@ def test_invalid_answer_of_a_task_fails_its_cluster(engines: Engines, monkeypatc
     """The client takes no plan of which rows are missing."""
     topic = ready(engines.world)
     monkeypatch.setattr(saved, "decisions_in", lambda _rows, _plans: ())
-    made = planned(engines, [engines.world.bootstrap], consumed(topic), [])
-    assert "rows are missing" in str(made["0"])
+    assert "rows are missing" in str(planned(engines, [engines.world.bootstrap], consumed(topic), [])["0"])

@@ -83,8 +83,7 @@ def test_hdfs_archive_is_trimmed(
     assert [world.ends(topic, partition)[0] for partition in range(2)] == [1_200, 700]
     for partition, records in before.items():
         assert archived(place, topic, partition) + whole(world, topic, partition) == records
-    store = Store(place)
-    assert not [path for path in store.files() if path.endswith((".tmp", ".old"))]
+    assert not [path for path in Store(place).files() if path.endswith((".tmp", ".old"))]
 
 
 def test_run_is_proven_from_evidence_on_hdfs(world: World, tmp_path: Path, place: str) -> None:

@@ -85,8 +85,7 @@ def test_spark_profile_names_partitions_that_executors_cannot_reach(
 ) -> None:
     topic = world.filled([HOUR] * 10, partitions=2)
     sender = Sender(local_spark, tmp_path, str(tmp_path / "no.properties"))
-    found = profiled(world, Wanted((topic,), now_ms()), sender, 5)
-    (unread,) = found.unread
+    (unread,) = profiled(world, Wanted((topic,), now_ms()), sender, 5).unread
     assert (unread.tp, unread.reached, unread.end) == (TopicPartition(topic, 0), 0, 10)
     assert "no.properties" in unread.text
 

@@ -37,8 +37,7 @@ def test_remote_spark_plan_equals_the_local_one(
     spark = request.getfixturevalue(where)
     policy = written(tmp_path / "policy.yaml", fleet.policy())
     command = Command(fleet.world, tmp_path, spark.folder)
-    more = SMALL if where == "spark_standalone" else ()
-    plan = command.same(policy, spark.url, *more)
+    plan = command.same(policy, spark.url, *(SMALL if where == "spark_standalone" else ()))
     assert plan["totals"]["trim"] > 0
     assert plan["totals"]["hold"] > 0
 
@@ -144,8 +143,7 @@ def test_missing_spark_requirement_is_reported_in_one_line(
     world: World, tmp_path: Path, spark_standalone: SparkServer
 ) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
-    topic = world.filled([5 * HOUR] * 3)
-    policy = written(tmp_path / "policy.yaml", consumed(topic))
+    policy = written(tmp_path / "policy.yaml", consumed(world.filled([5 * HOUR] * 3)))
     command = Command(world, tmp_path, spark_standalone.folder)
     lost = ["--spark-conf", "spark.pyspark.python=/nowhere/python3", *SMALL]
     done = command.run("-p", str(policy), "--spark", "--master", spark_standalone.url, *lost, state="spark")
@@ -157,8 +155,7 @@ def test_missing_spark_requirement_is_reported_in_one_line(
 
 def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_standalone: SparkServer) -> None:
     """As docs/spark.md says."""
-    topic = world.filled([5 * HOUR] * 3, {"g": 2})
-    policy = written(tmp_path / "policy.yaml", consumed(topic))
+    policy = written(tmp_path / "policy.yaml", consumed(world.filled([5 * HOUR] * 3, {"g": 2})))
     packed = packed_environment(tmp_path)
     archive = ("--spark-conf", f"spark.archives={packed}#environment")
     python = ("--spark-conf", "spark.pyspark.python=./environment/bin/python")

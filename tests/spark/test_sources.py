@@ -92,8 +92,7 @@ def test_commits_source_has_rows_and_lists_missing_commits(notebook: Any, world:
     ]
     least = frame.where(f"topic = '{topic}' and kind = 'commit'").groupBy("partition").min("offset")
     assert dict(map(tuple, least.collect())) == {0: 1, 1: 2, 2: 3}
-    one = load(notebook, "commits", world).where(f"group = '{topic}-b' and topic = '{topic}'")
-    assert one.count() == 3
+    assert load(notebook, "commits", world).where(f"group = '{topic}-b' and topic = '{topic}'").count() == 3
 
 
 def test_offsets_source_has_ends_and_look_ups(notebook: Any, world: World) -> None:
@@ -102,8 +101,7 @@ def test_offsets_source_has_ends_and_look_ups(notebook: Any, world: World) -> No
     now = now_ms()
     world.produce(topic, [5 * HOUR, 4 * HOUR, 2 * HOUR, HOUR])
     world.delete_records(topic, 1)
-    times = f"{now - 3 * HOUR},{now}"
-    frame = load(notebook, "offsets", world, topics=f"{topic},{empty}", times=times)
+    frame = load(notebook, "offsets", world, topics=f"{topic},{empty}", times=f"{now - 3 * HOUR},{now}")
     rows = {(row.topic, row.partition): row for row in frame.collect()}
     assert rows.keys() == {(topic, 0), (topic, 1), (empty, 0)}
     read = rows[topic, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -15,6 +16,19 @@ from retention_cli.policy.settings import Settings
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
 UNKNOWN = Unknown.because("F4", "no group")
+T = TypeVar("T")
+
+
+def known(value: T | Unknown | None) -> T:
+    """Return a fact that is there and known."""
+    assert value is not None
+    assert not isinstance(value, Unknown)
+    return value
+
+
+def why(value: object) -> str:
+    """Return why a fact is unknown; nothing where it is known."""
+    return value.reasons[0].text if isinstance(value, Unknown) else ""
 
 
 def topic(name: str = "orders", **more: object) -> TopicFacts:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, strategies as st
 
 from retention_cli.advise import advice
-from retention_cli.advise.advice import Advice, Danger, advise, kafka_configs
+from retention_cli.advise.advice import Advice, advise, kafka_configs
 from retention_cli.advise.facts import (
     DAY,
     HOUR,
@@ -36,6 +36,7 @@ from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, T
 from retention_cli.core.model import Unknown
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
+from tests.support.facts import known
 from tests.support.forecasts import GIB, NOW, UNREAD, part, topic
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -92,8 +93,7 @@ def test_advised_segment_time_is_at_most_retention_and_a_day_but_at_least_the_cl
 def test_at_most_adds_the_segment_the_stamp_the_check_and_the_delete_delay(
     partitions: Any, settings: dict, times: tuple[object, ...]
 ) -> None:
-    found = at_most(topic(partitions, **settings), NOW)
-    assert isinstance(found, AtMost)
+    found: Any = at_most(topic(partitions, **settings), NOW)
     assert (found.settings_ms, found.readable_ms, found.on_disk_ms) == times
 
 
@@ -149,8 +149,7 @@ class TestNormalTraffic:
     def test_topic_age_at_deletion_spans_its_fastest_to_its_slowest_partition(
         self, partitions: Any, settings: dict, least: int, most: int
     ) -> None:
-        found = usual(topic(partitions, **settings))
-        assert isinstance(found, Normal)
+        found: Any = usual(topic(partitions, **settings))
         assert (found.least_ms, found.most_ms) == pytest.approx((least, most), rel=1e-4)
 
     def test_traffic_without_sizes_is_unknown_but_idle_is_idle(self) -> None:
@@ -159,8 +158,7 @@ class TestNormalTraffic:
         assert usual(topic([part(0, size_bytes=no_size)])) == "idle"
 
     def test_hourly_rate_falls_back_to_the_last_hour_if_the_last_day_is_unknown(self) -> None:
-        one = part(0, GIB, last_day=Unknown.because("traffic", "ambiguous"))
-        assert one.records_per_hour == GIB // 100
+        assert part(0, GIB, last_day=Unknown.because("traffic", "ambiguous")).records_per_hour == GIB // 100
 
 
 @pytest.mark.parametrize(
@@ -299,8 +297,7 @@ def test_danger_is_named_with_its_partitions_and_remedy(
     where: tuple[int, ...],
     text: str,
 ) -> None:
-    found = check(topic(partitions, **settings), demand, NOW)
-    assert isinstance(found, Danger), found
+    found = known(check(topic(partitions, **settings), demand, NOW))
     assert (found.code, found.effect, found.partitions) == (code, effect, where)
     assert text in f"{found.text}; {found.remedy}"
 
@@ -489,9 +486,7 @@ def test_advised_policy_entry_parses_as_a_policy(settings: dict, demand: Demand,
             **entry,
         }
         policy = parse_policy(yaml.safe_dump({"version": 1, "topics": [rules]}), "advice", "sha256:x")
-        taken = policy.settings_for(one.topic.name)
-        assert taken is not None
-        assert taken.forced_age_ms == one.policy_at_most_ms
+        assert known(policy.settings_for(one.topic.name)).forced_age_ms == one.policy_at_most_ms
 
 
 def test_kafka_configs_line_is_quoted_for_a_shell() -> None:

@@ -102,8 +102,7 @@ OTHERS = [
 
 
 def test_different_records_have_different_checksums() -> None:
-    texts = {encoded(one) for one in (FIELDS, *OTHERS)}
-    assert len(texts) == len(OTHERS) + 1
+    assert len({encoded(one) for one in (FIELDS, *OTHERS)}) == len(OTHERS) + 1
 
 
 @given(logs(), logs())
@@ -235,8 +234,7 @@ def test_edited_manifest_is_rejected(segment: tuple[Path, Store, Manifest], chan
 
 def test_manifest_moved_to_another_place_is_rejected(segment: tuple[Path, Store, Manifest]) -> None:
     folder, store, manifest = segment
-    other = replace(SOURCE, topic_id="another")
-    place = Place(other, 0, 30)
+    place = Place(replace(SOURCE, topic_id="another"), 0, 30)
     (folder / place.path).parent.mkdir(parents=True)
     (folder / place.path).write_bytes((folder / manifest.path).read_bytes())
     with pytest.raises(DamagedError, match="another place"):
@@ -255,8 +253,7 @@ def test_manifest_with_a_file_outside_its_topic_is_refused() -> None:
 
 @given(st.text(min_size=1, max_size=20).filter(lambda s: s.strip(".")), st.integers(0, 10**6))
 def test_archive_path_parses_back_to_its_segment(name: str, partition: int) -> None:
-    source = Source(name, "t.x-y_z", "id", partition)
-    place = Place(source, 5, 9)
+    place = Place(Source(name, "t.x-y_z", "id", partition), 5, 9)
     assert place_of(place.path) == place
     assert ".." not in place.path.split("/")
 
@@ -288,8 +285,7 @@ def test_names_of_new_folders_are_on_disk_before_a_write_ends(tmp_path: Path, mo
         fsync(handle)
 
     monkeypatch.setattr("os.fsync", noted)
-    manifest = written(Store(str(tmp_path / "new" / "archive")), sample())
-    file = tmp_path / "new" / "archive" / manifest.path
+    file = tmp_path / "new" / "archive" / written(Store(str(tmp_path / "new" / "archive")), sample()).path
     assert synced >= {one.stat().st_ino for one in file.parents if one.is_relative_to(tmp_path)}
 
 
@@ -383,8 +379,7 @@ def test_archive_is_read_by_its_keys_and_its_files_say_nothing_without(tmp_path:
     first = written(Store(url, keys=[old]), sample(30))
     rotated = Store(url, keys=[new, old])
     second = written(rotated, [one._replace(offset=one.offset + 30) for one in sample(30)], start=30)
-    plain = written(Store(str(tmp_path / "plain")), sample(30))
-    assert first.files[0].checksum != plain.files[0].checksum
+    assert first.files[0].checksum != written(Store(str(tmp_path / "plain")), sample(30)).files[0].checksum
     assert [*records_of(rotated, first)] == sample(30)
     assert len({one.files[0].key for one in (first, second)}) == 2
     content = (tmp_path / "archive" / SOURCE.folder / first.files[0].path).read_bytes()
@@ -399,8 +394,7 @@ def test_archive_is_read_by_its_keys_and_its_files_say_nothing_without(tmp_path:
 
 
 def test_sealed_file_at_another_place_or_replaced_by_a_plain_one_is_damaged(tmp_path: Path) -> None:
-    key = key_file(tmp_path)
-    store, plain = Store(str(tmp_path / "archive"), keys=[key]), Store(str(tmp_path / "plain"))
+    store, plain = Store(str(tmp_path / "archive"), keys=[key_file(tmp_path)]), Store(str(tmp_path / "plain"))
     first, second = written(store, sample(30)), written(store, sample(60)[30:], start=30)
     one, other = (tmp_path / "archive" / SOURCE.folder / each.files[0].path for each in (first, second))
     right = one.read_bytes()

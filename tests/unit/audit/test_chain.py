@@ -124,8 +124,7 @@ def test_missing_damaged_or_foreign_head_is_a_break(log: AuditLog) -> None:
 
 
 def test_head_one_line_behind_counts_as_a_crash_and_not_as_a_break(log: AuditLog) -> None:
-    lines = lines_of(log)
-    write_head(log.path.parent, Link(3, hash_of(lines[2])))
+    write_head(log.path.parent, Link(3, hash_of(lines_of(log)[2])))
     chain = log.verify()
     assert (chain.breaks, chain.behind) == ([], True)
     log.append({**BEGUN, "run": "r2"})
@@ -169,8 +168,7 @@ def test_any_file_content_can_be_verified_and_appended_to(count: int, lines: lis
     log = [*good, *(line.replace(b"\n", b"") for line in lines)]
     for known in (head, None, Link(3, ZEROS)):
         chain_of(log, known)
-        at = resume(log[-1] if log else None, known)
-        line, link = next_line({"event": "end"}, at)
+        line, link = next_line({"event": "end"}, resume(log[-1] if log else None, known))
         after = chain_of([*log, line], link)
         assert known is None or not [one for one in after.breaks if one.line is None], "the end is sound again"
         if not lines and known == head:

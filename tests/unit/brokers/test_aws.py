@@ -65,8 +65,7 @@ def test_options_of_the_java_login_module_name_the_identity(keys: dict[str, str]
         f'awsProfileName="prod" awsRoleArn="{ROLE}" awsRoleSessionName="s" awsRoleExternalId="e" '
         'awsStsRegion="eu-west-1" awsDebugCreds="true" awsMaxRetries="3";'
     )
-    jaas = keys["sasl.jaas.config"].replace(";", f" {options}")
-    found = identity(of({**keys, "sasl.jaas.config": jaas}))
+    found = identity(of({**keys, "sasl.jaas.config": keys["sasl.jaas.config"].replace(";", f" {options}")}))
     assert found == AwsIdentity(None, "prod", ROLE, "s", "e", "eu-west-1")
 
 

@@ -164,8 +164,7 @@ def test_avro_references_are_fetched_once_each(registry: Registry) -> None:
 
 
 def test_references_in_a_circle_are_refused(registry: Registry) -> None:
-    refer = [{"name": "x.R", "subject": "a", "version": 1}]
-    registry.add(7, SIMPLE, references=refer)
+    registry.add(7, SIMPLE, references=[{"name": "x.R", "subject": "a", "version": 1}])
     registry.answers["/subjects/a/versions/1?deleted=true"] = registry.answers["/schemas/ids/7"]
     with pytest.raises(SchemaError, match="its references go in a circle"):
         of(registry).value("avro", RAW, ("at",))
@@ -191,8 +190,7 @@ def proto_file() -> descriptor_pb2.FileDescriptorProto:
     order.field.add(name="kind", number=4, type=ENUM, type_name=".x.E", label=ONE)
     order.field.add(name="meta", number=5, type=MESSAGE, type_name=".x.Order.Meta", label=ONE)
     order.field.add(name="all", number=6, type=MESSAGE, type_name=".x.Order.Meta", label=MANY)
-    meta = order.nested_type.add(name="Meta")
-    meta.field.add(name="ms", number=1, type=INT64, label=ONE)
+    order.nested_type.add(name="Meta").field.add(name="ms", number=1, type=INT64, label=ONE)
     for number, (name, kind, of_type) in enumerate(MAPS, 7):
         entry = order.nested_type.add(name=f"{name.title()}Entry")
         entry.options.map_entry = True

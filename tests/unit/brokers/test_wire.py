@@ -116,8 +116,7 @@ def test_unknown_tagged_fields_of_a_commit_answer_are_skipped() -> None:
     plain = b"\0\0\0\x04" + (9).to_bytes(8, "big") + b"\0\0\0\x02" + b"\x01" + b"\0\0" + b"\0"
     topic = b"\x02t" + b"\x03" + row + tags + plain + tags
     data = b"\0\0\0\0" + b"\x02" + b"\x02g" + b"\x02" + topic + b"\0\0" + tags + tags
-    expected = GroupAnswer("g", 0, {"t": [(3, 7, None), (4, 9, 2)]}, rows=2)
-    assert decode(data, 8) == Answer(0, [expected])
+    assert decode(data, 8) == Answer(0, [GroupAnswer("g", 0, {"t": [(3, 7, None), (4, 9, 2)]}, rows=2)])
 
 
 def test_commit_answer_with_a_topic_twice_is_an_error() -> None:
@@ -169,8 +168,7 @@ def test_commit_request_is_sent_by_kafka_python_and_decoded_by_us(names: Any, ve
     body = single(topics, 0) if version == 7 else batched([("one", topics, 0)])
     received = io.BytesIO(b"\0\0\0\x05\0" + body)
     assert response.parse_header(received).correlation_id == 5
-    answer = response.decode(received)
-    assert answer.groups[0].commits == {"t": [(0, 4, 1)]}
+    assert response.decode(received).groups[0].commits == {"t": [(0, 4, 1)]}
 
 
 # -- our ListOffsets request beside the client's own, to the byte; and answers without rows --

@@ -144,15 +144,13 @@ def test_commands_print_errors_as_json(arguments: list[str], code: str, text: st
 
 def test_errors_page_lists_every_code() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    wanted = [(code, str(kind.exit), kind.what, kind.hint) for code, kind in CODES.items()]
-    assert rows == wanted
+    assert rows == [(code, str(kind.exit), kind.what, kind.hint) for code, kind in CODES.items()]
 
 
 def test_every_page_that_an_error_names_exists() -> None:
     for page in {kind.docs for kind in CODES.values()} - {None}:
         file, _, anchor = str(page).partition("#")
-        text = (PAGE.parents[1] / file).read_text(encoding="utf-8")
-        titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        titles = re.findall(r"^#+ (.+)$", (PAGE.parents[1] / file).read_text(encoding="utf-8"), re.MULTILINE)
         assert not anchor or anchor in {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in titles}
 
 

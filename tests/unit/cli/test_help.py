@@ -69,8 +69,7 @@ def examples(command: Any) -> list[str]:
 def test_overview_lists_every_command_in_its_panel() -> None:
     shown = run("--help", columns=120)
     for name, (panel, _module, line) in COMMANDS.items():
-        after_panel = shown.partition(f" {panel} ")[2]
-        assert re.search(rf"^ +{name} +{re.escape(line)}", after_panel, re.MULTILINE), name
+        assert re.search(rf"^ +{name} +{re.escape(line)}", shown.partition(f" {panel} ")[2], re.MULTILINE), name
         assert (name,) in ALL
 
 
@@ -242,8 +241,7 @@ def test_client_file_reaches_every_tool_by_its_own_option(tmp_path) -> None:  # 
 
 
 def test_unknown_code_is_a_usage_error_that_lists_the_codes() -> None:
-    done = run_cli("why", "zz", check=2)
-    assert "no reason code 'zz'; codes are F2, F3" in done.err
+    assert "no reason code 'zz'; codes are F2, F3" in run_cli("why", "zz", check=2).err
 
 
 def test_json_has_each_code_title_and_text() -> None:

@@ -205,8 +205,7 @@ def drawn(
 def test_long_names_wrap_and_lose_nothing_and_numbers_stay_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "orders.by-customer.eu-central-1.and-more-of-a-name-than-fits-a-terminal-0"
     lines = drawn(monkeypatch, 80, [(name, *ROWS[0][1:])])
-    first_column = "".join(line.split(" ")[0] for line in lines if "─" not in line)
-    assert first_column == f"partition{name}"
+    assert "".join(line.split(" ")[0] for line in lines if "─" not in line) == f"partition{name}"
     assert any("0 → 146,326" in line and "5.42 MiB" in line for line in lines)
     assert not any("…" in line for line in lines)
 

@@ -111,8 +111,7 @@ def test_shown_duration_parses_back(ms: int) -> None:
 
 @given(st.integers(0, 2**60))
 def test_shown_size_is_within_its_last_digit(size: int) -> None:
-    shown = format_bytes(size)
-    number, unit = shown.split()
+    number, unit = format_bytes(size).split()
     assert len(number.replace(".", "")) <= 4
     assert abs(Fraction(number) * BYTES[unit] - size) * 100 <= max(size, 1)
 

@@ -21,7 +21,7 @@ from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import Settings
 from tests.support.disk_oracle import Row
 from tests.support.disks import segments_of
-from tests.support.facts import HOUR, NOW, Log
+from tests.support.facts import HOUR, NOW, Log, why
 
 ORDERS = TopicPartition("orders", 0)
 DISK = Disk(1, ("/a",), Room(9_000, 5_000, 1_000), {ORDERS: 1_000})
@@ -63,8 +63,7 @@ def looked(
 
 
 def doubt(sizes: Sizes) -> str:
-    why = sizes.doubt(DISK, ORDERS, "R6")
-    return "" if why is None else why.reasons[0].text
+    return why(sizes.doubt(DISK, ORDERS, "R6"))
 
 
 def test_replica_seen_for_the_first_time_is_doubted_for_two_checks() -> None:
@@ -96,8 +95,7 @@ def test_replica_moving_to_another_dir_is_doubted_and_restarts_there() -> None:
     looked(memory, 0, 50, 1_000)
     assert "being moved" in doubt(looked(memory, 60, 50, 1_000, future=True))
     there = looked(memory, 61, 50, 1_000, path="/b")
-    other = Disk(1, ("/b",), DISK.room, DISK.replicas)
-    assert there.doubt(other, ORDERS, "R6") is not None
+    assert there.doubt(Disk(1, ("/b",), DISK.room, DISK.replicas), ORDERS, "R6") is not None
 
 
 def test_unreadable_sweep_settings_leave_the_replica_doubted() -> None:
@@ -133,10 +131,8 @@ def test_replica_that_was_away_at_the_last_look_at_its_disk_counts_as_come() -> 
 
 
 def test_replica_that_was_never_seen_is_doubted() -> None:
-    elsewhere = Disk(3, ("/a",), DISK.room, DISK.replicas)
-    why = looked(PartitionMemory(), 0, 0, 1_000).doubt(elsewhere, ORDERS, "R6")
-    assert why is not None
-    assert "could not be laid beside" in why.reasons[0].text
+    doubt = looked(PartitionMemory(), 0, 0, 1_000).doubt(Disk(3, ("/a",), DISK.room, DISK.replicas), ORDERS, "R6")
+    assert "could not be laid beside" in why(doubt)
 
 
 def test_replica_smaller_by_more_than_two_segments_counts_as_lagging() -> None:
@@ -208,8 +204,7 @@ def test_exact_tail_starts_at_a_segment_base(drawn: list, most: list[int]) -> No
     for partition, (start, limit) in enumerate(zip(starts, most, strict=True)):
         own = live(rows, partition, start)
         fitting = [row.base for n, row in enumerate(own) if row.active or sum(one.size for one in own[n:]) <= limit]
-        expected = start if limit < 0 or not own else max(start, min(fitting))
-        assert found[partition] == expected
+        assert found[partition] == (start if limit < 0 or not own else max(start, min(fitting)))
 
 
 @given(logs, st.integers(-1, 120))
@@ -273,8 +268,7 @@ WHOLE = replace(BYTES, whole_segments=True)
     ("bases", "trim_to"), [([0, 14, 17], 14), ([15], 15), ([16, 20], None), ([0, 10], None), ([], None)]
 )
 def test_size_bound_is_rounded_down_to_a_segment_base(bases: list[int], trim_to: int | None) -> None:
-    facts = with_tails(each=Tail(15, exact=True))._replace(segment_bases=bases)
-    found = decide(facts, WHOLE, NOW)
+    found = decide(with_tails(each=Tail(15, exact=True))._replace(segment_bases=bases), WHOLE, NOW)
     assert found.trim_to == trim_to
     assert found.action == ("keep" if trim_to is None else "trim")
     if trim_to is None:

@@ -258,8 +258,7 @@ def test_bytes_swept_since_the_scan_are_not_counted() -> None:
 def test_index_bytes_leave_with_their_segments_or_their_replica() -> None:
     disk = Disk(1, ("/a",), Room(2000, 1500, SIZE), {ORDERS: SIZE})
     deleted = SCANNED._replace(tp=TopicPartition("deleted", 0))
-    elsewhere = SCANNED._replace(broker=2)
-    assert indexes_gone([SCANNED, deleted, elsewhere], [disk], ()) == {disk.name: 4 + 9}
+    assert indexes_gone([SCANNED, deleted, SCANNED._replace(broker=2)], [disk], ()) == {disk.name: 4 + 9}
     assert indexes_gone([SCANNED], [disk], {(1, *ORDERS)}) == {disk.name: 9}, "it is not believed"
 
 

@@ -184,8 +184,7 @@ def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> 
 @pytest.mark.parametrize("left", [1, 5, 16, 30, 60, 61, 100, 199])
 def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> None:
     made = three(folder)
-    file = folder / (ACTIVE + ".log")
-    file.write_bytes(bytes(made[2].log[: 59 * 200 + left]))
+    (folder / (ACTIVE + ".log")).write_bytes(bytes(made[2].log[: 59 * 200 + left]))
     found = read(folder)
     assert logs.column(found, "next_offset")[2] == made[2].next_offset - 2
     assert logs.column(found, "largest_timestamp")[2] == made[2].stamps[-2]
@@ -227,8 +226,7 @@ def test_garbage_in_the_active_segment_makes_its_end_unknown(folder: Path, at: i
 
 
 def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder: Path) -> None:
-    made = three(folder)
-    content = bytearray(made[0].log)
+    content = bytearray(three(folder)[0].log)
     content[11_800:11_861] = bytes(61)
     content[11_990:] = b"!" * 10
     (folder / (CLOSED + ".log")).write_bytes(bytes(content))
@@ -246,8 +244,7 @@ def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> Non
 
 
 def test_compaction_gaps_cause_no_problem(folder: Path) -> None:
-    log = logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)
-    (folder / f"{0:020d}.log").write_bytes(log)
+    (folder / f"{0:020d}.log").write_bytes(logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2))
     (folder / f"{0:020d}.index").write_bytes(b"")
     (folder / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", T + 5, 42))
     logs.segment(90, paces(2)).write(folder)
@@ -520,8 +517,7 @@ def test_index_entries_in_sparse_space_are_found(tmp_path: Path, monkeypatch: py
     real = os.fstat
 
     def compressed(file: int) -> Any:
-        about = real(file)
-        return type("About", (), {"st_size": about.st_size, "st_blocks": 8})
+        return type("About", (), {"st_size": real(file).st_size, "st_blocks": 8})
 
     monkeypatch.setattr(os, "fstat", compressed)
     found = read_end(opened, "x.index", 8)

@@ -133,8 +133,7 @@ def test_broken_log_yields_only_facts_that_its_bytes_contain(
         bases = logs.column(found, "base_offset")
         assert set(bases) <= {one.base for one in made}
         for number, base in enumerate(bases):
-            log = (folder / f"{base:020d}.log").read_bytes()
-            ends, stamps = shown(log)
+            ends, stamps = shown((folder / f"{base:020d}.log").read_bytes())
             following = logs.column(found, "next_offset")[number]
             if number + 1 < len(bases):
                 assert following == bases[number + 1]

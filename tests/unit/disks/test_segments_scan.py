@@ -62,8 +62,7 @@ def test_inventory_reads_back_as_written(dirs: list[Path], tmp_path: Path) -> No
     assert [row["topic"] for row in by_topic(inventory)] == ["orders", "payments"]
     assert by_topic(inventory)[0]["replicas"] == 3
     assert [row["dir"] for row in by_dir(inventory)] == [str(one) for one in dirs]
-    only = read_inventory([out], ["bytes", "topic"]).table
-    assert only.column_names == ["topic", "bytes"]
+    assert read_inventory([out], ["bytes", "topic"]).table.column_names == ["topic", "bytes"]
 
 
 def test_scan_writes_nothing_into_log_dirs(dirs: list[Path], tmp_path: Path) -> None:
@@ -158,8 +157,7 @@ def test_log_dir_without_meta_properties_needs_a_broker_id(dirs: list[Path]) -> 
     (dirs[0] / "meta.properties").unlink()
     with pytest.raises(ScanError, match="give --broker-id"):
         find_log_dirs([str(dirs[0])])
-    found = find_log_dirs([str(dirs[0])], 5)
-    assert found[:2] == (5, None)
+    assert find_log_dirs([str(dirs[0])], 5)[:2] == (5, None)
     assert find_log_dirs([str(one) for one in dirs])[0] == 1, "another dir says it"
 
 
@@ -201,8 +199,7 @@ def edited(source: Path, to: Path, change: Callable[[Any], Any], about: Any = No
     said["totals"]["segments"] = len(table)
     if about is not None:
         said = about(said)
-    changed = table.replace_schema_metadata({METADATA_KEY: json.dumps(said).encode()})
-    pq.write_table(changed, to)
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(said).encode()}), to)
     return to
 
 
@@ -373,8 +370,7 @@ def test_folder_of_inventories_is_read_with_all_its_files(tmp_path: Path) -> Non
         one = logs.log_dir(tmp_path / str(broker), broker=broker)
         logs.filled(logs.partition(one))
         scan_all([one], tmp_path / "all" / f"{broker}.parquet")
-    empty = logs.log_dir(tmp_path / "4", broker=4)
-    scan_all([empty], tmp_path / "all" / "4.parquet")
+    scan_all([logs.log_dir(tmp_path / "4", broker=4)], tmp_path / "all" / "4.parquet")
     inventory = read_inventory([tmp_path / "all"])
     assert inventory.brokers == {1, 2, 3, 4}
     assert len(inventory.table) == 9

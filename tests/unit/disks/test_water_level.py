@@ -96,8 +96,7 @@ def test_bound_stays_within_its_limit_at_a_segment_end_and_the_rest_is_named(clu
         if bound > start:
             assert bound <= limit
             assert (partition, bound) in ends
-    segments = segments_of([tuple(row) for row in cluster.rows])
-    named = in_the_way(segments, found, np.array(cluster.limit))
+    named = in_the_way(segments_of([tuple(row) for row in cluster.rows]), found, np.array(cluster.limit))
     for disk, short in enumerate(found.short.tolist()):
         held = [row for row in cluster.rows if row.disk == disk]
         stays = sum(row.size for row in held) - found.freed[disk] - found.already_freed[disk]
@@ -135,13 +134,11 @@ def test_fullest_disk_counts_and_an_unknown_disk_makes_usage_unknown() -> None:
 
 @given(st.integers(0, 10**12), st.floats(0.001, 1), st.integers(0, 10**12))
 def test_scaled_time_stays_between_the_minimum_and_the_original(time: int, factor: float, minimum: int) -> None:
-    scaled = scaled_ms(time, Watermark(80, factor, minimum))
-    assert min(time, minimum) <= scaled <= time
+    assert min(time, minimum) <= scaled_ms(time, Watermark(80, factor, minimum)) <= time
 
 
 def decided(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> Decision:
-    facts = with_usage(log, chosen, usage)
-    return decide(facts, chosen, NOW)
+    return decide(with_usage(log, chosen, usage), chosen, NOW)
 
 
 def with_usage(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> PartitionFacts:

@@ -291,8 +291,7 @@ def test_fleet_file_entry_inherits_its_context_and_overrides_it(here: Path) -> N
 def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Path) -> None:
     text = (here / "fleet.yaml").read_text().replace("clusters:", "policy: shared.yaml\nclusters:", 1)
     (here / "fleet.yaml").write_text(text)
-    found = chosen(Common(), FleetFlags(here / "fleet.yaml"))
-    assert isinstance(found, Fleet)
+    found: Any = chosen(Common(), FleetFlags(here / "fleet.yaml"))
     assert {one.policy for one in found.clusters.values()} == {here / "shared.yaml"}
     with pytest.raises(UsageError, match="names policies: omit KRETAIN_POLICY"):
         chosen(Common(policy=Path("x"), given_by={"policy": "variable"}), FleetFlags(here / "fleet.yaml"))
@@ -375,8 +374,7 @@ def trimmed_in_turn(
     flags = TrimFlags(yes=True, max_age=0, wait_lock=0, output="json")
     how = fleet_trim.FleetTrim(flags, Common(quiet=True), SharedSpark(SparkFlags()))
     wishes = fleet_trim.FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
-    members = [member("eu"), member("ap"), member("us")]
-    return dict(fleet_trim.trim_each(members, wishes, how)), reached
+    return dict(fleet_trim.trim_each([member("eu"), member("ap"), member("us")], wishes, how)), reached
 
 
 @pytest.mark.parametrize(
@@ -390,8 +388,7 @@ def test_failed_cluster_leaves_the_others_trimmed(monkeypatch: pytest.MonkeyPatc
     failed = found["eu"]
     assert isinstance(failed, Failure)
     assert str(error) in failed.error
-    code = fleets.code_of_failure(failed)
-    assert code == (Exit.REFUSED if isinstance(error, LockedError) else Exit.FAILED)
+    assert fleets.code_of_failure(failed) == (Exit.REFUSED if isinstance(error, LockedError) else Exit.FAILED)
 
 
 @pytest.mark.parametrize("error", [UnreachableError("down"), KeyboardInterrupt()])
@@ -435,8 +432,7 @@ def test_fleet_confirmation_covers_all_clusters_and_names_those_left_out() -> No
 
 def test_fleet_report_is_interrupted_if_any_cluster_is() -> None:
     assert replace(REPORT, clusters={"eu": Failure("interrupted", KeyboardInterrupt())}).interrupted
-    late = replace(REPORT.reports["eu"], interrupted=True)
-    assert replace(REPORT, clusters={"eu": late}).interrupted
+    assert replace(REPORT, clusters={"eu": replace(REPORT.reports["eu"], interrupted=True)}).interrupted
     assert not REPORT.interrupted
 
 
@@ -549,6 +545,5 @@ def test_fleet_file_error_has_its_line(text: str, said: list[str]) -> None:
     ],
 )
 def test_unreadable_password_is_never_quoted(settings: str) -> None:
-    said = problems(f"version: 1\nclusters:\n  - name: a\n    settings: {settings}\n")
-    assert "hunter2" not in "".join(said)
+    assert "hunter2" not in "".join(problems(f"version: 1\nclusters:\n  - name: a\n    settings: {settings}\n"))
     assert "hunter2" not in repr(parsed(GOOD.replace("ap:9092", "hunter2")).entries)

@@ -27,7 +27,7 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.reports.past import explain_past
 from tests.support.evidence import observation, several_runs
-from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, policy as parsed, settings, topic
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, known, logs, policy as parsed, settings, topic
 
 DAY = 24 * HOUR
 R1 = Settings(consumed_after_ms=DAY, named_in_full=True)
@@ -166,8 +166,7 @@ def test_columns_and_rows_agree(some: list[Row], hours: int, text: str, data: bo
     under = policy(text % hours)
     told: Counter[str] = Counter()
     found = Deciding(under, lambda why, amount: told.update({one.code: amount for one in why[:1]})).decide(table(some))
-    new = under.settings_for("orders")
-    assert new is not None
+    new = known(under.settings_for("orders"))
     single = [redecide(one, new, DiskRules()) for one in some]
     assert found.target.tolist() == [-1 if one.trim_to is None else one.trim_to for one in single]
     assert found.held.tolist() == [one.action == "hold" for one in single]
@@ -332,7 +331,6 @@ def test_disk_ceiling_holds_what_other_rules_keep() -> None:
     under = parsed(f"disks: {{log.retention.disk.usage.percent: 80}}\n{_POLICY.format(R1_TEXT % 24)}")
     some = [at(0, 0, 100, 10, 0), at(0, 0, 100, 80, 50), at(0, 100, 100, 80, 50)]
     found = Deciding(under, lambda _why, _amount: None).decide(table(some))
-    new = under.settings_for("orders")
-    assert new is not None
+    new = known(under.settings_for("orders"))
     assert found.held.tolist() == [redecide(one, new, under.disks).action == "hold" for one in some]
     assert np.array_equal(found.target, [-1 if one.said.trim_to is None else one.said.trim_to for one in some])

@@ -315,8 +315,7 @@ def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataO
     made = row._replace(facts=changed, settings=settings, said=row.said.of(again))
     wrong: dict[str, Any] = data.draw(st.sampled_from([{}, {"trim_to": 5}, {"action": "keep"}, {"limited_by": "G1"}]))
     made = made._replace(said=made.said._replace(**wrong))
-    some = [*ROWS[:n], made, *ROWS[n + 1 :]]
-    read = part(some)
+    read = part([*ROWS[:n], made, *ROWS[n + 1 :]])
     found = plain.check(read, inventory=False)
     if found.decided[n]:
         target = allowed_by(made, again)

@@ -31,7 +31,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Prices, Settings
 from tests.support.audit_logs import AT, BEGUN, batch, result
-from tests.support.facts import HOUR, NOW, Log, topic
+from tests.support.facts import HOUR, NOW, Log, known, topic
 from tests.support.forecasts import limits
 
 NEVER_READ = Unknown.because("F4", "no group")
@@ -102,8 +102,7 @@ def test_unknown_broker_limit_stays_unknown() -> None:
 def test_forecast_keeps_what_the_first_rule_leaves(
     settings: Settings, lag: Maybe[int], low: float, high: float, by: str
 ) -> None:
-    found = kept(settings, lag=lag)
-    assert isinstance(found, Retained)
+    found = known(kept(settings, lag=lag))
     assert (found.records, found.by) == ((low, high), by)
     assert bool(found.notes) == isinstance(lag, Unknown)
 
@@ -170,8 +169,7 @@ def test_rule_that_waits_for_groups_to_be_watched_is_forecast_from_then_on(
 def test_dead_bytes_before_the_log_start_widen_the_bytes_per_record(
     size: Maybe[int], start: int, segment: int, each: tuple[int, int] | None
 ) -> None:
-    facts = PartitionFacts(topic("t"), 0, start, 10, 10, NEVER_READ, size_bytes=size)
-    found = bytes_per_record(facts, segment)
+    found = bytes_per_record(PartitionFacts(topic("t"), 0, start, 10, 10, NEVER_READ, size_bytes=size), segment)
     assert (None if isinstance(found, Unknown) else found) == each
 
 
@@ -209,10 +207,8 @@ def test_simulated_log_stays_within_the_forecast_size(
     )
     settings = Settings(consumed_after_ms=consumed, forced_age_ms=age, min_wallclock_ms=wallclock)
     of = Flow(0, rate(low, high), Span(1, 1))
-    alone = brokers_keep(of, brokers)
-    assert isinstance(alone, Span)
-    foretold = policy_keeps(of, Standing(settings, lag=lag), alone, every)
-    assert isinstance(foretold, Retained)
+    alone = known(brokers_keep(of, brokers))
+    foretold = known(policy_keeps(of, Standing(settings, lag=lag), alone, every))
     records: list[int] = []  # when each was written
     bases, begun = [0], 0
     start = by_brokers = 0
@@ -297,8 +293,7 @@ def test_topic_is_priced_with_what_its_slow_consumer_keeps() -> None:
     facts = log.facts(settings)._replace(size_bytes=20 * GIB)
     seen = Seen(facts, [Sample(NOW - 10 * HOUR, 10)], Sample(NOW, 20))
     terms = Terms(0, HOUR, NOW, priced=True)
-    brokers = limits(retention_ms=100 * HOUR, segment_ms=0)
-    parts = forecast_partitions([seen], brokers, settings, terms)
+    parts = forecast_partitions([seen], limits(retention_ms=100 * HOUR, segment_ms=0), settings, terms)
     one = forecast_topic("t", [seen], parts)
     found = topic_bill(one, [(seen, parts[0])], {"team": "a"}, 0.5, GIB * MONTH_MS * 3.0)
     assert found.bill == Bill(Span.of(10.0), Span(0.0, 1.5), Span.of(45.0), Span.of(4.0))
@@ -324,8 +319,7 @@ def test_sums_with_an_unknown_part_have_no_upper_bound() -> None:
     assert total_of(one.bill for one in BILLS.topics) == bill(Span(5, math.inf))
     assert by_label(BILLS) == {"team=x": (2, bill(Span(1, math.inf))), "tier=1": (1, bill(Span(0, math.inf)))}
     assert by_consumer(BILLS) == [("group:h", Span(5, 5)), ("group:g", Span(1, math.inf))]
-    found = money_json(BILLS)
-    assert found is not None
+    found = known(money_json(BILLS))
     assert (found["cost_now_low"], found["cost_now_high"], found["currency"]) == (5, None, "EUR")
     assert found["consumers"][0] == {"consumer": "group:h", "cost_unread_month_low": 5, "cost_unread_month_high": 5}
 

@@ -23,6 +23,7 @@ from retention_cli import __version__
 from retention_cli.policy.load import parse_policy
 from retention_cli.watch.board import KINDS, NAMES, Board, registry_of
 from tests.support.command_lines import parse
+from tests.support.facts import known
 from tests.support.watching import PLAN_SERIES
 
 ROOT = Path(__file__).parents[3]
@@ -97,8 +98,7 @@ def test_dashboard_and_alert_queries_use_only_existing_metrics_and_labels(text: 
 
 
 def test_every_metric_is_used_by_the_dashboard_or_an_alert() -> None:
-    asked = {one.name for text in expressions() for one in selectors(text.values[0])}
-    assert asked == set(NAMES)
+    assert {one.name for text in expressions() for one in selectors(text.values[0])} == set(NAMES)
 
 
 def test_every_alert_has_a_summary_and_severity_and_only_grouped_labels() -> None:
@@ -113,8 +113,7 @@ def test_every_alert_has_a_summary_and_severity_and_only_grouped_labels() -> Non
 def test_every_alert_links_to_its_section_of_the_watch_page() -> None:
     page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
     sections = {one.lower() for one in re.findall(r"^### (Kretain\w+)$", page, re.MULTILINE)}
-    alerts = {rule["alert"].lower() for rule in alert_rules()}
-    assert sections == alerts
+    assert sections == {rule["alert"].lower() for rule in alert_rules()}
     for rule in alert_rules():
         assert rule["annotations"]["runbook_url"].endswith(f"/watch.html#{rule['alert'].lower()}")
 
@@ -130,13 +129,10 @@ def test_metrics_page_lists_exactly_the_real_metrics_with_types_and_the_error_ki
 @pytest.mark.parametrize("unit", ["kretain-watch", "kretain-trim"])
 def test_systemd_unit_has_a_command_that_parses(unit: str) -> None:
     text = (DEPLOY / f"{unit}.service").read_text()
-    line = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
-    assert line is not None
-    words = shlex.split(line[1])
+    words = shlex.split(known(re.search(r"^ExecStart=(.*)$", text, re.MULTILINE))[1])
     assert words[0].endswith("/kretain")
     parse(words[1:])
-    seconds = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
-    assert seconds is not None
+    seconds = known(re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE))
     assert int(seconds[1]) > 30 + 5, "a batch, and asking whether it may still go"
 
 

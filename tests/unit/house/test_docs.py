@@ -45,6 +45,7 @@ from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, TrimRow, report_as_json, row_as_json
 from tests.support.command_lines import parse
 from tests.support.docs import ROOT, reason_codes
+from tests.support.facts import known
 from tests.support.plans import EVERY, FLEET, REPORT
 
 PAGES = [
@@ -132,8 +133,7 @@ def test_every_command_and_option_named_in_prose_exists(words: list[str]) -> Non
         if word.startswith("-"):
             assert word in options
         elif hasattr(command, "get_command"):
-            command = command.get_command(None, word)
-            assert command is not None, word
+            command = known(command.get_command(None, word))
             options = {name for option in command.params for name in option.opts}
 
 
@@ -156,8 +156,7 @@ def test_every_yaml_block_in_docs_is_valid(block: Block, tmp_path: Path, monkeyp
     if "clusters" in yaml.safe_load(block.text):
         assert parse_fleet(block.text, "fleet.yaml", "sha256:x", tmp_path).entries
         return
-    policy = parse_policy(block.text, "policy.yaml", "sha256:x")
-    assert not check_alone(policy).problems
+    assert not check_alone(parse_policy(block.text, "policy.yaml", "sha256:x")).problems
 
 
 @pytest.mark.parametrize("block", [one for one in YAML if one.info == "yaml broken"], ids=str)
@@ -256,8 +255,7 @@ def keys_in_tables(text: str) -> set[str]:
 
 
 def test_policy_page_documents_exactly_the_real_keys() -> None:
-    page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
-    documented = keys_in_tables(page)
+    documented = keys_in_tables((ROOT / "docs" / "policy.md").read_text(encoding="utf-8"))
     real = {
         *keys_of(FileModel),
         *(f"groups.{key}" for key in keys_of(GroupsModel)),
@@ -347,8 +345,7 @@ def test_every_folder_named_in_the_development_page_exists() -> None:
     wing = ROOT
     for line in plan.text.splitlines():
         if line.startswith("  "):
-            names = re.match(r"  ((?:[\w.]+/? )+) *", line)
-            assert names is not None, line
+            names = known(re.match(r"  ((?:[\w.]+/? )+) *", line))
             assert all((wing / name).exists() for name in names[1].split() if "/" in name or "." in name), line
         else:
             wing = ROOT / line.split()[0]

@@ -236,8 +236,7 @@ def seen(state_dir: Path) -> dict[str, int]:
     """Return the offset on t-0 of each group that is remembered."""
     with closing(Ledger(cluster_folder(state_dir, CLUSTER))) as ledger:
         ledger.begin(OF_T)
-        found = ledger.gone_groups((), 0)
-        return {name: rows["t"][0][1] for name, _seen_ms, rows in found}
+        return {name: rows["t"][0][1] for name, _seen_ms, rows in ledger.gone_groups((), 0)}
 
 
 @pytest.fixture
@@ -317,8 +316,7 @@ def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
     (tmp_path / "here").chmod(0o700)
     (folder / "ledger.sqlite").write_bytes(b"no ledger")
-    memories = Memories(tmp_path / "here")
-    handed = hand_over(memories, CLUSTER)
+    handed = hand_over(Memories(tmp_path / "here"), CLUSTER)
     found = HandedMemories(handed, tmp_path / "there", lambda: NOW)(CLUSTER)
     assert not found.on_disk
     assert isinstance(found.lost, Unknown)

@@ -25,6 +25,7 @@ from retention_cli.memory.partition import (
     without_falls,
 )
 from retention_cli.memory.positions import LogNow, Logs, Position, Positions, Rows
+from tests.support.facts import known
 from tests.support.groups import judge
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
@@ -70,9 +71,8 @@ def test_samples_without_falls_give_equal_answers(samples: list[Sample], time_ms
 def test_sample_claim_never_exceeds_a_later_high_watermark(samples: list[Sample], data: st.DataObject) -> None:
     """Offsets that were lost and written again are not old because their numbers are."""
     at = data.draw(st.sampled_from(samples)).wall_ms
-    known = written_by(samples, at)
-    assert known is not None
-    assert all(known <= one.high_watermark for one in samples if one.wall_ms > at)
+    offset = known(written_by(samples, at))
+    assert all(offset <= one.high_watermark for one in samples if one.wall_ms > at)
 
 
 def test_thinned_year_of_samples_keeps_both_ends_and_enough_between() -> None:
@@ -85,10 +85,9 @@ def test_thinned_year_of_samples_keeps_both_ends_and_enough_between() -> None:
     assert kept[0] == Sample(0, 0)
     now = (365 * 24 - 1) * hour
     for wait_days in (1, 7, 30, 90):
-        known = written_by(kept, now - wait_days * 24 * hour)
+        offset = known(written_by(kept, now - wait_days * 24 * hour))
         truth = (now - wait_days * 24 * hour) // hour * 100
-        assert known is not None
-        assert truth - known <= 0.2 * wait_days * 24 * 100, f"{wait_days} d: too far behind"
+        assert truth - offset <= 0.2 * wait_days * 24 * 100, f"{wait_days} d: too far behind"
 
 
 def test_fall_is_sampled_after_the_clock_was_set_back() -> None:
@@ -291,8 +290,7 @@ def test_commit_digest_depends_on_commits_and_topic_ids_but_not_their_order() ->
     rng = random.Random(1)
     rows = {f"t{n}": [(p, rng.randrange(1000), None) for p in range(5)] for n in range(5)}
     ids = {name: f"id-{name}" for name in rows}
-    shuffled = dict(reversed(rows.items()))
-    assert digest_of(rows, ids) == digest_of(shuffled, ids)
+    assert digest_of(rows, ids) == digest_of(dict(reversed(rows.items())), ids)
     assert digest_of(rows, ids) != digest_of(rows, ids | {"t3": "another"})
     assert digest_of(rows, ids) != digest_of({**rows, "t0": [*rows["t0"][:-1], (4, -1, None)]}, ids)
 

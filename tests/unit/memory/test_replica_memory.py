@@ -120,8 +120,7 @@ def test_swept_bytes_count_as_leaving_until_their_files_are_deleted() -> None:
     assert row.leaving_bytes(2_000, SWEEPING) == 400
     assert row.leaving_bytes(2_000 + DELAY - 1, SWEEPING) == 400
     assert row.leaving_bytes(2_000 + DELAY, SWEEPING) == 0
-    more = seen_again(row, 7, 3_000, 50, 100, 500, SWEEPING)
-    assert more.leaving_bytes(3_000, SWEEPING) == 500
+    assert seen_again(row, 7, 3_000, 50, 100, 500, SWEEPING).leaving_bytes(3_000, SWEEPING) == 500
     late = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (HOUR, 50, 100, 600))
     assert late.leaving_bytes(HOUR, SWEEPING) == 0  # an hourly run does not wait for what went long ago
     assert late.leaving_bytes(HOUR, Sweeping(None, None)) == 400
@@ -347,8 +346,7 @@ def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None
         ledger.prune(NOW + 3 * AN_HOUR)
         assert not ledger.disk("1:/a").looks
     one, written = docs.DiskDocument("1:/a+/b", DiskMemory(pack_looks([ago(0, 5)]))), messages.Written(5, 1)
-    key = docs.DISK + one.name
-    assert messages.decode(key, messages.encode(one, written)) == (one, written)
+    assert messages.decode(docs.DISK + one.name, messages.encode(one, written)) == (one, written)
     with pytest.raises(messages.DocumentError, match="another disk"):
         messages.decode(docs.DISK + "2:/a", messages.encode(one, written))
     with pytest.raises(ValueError, match="cut short"):

@@ -25,6 +25,7 @@ from retention_cli.observe.floors.sources.zookeeper import _position
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
+from tests.support.facts import known
 
 ORDERS0 = TopicPartition("orders", 0)
 
@@ -186,8 +187,7 @@ def test_stored_offset_below_zero_is_unknown_despite_a_remembered_commit(
 
 def test_commit_below_the_log_start_counts_and_names_the_lost_records() -> None:
     fold = three(("slow", {0: 3}))
-    floor = fold.floor(ORDERS0, 10, 20)
-    assert isinstance(floor, Floor)
+    floor = known(fold.floor(ORDERS0, 10, 20))
     assert floor.offset == 3
     assert "7 records were deleted" in floor.notes[0].text
     assert at(fold, start=3) == Floor(3, "group:slow")
@@ -206,8 +206,7 @@ def test_largest_commit_of_an_epoch_must_lie_before_its_end(end: Maybe[int], exp
 
 
 def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
-    fold = three(*((f"stray-{number:02}", {1: 1}) for number in range(50)))
-    floor = fold.floor(ORDERS0, 0, 10)
+    floor = three(*((f"stray-{number:02}", {1: 1}) for number in range(50))).floor(ORDERS0, 0, 10)
     assert isinstance(floor, Unknown)
     assert len(floor.reasons) == 4
     assert "47 more" in floor.reasons[3].text
@@ -265,8 +264,7 @@ by_topic = st.dictionaries(st.sampled_from(["orders", "payments", "elsewhere"]),
 def told_groups(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     """Draw what the source of each of some groups says of it."""
     kinds = st.sampled_from(["reads", "reads", "reads", "gone", "fails", "fails somewhere"])
-    flags = st.sampled_from(["", "", "recalls", "refuses"])
-    some = st.tuples(kinds, by_topic, by_topic, flags, st.booleans())
+    some = st.tuples(kinds, by_topic, by_topic, st.sampled_from(["", "", "recalls", "refuses"]), st.booleans())
     return [(f"g{number}", *one) for number, one in enumerate(draw(st.lists(some, max_size=6)))]
 
 
@@ -456,8 +454,7 @@ def starting(*, live: bool = False, gone: bool = False, told: Maybe[int] | None 
 )
 def test_group_that_starts_back_counts_where_it_would_start(fold: FloorFold, floor: object) -> None:
     found = fold.floor(ORDERS0, 0, 10)
-    told = (found.offset, found.by) if isinstance(found, Floor) else found.reasons[0].code
-    assert told == floor
+    assert floor == ((found.offset, found.by) if isinstance(found, Floor) else found.reasons[0].code)
 
 
 def test_start_of_a_group_is_asked_for_where_it_has_no_commit_and_named() -> None:

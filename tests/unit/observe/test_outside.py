@@ -69,8 +69,7 @@ class Remembering(Ledger):
 
 def recalling(**known: Rows) -> Recall:
     """Return what recalls these positions of file sources."""
-    memory = Remembering({key_of("file", name): rows for name, rows in known.items()})
-    return Recall(memory, GroupRules(), NOW)
+    return Recall(Remembering({key_of("file", name): rows for name, rows in known.items()}), GroupRules(), NOW)
 
 
 def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> FloorSource:
@@ -158,8 +157,7 @@ def test_remembered_position_is_unknown_with_its_source_and_else_counts(
 
 def test_readable_source_still_counts_beside_an_unreadable_one(tmp_path: Path) -> None:
     good = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    bad = FloorSource("file", "other", place=str(tmp_path / "missing"), topics=("payments",))
-    fold = folded(good, bad)
+    fold = folded(good, FloorSource("file", "other", place=str(tmp_path / "missing"), topics=("payments",)))
     assert floor(fold) == "7 file:flink"
     assert floor(fold, "payments").startswith("F3: file:other could not be read: ")
     assert floor(fold, "payments").endswith("no such file or directory")
@@ -286,8 +284,7 @@ def web() -> Iterator[str]:
     ],
 )
 def test_file_over_http_is_read_or_fails_with_the_reason(web: str, path: str, said: str | None) -> None:
-    source = FloorSource("file", "web", place=web + path, timeout_ms=1_000)
-    [found] = read_sources([source], reach_at(NOW))
+    [found] = read_sources([FloorSource("file", "web", place=web + path, timeout_ms=1_000)], reach_at(NOW))
     if said is None:
         assert not isinstance(found, SourceError)
         assert found["web"].positions == {"orders": [(0, 7), (1, 9)]}

@@ -23,6 +23,7 @@ from retention_cli.plan.parquet import read_plan, write_plan
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import ApproveRules
+from tests.support.facts import known
 
 NOW = 1_795_000_000_000
 HOUR = 3_600_000
@@ -78,8 +79,7 @@ def saved(tmp_path: Path, plan: Plan = PLAN, name: str = "plan.json") -> Path:
 
 
 def approve_file(path: Path, key: Ed25519PrivateKey, by: str = "bob", at_ms: int = NOW) -> Path:
-    made = approve([read_plan(path)], key, at_ms)
-    content = {**made.content, "by": {"user": by, "host": "h"}}
+    content = {**approve([read_plan(path)], key, at_ms).content, "by": {"user": by, "host": "h"}}
     file = Path(f"{path}.approval")
     file.write_text(json.dumps(Approval(content, sign(statement(content), key)).as_json()))
     return file
@@ -94,9 +94,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def shown(path: Path, by: str = "alice", file: Path | None = None, max_age_ms: int = HOUR) -> Offered:
-    found = offered(read_plan(path), str(path), file, max_age_ms)
-    assert found is not None
-    return replace(found, by={"user": by, "host": "h"})
+    return replace(known(offered(read_plan(path), str(path), file, max_age_ms)), by={"user": by, "host": "h"})
 
 
 def refused(path: Path, rules: ApproveRules = RULES, now_ms: int = NOW, **more: Any) -> str:
@@ -207,8 +205,7 @@ def test_missing_approval_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_approval_of_another_plan_is_refused(tmp_path: Path) -> None:
-    other = saved(tmp_path, replace(PLAN, created_at_ms=NOW + 1), "other.json")
-    file = approve_file(other, BOB)
+    file = approve_file(saved(tmp_path, replace(PLAN, created_at_ms=NOW + 1), "other.json"), BOB)
     assert "another plan" in refused(saved(tmp_path), file=file)
     of_other_cluster = saved(tmp_path, replace(PLAN, cluster_id="c2"), "other.json")
     assert "another plan" in refused(saved(tmp_path), file=approve_file(of_other_cluster, BOB))

@@ -26,6 +26,7 @@ from retention_cli.policy.live import (
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import LIVE_KEYS
 from retention_cli.policy.settings import Settings
+from tests.support.facts import known
 
 POLICY = parse_policy(
     """
@@ -109,8 +110,7 @@ def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str) 
         assert [text.startswith(f"_kretain_policy-0 offset {at}, for topic journal: {why}") for text in texts] == [True]
         assert "so the topic is held: correct the message with kretain policy set" in texts[0]
         assert values(*before, wrong) == {}
-        settings = replace(POLICY, live=live_settings(POLICY, messages(*before, wrong))).settings_for("journal")
-        assert settings is not None
+        settings = known(replace(POLICY, live=live_settings(POLICY, messages(*before, wrong))).settings_for("journal"))
         assert settings.unsettled is not None
 
 
@@ -234,8 +234,7 @@ def test_any_message_bytes_give_settings_or_a_hold(raw: bytes) -> None:
             checks(key, value, raw)
     for policy in (POLICY, EVERY):
         live = live_settings(policy, [Message(0, 7, b"journal", raw)])
-        settings = replace(policy, live=live).settings_for("journal")
-        assert settings is not None
+        settings = known(replace(policy, live=live).settings_for("journal"))
         unset = policy is EVERY and settings.unsettled is not None  # a guard that has no message yet holds, too
         assert unset or (settings.unsettled is not None) == ("journal" in live.unsettled)
         for unknown in live.unsettled.values():
@@ -279,8 +278,7 @@ def telling(text: str, raw: bytes) -> None:
 def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
     """An hour of R1 is 1, not 3,600,000: it is read by the same key again. What is wrong holds the topic, and goes."""
     told = messages({M: "1970-01-01T00:00:00.005Z"}, {M: "soon", "retention.ms": "8d", "unconsumed": "trim"})
-    word = last_message(told, POLICY, "journal")
-    assert word is not None
+    word = known(last_message(told, POLICY, "journal"))
     assert word.written == {M: "soon", "retention.ms": "8d", "unconsumed": "trim"}
     assert valid_settings(POLICY, "journal", word.written) == {"retention.ms": "8d"}
     assert [text.partition("journal: ")[2] for text in word.problems] == [
@@ -295,8 +293,7 @@ def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
 def test_every_live_key_is_valid_without_a_file(policy: Any) -> None:
     """Others' words are not ours to drop."""
     told = messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other")
-    word = last_message(told, policy, "other")
-    assert word is not None
+    word = known(last_message(told, policy, "other"))
     assert len(word.problems) == 1
     assert valid_settings(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
 

@@ -17,6 +17,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import LIVE, LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel, keys_of
 from retention_cli.policy.settings import TRIGGER_FLAGS, TRIGGER_KEYS, OneOff, Origin, Settings
+from tests.support.facts import known
 from tests.support.plans import plan
 
 HOUR = 3_600_000
@@ -82,9 +83,7 @@ def marked(key: str) -> Policy:
 
 
 def settings(one: Policy, topic: str = "flights") -> Settings:
-    found = one.settings_for(topic)
-    assert found is not None
-    return found
+    return known(one.settings_for(topic))
 
 
 def test_every_entry_key_is_either_a_trigger_or_kept() -> None:
@@ -121,8 +120,7 @@ def test_one_off_flag_turns_every_trigger_of_the_file_off(key: str, flag: str, p
 def test_guard_keys_of_the_file_stay_under_a_one_off_flag(key: str, flag: str) -> None:
     in_file = policy(f"{key}: {KEPT[key]}")
     assert settings(in_file) != settings(policy("retention.bytes: -1")), "the key itself does something"
-    run = in_file.with_one_off(OneOff(**FLAGS[flag]))
-    assert settings(run) == replace(settings(in_file), **ASKED[flag])
+    assert settings(in_file.with_one_off(OneOff(**FLAGS[flag]))) == replace(settings(in_file), **ASKED[flag])
 
 
 TOP = """groups: {require: [billing], ignore: [x], latest: [y], remember: 5d}
@@ -175,8 +173,7 @@ def test_unreadable_live_message_holds_despite_one_off_flags(key: str, flag: str
     why = Unknown.because("policy-topic", "is not JSON")
     live = LiveSettings(unread=why) if unread else LiveSettings(unsettled={"flights": why}, unread=None)
     flags = {**FLAGS, "--unconsumed": {"unconsumed": "trim"}}[flag]
-    run = replace(marked(key).with_one_off(OneOff(**flags)), live=live)
-    assert settings(run).unsettled == why
+    assert settings(replace(marked(key).with_one_off(OneOff(**flags)), live=live)).unsettled == why
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -233,8 +230,7 @@ def planned(flags: OneOff, source: str = "prod.yaml") -> Plan:
     ],
 )
 def test_plan_json_names_the_source_of_its_rules(flags: dict[str, Any], rules: str) -> None:
-    made = planned(OneOff(**flags))
-    assert head_as_json(made)["policy"]["rules"] == rules
+    assert head_as_json(planned(OneOff(**flags)))["policy"]["rules"] == rules
 
 
 def test_plan_table_mentions_one_off_rules_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from retention_cli.policy.settings import FloorSource, OneOff, Settings
 from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_alone
-from tests.support.facts import policy
+from tests.support.facts import known, policy
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -433,11 +433,8 @@ def archiving_to(url: object) -> str:
 def test_valid_archive_url_is_taken_unchanged(url: str) -> None:
     assert check_url(url) == url
     loaded = parse_policy(archiving_to(url), "kretain.yaml", "sha256:x")
-    settings = loaded.settings_for("t")
-    assert settings is not None
-    assert settings.archive == url
-    origins = loaded.origins("t")
-    assert origins is not None
+    assert known(loaded.settings_for("t")).archive == url
+    origins = known(loaded.origins("t"))
     assert (origins["archive"].value, origins["archive"].place) == (url, "kretain.yaml:5")
     jsonschema.validate({"version": 1, "topics": [{"match": "t", "archive": url}]}, json_schema())
 

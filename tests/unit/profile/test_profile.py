@@ -118,8 +118,7 @@ def rows(hours: PartitionHours) -> dict[tuple[str, int | None], dict[str, int]]:
 
 def add(hours: PartitionHours, records: Sequence[Record]) -> PartitionHours:
     numbers = np.array([one[:3] for one in records], np.int64).reshape(-1, 3)
-    flags = np.array([one[3:] for one in records], np.bool_).reshape(-1, 2)
-    hours.add(*numbers.T, *flags.T)
+    hours.add(*numbers.T, *np.array([one[3:] for one in records], np.bool_).reshape(-1, 2).T)
     return hours
 
 
@@ -195,14 +194,12 @@ def test_merged_pieces_equal_one_pass(records: list[Record], places: list[int]) 
     assert found.exact
     assert rows(found) == brute(records)
     assert [rows(one) for one in pieces] == before, "merging changed what was merged"
-    dated = [one.time for one in records if 0 <= one.time <= AHEAD]
-    assert found.max_ms == max(dated, default=None)
+    assert found.max_ms == max((one.time for one in records if 0 <= one.time <= AHEAD), default=None)
 
 
 @given(logs(), st.lists(st.integers(0, 40), max_size=3))
 def test_profile_pieces_survive_serialization(records: list[Record], places: list[int]) -> None:
-    pieces = [from_bytes(to_bytes(one)) for one in pieces_of(records, places)]
-    assert rows(joined(pieces)) == brute(records)
+    assert rows(joined([from_bytes(to_bytes(one)) for one in pieces_of(records, places)])) == brute(records)
 
 
 @settings(deadline=None)
@@ -298,14 +295,11 @@ STAMPS = st.lists(st.integers(NOW - 400 * DAY_MS, NOW), min_size=1, max_size=60)
 def test_chart_bins_fit_and_count_every_record_or_report_it_as_left_out(
     times: list[int], most: int, of_bytes: bool
 ) -> None:
-    summary = summarize({0: counted(times)})
-    bins = binned(summary, most, of_bytes=of_bytes)
-    assert bins is not None
+    bins = known(binned(summarize({0: counted(times)}), most, of_bytes=of_bytes))
     assert len(bins.values) <= most
     assert sum(bins.values) // (10 if of_bytes else 1) + bins.left_out == len(times)
     assert bins.start_ms % bins.bin_ms == 0
-    inside = [one for one in times if bins.start_ms <= one < bins.end_ms]
-    assert len(inside) >= len(times) - bins.left_out
+    assert sum(bins.start_ms <= one < bins.end_ms for one in times) >= len(times) - bins.left_out
 
 
 @given(STAMPS, st.integers(20, 120))
@@ -313,8 +307,7 @@ def test_chart_fits_its_width_and_draws_every_nonempty_bin(times: list[int], wid
     summary = summarize({0: counted(times)})
     lines = picture(summary, width, of_bytes=False)
     assert all(len(line) <= width - 2 for line in lines[: HEIGHT + 1])
-    bins = binned(summary, width - 4 - AXIS)
-    assert bins is not None
+    bins = known(binned(summary, width - 4 - AXIS))
     assert lines[0].split("┤")[0].strip() == f"{max(bins.values):,}"
     assert lines[HEIGHT].split("└")[0].strip() == "0"
     bottom = lines[HEIGHT - 1][AXIS:]
@@ -329,8 +322,7 @@ def test_chart_bins_cover_any_number_of_years(years: int) -> None:
     summary = Summary(records=10)
     for hour, records in hours.items():
         summary.hours[hour // HOUR_MS * HOUR_MS] = Amount(records, 1)
-    bins = binned(summary, 20)
-    assert bins is not None
+    bins = known(binned(summary, 20))
     assert len(bins.values) <= 20
     assert sum(bins.values) == 10
 

@@ -15,6 +15,7 @@ from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms, current, decide
 from retention_cli.protect.reading import live_of
 from retention_cli.protect.value import Decision, Live, Part, Record, Setting, Terms, TopicFacts
+from tests.support.facts import known
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -198,8 +199,9 @@ def test_default_counts_as_it_is_now(default: Any, age: Any, action: str, new: i
 def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_topic_shows() -> None:
     def live(own: str, *general: TopicValue, key: Setting = "retention.ms") -> Any:
         values = {"retention.ms": TopicValue(own, own=True), "retention.bytes": TopicValue("-1", own=False)}
-        found = live_of(values, {"retention.bytes": frozenset(), "retention.ms": frozenset(), key: frozenset(general)})
-        assert isinstance(found, dict)
+        found = known(
+            live_of(values, {"retention.bytes": frozenset(), "retention.ms": frozenset(), key: frozenset(general)})
+        )
         return found[key]
 
     def default(value: str | None) -> TopicValue:
@@ -215,8 +217,7 @@ def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_t
     assert isinstance(differs.default, Unknown)
     late, values = RequestFailedError("late", retriable=True), {"retention.ms": default("1")}
     assert isinstance(live_of(values, late), Unknown), "the brokers name no retention.bytes"
-    both = live_of(values | {"retention.bytes": TopicValue("5", own=True)}, late)
-    assert isinstance(both, dict)
+    both = known(live_of(values | {"retention.bytes": TopicValue("5", own=True)}, late))
     assert isinstance(both["retention.bytes"].default, Unknown)
     assert isinstance(live_of(late, {}), Unknown)
 

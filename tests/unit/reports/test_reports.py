@@ -80,8 +80,7 @@ def test_held_alone_equals_what_the_floor_releases(positions: Positions) -> None
     found = laid(positions)
     assert found == laid(dict(reversed(positions.items())))
     for name, (_, alone) in found.items():
-        caught_up = {**positions, name: dict.fromkeys(positions[name], 10**9)}
-        assert alone == held(positions) - held(caught_up)
+        assert alone == held(positions) - held({**positions, name: dict.fromkeys(positions[name], 10**9)})
 
 
 class Remembered:

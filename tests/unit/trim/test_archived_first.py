@@ -70,8 +70,7 @@ def copied(url: str = URL, topic_id: str = "A", start: int = 10, end: int = 100)
 
 def after(gate: ArchivedFirst, first: Target, second: Target | None = None, url: str = URL):
     """Sort, copy what is not, and sort once more, as a trim's two rounds do."""
-    sorted_ = gate.sort({TP: first}, fresh())
-    gate.copy(sorted_.uncopied, silent)
+    gate.copy(gate.sort({TP: first}, fresh()).uncopied, silent)
     return gate.sort({TP: second or first}, fresh({"orders": url}))
 
 

@@ -187,8 +187,7 @@ def test_filtered_plan_never_trims_more(
     rows: list[Decision], partitions: set[tuple[str, int]], whole: set[str]
 ) -> None:
     plan = made(*sorted(rows, key=lambda one: one.tp))
-    given_ = [*sorted(whole), *(f"{topic}:{number}" for topic, number in sorted(partitions))]
-    selection = wanting(*given_)
+    selection = wanting(*sorted(whole), *(f"{topic}:{number}" for topic, number in sorted(partitions)))
 
     if not selection.partitions:
         assert of_partitions(plan, selection, Amount) is plan
@@ -201,8 +200,7 @@ def test_filtered_plan_never_trims_more(
     try:
         narrow = of_partitions(plan, selection, Amount)
     except NothingMatchesError:
-        missing = {one for one in partitions if one[0] not in whole} - {tuple(one.tp) for one in rows}
-        assert missing
+        assert {one for one in partitions if one[0] not in whole} - {tuple(one.tp) for one in rows}
         return
     assert list(narrow.decisions) == [one for one in plan.decisions if is_asked(one)]
     assert narrow.totals == Totals.of(narrow.decisions)
@@ -351,11 +349,8 @@ def test_unanswered_request_matching_the_log_start_counts() -> None:
     sent.note(TP, target_at(5), LOST)
     assert {target.offset for target in sent.may_go({})} == {8}, "the farther one may yet be carried out"
     assert {target.offset for target in sent.may_go({TP: target_at(9)})} == {9}
-    below = sent.settle(TP, 3)
-    assert below is not None
-    assert below.outcome == "unverified"
-    found = sent.settle(TP, 8)
-    assert found is not None
+    assert known(sent.settle(TP, 3)).outcome == "unverified"
+    found = known(sent.settle(TP, 8))
     assert (found.outcome, found.target, found.records) == ("trimmed", 8, 6)
     assert sent.settle(TP, 8) is None, "told once"
 
@@ -396,8 +391,7 @@ def test_correction_reports_only_later_confirmed_deletes(
         state.recorded(number, [told(n, one) for n, one in enumerate(outcomes)])
     for n, outcome in enumerate(final):
         state.rows[TopicPartition("orders", n)] = told(n, outcome, 8 if outcome == "trimmed" else None)
-    found = state.corrected()
-    assert {number: [row.outcome for row in rows] for number, rows in found.items()} == corrected
+    assert {number: [row.outcome for row in rows] for number, rows in state.corrected().items()} == corrected
 
 
 # -- a trim whose evidence can't be completed still reports what it deleted --

@@ -272,8 +272,7 @@ def test_valid_listen_address_is_parsed(text: str, expected: tuple[str, int] | N
 def test_server_listens_on_loopback_by_default() -> None:
     """Metrics name groups and topics, and nobody is asked for a password."""
     (option,) = (one for one in typer.main.get_command(watch.watch).params if "--listen" in one.opts)
-    where = _address(str(option.default))
-    assert where is not None
+    where = known(_address(str(option.default)))
     assert ipaddress.ip_address(where[0]).is_loopback
     server = Server(where[0], 0, Board(300, lambda: True, lambda: True))
     try:
@@ -325,8 +324,7 @@ AFTER = st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", nu
 def test_ceiling_only_narrows_and_is_kept(
     rows: list[Decision], ceiling: Ceiling, after: TopicPartition | None, whole: bool
 ) -> None:
-    plan = plan_of(rows)
-    under = narrowed(plan, ceiling, after, lambda _topic: whole)
+    under = narrowed(plan_of(rows), ceiling, after, lambda _topic: whole)
     trims = [one for one in under.plan.decisions if one.action == "trim"]
     assert [one.tp for one in under.plan.decisions] == [one.tp for one in rows]
     for was, now in zip(rows, under.plan.decisions, strict=True):
@@ -450,8 +448,7 @@ def nothing_measured() -> dict[str, Series]:
 def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
     board = Board(300, lambda: True, lambda: True)
     registry = registry_of(board)
-    few = {key[0] for key in _samples(registry)}
-    assert few < set(NAMES)
+    assert {key[0] for key in _samples(registry)} < set(NAMES)
     board.succeed(1.0)
     board.cluster, board.pass_s, board.planned_s, board.protected = "c", 0.1, 2.0, 1
     board.measured = PLAN_SERIES

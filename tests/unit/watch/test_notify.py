@@ -26,6 +26,7 @@ from retention_cli.watch import board as module
 from retention_cli.watch.board import Board, Server
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.notify import DAY_MS, TIMEOUT_S, Held, Notice, Notifier, body, of_report
+from tests.support.facts import known
 from tests.support.webhook import Webhook
 
 SECRET = "s3cr3t"
@@ -183,14 +184,11 @@ def test_hold_is_posted_once_after_a_day_without_a_break() -> None:
     first = [decision("a", 0, "hold", "F2"), decision("b", 0, "hold", "F4", "F2"), decision("c", 0, "keep")]
     assert held.look(first, 0, "id") is None
     assert held.look(first[1:], DAY_MS // 2, "id") is None
-    notice = held.look(first, DAY_MS, "id")
-    assert notice is not None
+    notice = known(held.look(first, DAY_MS, "id"))
     assert notice.text == "1 partition on hold for a day: b (1); F4 1; kretain why CODE says what to do"
     assert notice.facts == {"partitions": 1, "holds": {"F4": 1}}
     assert held.look(first, DAY_MS + 1, "id") is None
-    later = held.look(first, 2 * DAY_MS, "id")
-    assert later is not None
-    assert "a (1)" in later.text
+    assert "a (1)" in known(held.look(first, 2 * DAY_MS, "id")).text
     assert held.look([], 3 * DAY_MS, "id") is None
     assert held.look(first, 3 * DAY_MS + 1, "id") is None
 
