@@ -13,6 +13,7 @@ from kretain.embedded.java import find_java
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support.archiving import archived, policy, whole
+from tests.support.refusals import refusal
 from tests.support.spark.commands import ON_YARN, Command, filled
 from tests.support.spark.hdfs import Hdfs, hadoop_files, hdfs, libhdfs
 from tests.support.spark.yarn import Yarn, spark_yarn
@@ -49,13 +50,11 @@ def test_hdfs_replaces_files_and_reports_doubt_as_an_error(place: str, tmp_path:
         assert (store.read("a/b"), store.files(), store.size("a/b")) == (content, ["a/b"], 3)
     store.write("closed/in/c", b"three")
     stranger = Store(f"{place}?user=stranger")
-    with pytest.raises(ArchiveError, match="can't be written"):
-        stranger.write("a/b", b"four")
+    assert "can't be written" in refusal(ArchiveError, stranger.write, "a/b", b"four")
     assert (store.read("a/b"), stranger.files()) == (b"two", ["a/b", "closed/in/c"])
     nobody = Store("hdfs://127.0.0.1:1/archive")
     for ask in (nobody.exists, nobody.files, lambda: nobody.size("a/b"), lambda: nobody.write("a/b", b"")):
-        with pytest.raises(ArchiveError, match="can't be"):
-            ask()
+        assert "can't be" in refusal(ArchiveError, ask)
 
 
 @pytest.mark.parametrize("where", ["here", "yarn"])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.client_files import (
     Setting,
     translate,
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
+from tests.support.refusals import refusal
 
 
 def properties(tmp_path: Path, **settings: object) -> Path:
@@ -39,7 +38,6 @@ def of(keys: dict[str, str]) -> ConnectionSettings:
 
 
 def refused(keys: dict[str, str]) -> str:
-    with pytest.raises(SettingsError) as error:
-        of(keys)
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    text = refusal(SettingsError, of, keys)
+    assert "\n" not in text
+    return text

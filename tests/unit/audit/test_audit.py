@@ -28,6 +28,7 @@ from retention_cli.trim.journal import AuditJournal, new_run_name
 from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.plans import plan, row
+from tests.support.refusals import refusal
 from tests.support.world import run_cli
 
 
@@ -133,10 +134,8 @@ def test_broken_line_is_named_and_stops_the_read(log: AuditLog, line: bytes) -> 
     with log.path.open("ab") as handle:
         handle.write(line)
     write(log, batch(1, 0))
-    with pytest.raises(StateError, match=r"audit\.jsonl:2"):
-        log.trimmed_since("")
-    with pytest.raises(StateError, match=r"audit\.jsonl:2"):
-        read_history(log.path.parent.parent)
+    assert "audit.jsonl:2" in refusal(StateError, log.trimmed_since, "")
+    assert "audit.jsonl:2" in refusal(StateError, read_history, log.path.parent.parent)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--run", "r1", "-o", "json"]])
@@ -158,15 +157,13 @@ def test_unknown_keys_in_a_line_are_ignored(log: AuditLog) -> None:
 
 def test_unwritable_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "c1").write_text("a file where the folder should be")
-    with pytest.raises(StateError, match="state directory"):
-        AuditLog(tmp_path / "c1").append(BEGUN)
+    assert "state directory" in refusal(StateError, AuditLog(tmp_path / "c1").append, BEGUN)
 
 
 def test_full_disk_ends_the_trim(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.path.symlink_to("/dev/full")
-    with pytest.raises(StateError, match="nothing more is trimmed"):
-        log.append(BEGUN)
+    assert "nothing more is trimmed" in refusal(StateError, log.append, BEGUN)
 
 
 def test_cluster_id_cannot_escape_the_state_directory(tmp_path: Path) -> None:
@@ -181,8 +178,7 @@ def test_history_lists_all_clusters_and_suggests_the_nearest_run(tmp_path: Path)
     runs = read_history(tmp_path)
     assert [run.run for run in runs] == ["r1", "r2"]
     assert find_run(runs, "r2").begun["run"] == "r2"
-    with pytest.raises(StateError, match="did you mean r2"):
-        find_run(runs, "r22")
+    assert "did you mean r2" in refusal(StateError, find_run, runs, "r22")
 
 
 def some_runs(log: AuditLog, outcomes: list[str]) -> None:

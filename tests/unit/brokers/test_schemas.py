@@ -23,6 +23,7 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import event_source
 from tests.support.java_stores import key_pem, self_signed
+from tests.support.refusals import refusal
 from tests.support.schema_registry import Registry, avro_long, framed
 
 AT = 1_700_000_000_123
@@ -166,8 +167,7 @@ def test_avro_references_are_fetched_once_each(registry: Registry) -> None:
 def test_references_in_a_circle_are_refused(registry: Registry) -> None:
     registry.add(7, SIMPLE, references=[{"name": "x.R", "subject": "a", "version": 1}])
     registry.answers["/subjects/a/versions/1?deleted=true"] = registry.answers["/schemas/ids/7"]
-    with pytest.raises(SchemaError, match="its references go in a circle"):
-        of(registry).value("avro", RAW, ("at",))
+    assert "its references go in a circle" in refusal(SchemaError, of(registry).value, "avro", RAW, ("at",))
 
 
 # -- Protobuf ------------------------------------------------------------------------------------------
@@ -342,8 +342,7 @@ def test_answer_without_a_schema_is_unknown_for_every_source(
 ) -> None:
     """Who answers 200 to all is no registry: its records would count as records without an event time."""
     registry.answers["/schemas/ids/7"] = answer
-    with pytest.raises(SchemaError, match="its answer has no schema"):
-        of(registry).value(kind, framed(7, b"\0"), ("at",))
+    assert "its answer has no schema" in refusal(SchemaError, of(registry).value, kind, framed(7, b"\0"), ("at",))
 
 
 def test_registry_that_does_not_answer_is_asked_once(registry: Registry) -> None:
@@ -368,8 +367,7 @@ def test_password_goes_to_the_registry_alone(registry: Registry) -> None:
     registry.user_info = "ada:s3cret"
     registry.add(7, SIMPLE)
     assert of(registry, "ada:s3cret").value("avro", RAW, ("at",)) == AT
-    with pytest.raises(SchemaError, match="it refused the user"):
-        of(registry, "ada:wrong").value("avro", RAW, ("at",))
+    assert "it refused the user" in refusal(SchemaError, of(registry, "ada:wrong").value, "avro", RAW, ("at",))
 
 
 def test_registry_behind_tls_is_trusted_by_its_own_certificate_alone(tmp_path: Path) -> None:
@@ -381,8 +379,7 @@ def test_registry_behind_tls_is_trusted_by_its_own_certificate_alone(tmp_path: P
     with Registry(context) as registry:
         registry.add(7, SIMPLE)
         assert of(registry, ca_pem=certificate.read_text()).value("avro", RAW, ("at",)) == AT
-        with pytest.raises(SchemaError, match="its certificate is not trusted"):
-            of(registry).value("avro", RAW, ("at",))
+        assert "its certificate is not trusted" in refusal(SchemaError, of(registry).value, "avro", RAW, ("at",))
 
 
 @pytest.mark.parametrize(("kind", "module"), [("avro", "fastavro"), ("protobuf", "google.protobuf.descriptor_pool")])

@@ -23,6 +23,7 @@ from retention_cli.brokers.wire.connections import LEFT_OUT
 from retention_cli.brokers.wire.frames import TimedProtocol, bind
 from retention_cli.core.model import TopicPartition
 from tests.support.answers import batched, single
+from tests.support.refusals import refusal
 
 NAMES = st.text(max_size=200)
 ROWS = st.lists(
@@ -121,18 +122,15 @@ def test_unknown_tagged_fields_of_a_commit_answer_are_skipped() -> None:
 
 def test_commit_answer_with_a_topic_twice_is_an_error() -> None:
     row = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1, "metadata": "", "error_code": 0}
-    with pytest.raises(ValueError, match="twice"):
-        decode(batched([("one", [("t", [row]), ("t", [])], 0)]), 8)
+    assert "twice" in refusal(ValueError, decode, batched([("one", [("t", [row]), ("t", [])], 0)]), 8)
 
 
 @given(GROUPS, st.data())
 def test_truncated_commit_answer_is_an_error(groups: Any, data: st.DataObject) -> None:
     whole = batched(groups)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    with pytest.raises(ValueError, match="OffsetFetch"):
-        decode(cut, 8)
-    with pytest.raises(ValueError, match="OffsetFetch"):
-        decode(whole + b"\0", 8)
+    assert "OffsetFetch" in refusal(ValueError, decode, cut, 8)
+    assert "OffsetFetch" in refusal(ValueError, decode, whole + b"\0", 8)
 
 
 @given(st.binary(max_size=200), st.sampled_from([7, 8]))

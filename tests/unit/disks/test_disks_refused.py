@@ -44,22 +44,20 @@ def policy_with(disks: str = "", entry: str = "retention.ms: 1d") -> Policy:
 
 
 @pytest.mark.parametrize(
-    "policy",
+    ("policy", "needs"),
     [
-        policy_with("{log.retention.disk.usage.percent: 80}"),
-        policy_with("{watermarks: [{percent: 75, factor: 0.5, minimum: 1d}]}"),
-        policy_with(entry="retention.bytes: 1GiB"),
-        policy_with(entry="retention.topic.bytes: 1GiB"),
-        policy_with(entry="granularity: segment"),
+        (policy_with("{log.retention.disk.usage.percent: 80}"), True),
+        (policy_with("{watermarks: [{percent: 75, factor: 0.5, minimum: 1d}]}"), True),
+        (policy_with(entry="retention.bytes: 1GiB"), True),
+        (policy_with(entry="retention.topic.bytes: 1GiB"), True),
+        (policy_with(entry="granularity: segment"), True),
+        (policy_with(""), False),
+        (policy_with("{capacity: 1TiB}"), False),
+        (policy_with("{log.retention.disk.usage.percent: 100}"), False),
     ],
 )
-def test_policy_with_a_ceiling_watermarks_sizes_or_segments_needs_disks(policy: Policy) -> None:
-    assert policy.needs_disks
-
-
-@pytest.mark.parametrize("disks", ["", "{capacity: 1TiB}", "{log.retention.disk.usage.percent: 100}"])
-def test_policy_that_only_describes_disks_does_not_need_them(disks: str) -> None:
-    assert not policy_with(disks).needs_disks
+def test_policy_with_a_ceiling_watermarks_sizes_or_segments_needs_disks(policy: Policy, needs: bool) -> None:
+    assert policy.needs_disks is needs
 
 
 # -- the command line ----------------------------------------------------------------------------------

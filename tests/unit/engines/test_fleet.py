@@ -45,6 +45,7 @@ from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport
 from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spark, plan, plans, saved
+from tests.support.refusals import refusal
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
@@ -164,12 +165,9 @@ def test_saved_fleet_is_read_cluster_by_cluster(tmp_path: Path, kind: str) -> No
     assert found.failures == {"ap": DOWN.error}
     assert {name: give() for name, give in found.plans.items()} == {"eu": EU, "us": US}
     assert read_one(path, "us") == US
-    with pytest.raises(SavedPlanError, match="has no plan for ap: ap:9092 could not be reached"):
-        read_one(path, "ap")
-    with pytest.raises(SavedPlanError, match="has no plan for uk, but for eu, us"):
-        read_one(path, "uk")
-    with pytest.raises(SavedPlanError, match="is the plan of a fleet: give --fleet FILE too"):
-        read_plan(path)
+    assert "has no plan for ap: ap:9092 could not be reached" in refusal(SavedPlanError, read_one, path, "ap")
+    assert "has no plan for uk, but for eu, us" in refusal(SavedPlanError, read_one, path, "uk")
+    assert "is the plan of a fleet: give --fleet FILE too" in refusal(SavedPlanError, read_plan, path)
 
 
 @pytest.mark.parametrize(("without", "said"), [("eu", "rows of cluster c1"), (None, "cluster c1 has 0 rows")])
@@ -209,8 +207,7 @@ def test_plan_of_one_cluster_is_accepted_with_a_named_cluster_only(tmp_path: Pat
 @pytest.mark.parametrize("kind", KINDS)
 def test_fleet_plan_with_one_cluster_twice_is_refused(tmp_path: Path, kind: str) -> None:
     twins = replace(FLEET, clusters={"eu": EU, "us": replace(US, cluster_id=EU.cluster_id)})
-    with pytest.raises(SavedPlanError, match="eu and us are one cluster, c1"):
-        read_fleet(saved(tmp_path, twins, kind))
+    assert "eu and us are one cluster, c1" in refusal(SavedPlanError, read_fleet, saved(tmp_path, twins, kind))
 
 
 @pytest.mark.parametrize(
@@ -298,40 +295,34 @@ def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Pa
 
 
 @pytest.mark.parametrize(
-    ("common", "flags", "said"),
+    ("common", "flags", "kind", "said"),
     [
-        ({"bootstrap_server": "b"}, {"fleet": "fleet.yaml"}, "--fleet names several clusters and --bootstrap-server"),
-        ({"command_config": Path("x")}, {"fleet": "fleet.yaml"}, "--command-config"),
-        ({"context": "prod-eu"}, {"fleet": "fleet.yaml"}, "--context"),
+        (
+            {"bootstrap_server": "b"},
+            {"fleet": "fleet.yaml"},
+            UsageError,
+            "--fleet names several clusters and --bootstrap-server",
+        ),
+        ({"command_config": Path("x")}, {"fleet": "fleet.yaml"}, UsageError, "--command-config"),
+        ({"context": "prod-eu"}, {"fleet": "fleet.yaml"}, UsageError, "--context"),
         (
             {"context": "prod-*", "bootstrap_server": "b", "given_by": {"bootstrap_server": "variable"}},
             {},
+            UsageError,
             r"--context prod-\* names several clusters and KRETAIN_BOOTSTRAP_SERVER one",
         ),
-        ({}, {"cluster": "eu"}, "--cluster names one of several"),
-        ({"context": "prod-eu"}, {"cluster": "eu"}, "--cluster names one of several"),
+        ({}, {"cluster": "eu"}, UsageError, "--cluster names one of several"),
+        ({"context": "prod-eu"}, {"cluster": "eu"}, UsageError, "--cluster names one of several"),
+        ({}, {"fleet": "fleet.yaml", "cluster": "uss"}, NothingMatchesError, "has no cluster 'uss'; did you mean us"),
+        ({"context": "prod-*"}, {"cluster": "staging"}, NothingMatchesError, "has no cluster 'staging'"),
     ],
 )
-def test_two_ways_to_name_clusters_are_a_usage_error(
-    here: Path, common: dict[str, Any], flags: dict[str, Any], said: str
+def test_clusters_that_are_named_in_two_ways_or_unknown_are_refused(
+    here: Path, common: dict[str, Any], flags: dict[str, Any], kind: type[Exception], said: str
 ) -> None:
     if "fleet" in flags:
         flags = flags | {"fleet": here / flags["fleet"]}
-    with pytest.raises(UsageError, match=said):
-        chosen(Common(**common), FleetFlags(**flags))
-
-
-@pytest.mark.parametrize(
-    ("common", "flags", "said"),
-    [
-        ({}, {"fleet": "fleet.yaml", "cluster": "uss"}, "has no cluster 'uss'; did you mean us"),
-        ({"context": "prod-*"}, {"cluster": "staging"}, "has no cluster 'staging'"),
-    ],
-)
-def test_unknown_cluster_matches_nothing(here: Path, common: dict[str, Any], flags: dict[str, Any], said: str) -> None:
-    if "fleet" in flags:
-        flags = flags | {"fleet": here / flags["fleet"]}
-    with pytest.raises(NothingMatchesError, match=said):
+    with pytest.raises(kind, match=said):
         chosen(Common(**common), FleetFlags(**flags))
 
 

@@ -216,46 +216,39 @@ def rewrite(path: Path, part: Part, rows: list[dict[str, Any]]) -> None:
     path.write_bytes(content_of(pa.Table.from_pylist(rows, schema)))
 
 
-@pytest.mark.parametrize("name", ["topic", "partition", "recheck"])
-def test_row_without_a_key_is_named(folder: Path, name: str) -> None:
-    left_behind(folder, ROWS, SEEN, RESULTS)
-    path = folder / "evidence" / RUN / "001-facts.parquet"
-    read = part_of(path.name, path.read_bytes())
-    rows = read.table.to_pylist()
-    rows[3][name] = None
-    rewrite(path, read, rows)
-    assert any("a row has no topic, partition or recheck" in one for one in findings(folder))
+def odd(more: str) -> Callable[[list[dict[str, Any]]], None]:
+    """The topic's own column says that it is compacted; in ``more`` it is as the decision needs it."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        about = rows[0]["topic_facts"]
+        compacted = json.dumps(json.loads(about) | {"cleanup_policy": ["compact"]})
+        rows[0] |= {"more": more.replace("%s", about), "topic_facts": compacted}
+
+    return change
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("file", "change", "said"),
     [
-        '{"topic": %s}',
-        '{"partition": 7}',
-        "[" * 100_000,
+        ("001-facts.parquet", lambda rows: rows[3].update(topic=None), "a row has no topic, partition or recheck"),
+        ("001-facts.parquet", lambda rows: rows[3].update(partition=None), "a row has no topic, partition or recheck"),
+        ("001-facts.parquet", lambda rows: rows[3].update(recheck=None), "a row has no topic, partition or recheck"),
+        ("001-facts.parquet", odd('{"topic": %s}'), "Extra inputs are not permitted"),
+        ("001-facts.parquet", odd('{"partition": 7}'), "Extra inputs are not permitted"),
+        ("001-facts.parquet", odd("[" * 100_000), "recursion"),
+        ("results.parquet", lambda rows: rows[0].update(records=None), "a number is missing"),
     ],
 )
-def test_row_whose_oddness_is_of_another_partition_is_named(folder: Path, more: str) -> None:
-    """The topic's own column says that it is compacted; in ``more`` it is as the decision needs it."""
+def test_row_that_lacks_a_value_or_is_of_another_partition_is_named(
+    folder: Path, file: str, change: Callable[[list[dict[str, Any]]], None], said: str
+) -> None:
     left_behind(folder, ROWS, SEEN, RESULTS)
-    path = folder / "evidence" / RUN / "001-facts.parquet"
+    path = folder / "evidence" / RUN / file
     read = part_of(path.name, path.read_bytes())
     rows = read.table.to_pylist()
-    about = rows[0]["topic_facts"]
-    rows[0]["more"] = more.replace("%s", about)
-    rows[0]["topic_facts"] = json.dumps(json.loads(about) | {"cleanup_policy": ["compact"]})
+    change(rows)
     rewrite(path, read, rows)
-    assert any("Extra inputs are not permitted" in one or "recursion" in one.lower() for one in findings(folder))
-
-
-def test_result_without_a_number_is_named(folder: Path) -> None:
-    left_behind(folder, ROWS, SEEN, RESULTS)
-    path = folder / "evidence" / RUN / "results.parquet"
-    read = part_of(path.name, path.read_bytes())
-    rows = read.table.to_pylist()
-    rows[0]["records"] = None
-    rewrite(path, read, rows)
-    assert any("a number is missing" in one for one in findings(folder)), findings(folder)
+    assert any(said in one or said in one.lower() for one in findings(folder)), findings(folder)
 
 
 @pytest.mark.parametrize("seq", ["x", None, 2**70])

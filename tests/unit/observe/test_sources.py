@@ -22,6 +22,7 @@ from retention_cli.observe.floors.sources.replica import Committed, parse_commit
 from retention_cli.policy.settings import FloorSource
 from tests.support.checkpoints import DONE, HEAD, NOW, written
 from tests.support.reach import reach_at
+from tests.support.refusals import refusal
 
 
 def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:
@@ -149,9 +150,7 @@ def test_query_stands_where_its_last_committed_batch_ended_or_it_is_unknown(
     ],
 )
 def test_malformed_checkpoint_is_a_source_error(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
-    with pytest.raises(SourceError) as caught:
-        positions(written(tmp_path, **changes))
-    assert said in str(caught.value)
+    assert said in refusal(SourceError, positions, written(tmp_path, **changes))
 
 
 def test_missing_checkpoint_folder_is_an_error(tmp_path: Path) -> None:
@@ -165,8 +164,7 @@ def test_missing_checkpoint_folder_is_an_error(tmp_path: Path) -> None:
 def test_named_pipe_in_a_checkpoint_is_not_awaited(tmp_path: Path) -> None:
     source = written(tmp_path, commits_1=None)
     os.mkfifo(tmp_path / "commits/1")
-    with pytest.raises(SourceError, match="commits/1 does not exist"):
-        positions(source)
+    assert "commits/1 does not exist" in refusal(SourceError, positions, source)
 
 
 def test_checkpoint_age_counts_if_the_policy_limits_it(tmp_path: Path) -> None:
@@ -182,8 +180,7 @@ def test_checkpoint_age_counts_if_the_policy_limits_it(tmp_path: Path) -> None:
 def test_commit_older_than_its_batch_is_from_before_a_reset(tmp_path: Path) -> None:
     source = written(tmp_path)
     os.utime(tmp_path / "offsets/1", ((NOW + 1_000) / 1000,) * 2)
-    with pytest.raises(SourceError, match="offsets/1 was written after commits/1"):
-        positions(source)
+    assert "offsets/1 was written after commits/1" in refusal(SourceError, positions, source)
 
 
 AT = 1_800_000_000_000
@@ -250,14 +247,11 @@ def test_csv_positions_of_kafkas_tool_are_read() -> None:
     ],
 )
 def test_one_odd_row_makes_the_source_unreadable(content: bytes, said: str) -> None:
-    with pytest.raises(SourceError) as error:
-        read_positions(content)
-    assert str(error.value) == said
+    assert refusal(SourceError, read_positions, content) == said
 
 
 def test_positions_above_the_size_limit_are_refused() -> None:
-    with pytest.raises(SourceError, match="larger than 64 MiB"):
-        read_positions(b"\n" * (MAX_BYTES + 1))
+    assert "larger than 64 MiB" in refusal(SourceError, read_positions, b"\n" * (MAX_BYTES + 1))
 
 
 @given(

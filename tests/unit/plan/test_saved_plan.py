@@ -26,6 +26,7 @@ from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
 from tests.support.plans import EVERY, HOLD, KEEP, LOOSE, of_spark, plans, row
+from tests.support.refusals import refusal
 
 REAL = json.loads(plan_text(EVERY))
 FRESH = {
@@ -263,8 +264,7 @@ def test_plan_file_that_changes_after_opening_is_refused(tmp_path: Path) -> None
     opened = ParquetPlans(path)
     plan = opened.plans([Entry("", "", opened.head)])[""]
     write_plan(path, replace(EVERY, decisions=EVERY.decisions[:4]))
-    with pytest.raises(SavedPlanError, match="cluster c1 has 4 rows, its head says 5"):
-        plan()
+    assert "cluster c1 has 4 rows, its head says 5" in refusal(SavedPlanError, plan)
 
 
 def written(path: Path, head: dict[str, Any], rows: list[dict[str, Any]], columns: pa.Schema) -> Path:
@@ -333,10 +333,8 @@ def test_impossible_head_is_refused(tmp_path: Path, change: dict[str, Any], said
 
 def test_foreign_or_missing_parquet_file_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path := tmp_path / "other.parquet")
-    with pytest.raises(SavedPlanError, match=r"its metadata has no kretain\.plan"):
-        read_plan(path)
-    with pytest.raises(SavedPlanError, match="cannot be read: No such file"):
-        read_plan(tmp_path / "nowhere.parquet")
+    assert "its metadata has no kretain.plan" in refusal(SavedPlanError, read_plan, path)
+    assert "cannot be read: No such file" in refusal(SavedPlanError, read_plan, tmp_path / "nowhere.parquet")
 
 
 def test_truncated_or_damaged_plan_file_is_refused_or_reads_equal(tmp_path: Path) -> None:
@@ -345,8 +343,7 @@ def test_truncated_or_damaged_plan_file_is_refused_or_reads_equal(tmp_path: Path
     whole = path.read_bytes()
     for end in (0, 4, 11, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:end])
-        with pytest.raises(SavedPlanError, match="not a complete Parquet file"):
-            read_plan(path)
+        assert "not a complete Parquet file" in refusal(SavedPlanError, read_plan, path)
     for place in range(0, len(whole), 13):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
         try:

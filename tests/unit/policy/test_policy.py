@@ -20,6 +20,7 @@ from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_alone
 from tests.support.facts import known, policy
+from tests.support.refusals import refusal
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -252,8 +253,7 @@ def test_enabled_rule_without_a_time_is_a_problem_with_its_line() -> None:
 
 
 def test_missing_policy_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="No such file"):
-        load_policy(tmp_path / "none.yaml")
+    assert "No such file" in refusal(PolicyError, load_policy, tmp_path / "none.yaml")
 
 
 def test_byte_order_mark_in_a_policy_is_skipped(tmp_path: Path) -> None:
@@ -379,8 +379,7 @@ def test_group_may_be_empty_and_topic_may_not() -> None:
     """Kafka has let clients without a group.id commit as the group ''."""
     assert read_patterns(["", "tmp-*"]) == ["", "tmp-*"]
     assert (matches([""], ""), matches([""], "a")) == (True, False)
-    with pytest.raises(ValueError, match="is empty"):
-        read_topic_patterns([""])
+    assert "is empty" in refusal(ValueError, read_topic_patterns, [""])
 
 
 SECRET = "hunter2-s3cret"
@@ -473,9 +472,7 @@ def test_trailing_slashes_do_not_change_the_archive() -> None:
 def test_command_line_argument_with_a_slash_is_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert split(["./a", "orders.*", "s3://b/k"], None) == ([f"{tmp_path}/a", "s3://b/k"], ["orders.*"])
-    with pytest.raises(UsageError) as caught:
-        archive_url(f"s3://key:{SECRET}@bucket/x")
-    assert SECRET not in str(caught.value)
+    assert SECRET not in refusal(UsageError, archive_url, f"s3://key:{SECRET}@bucket/x")
 
 
 def test_command_without_a_url_uses_the_policys(tmp_path: Path) -> None:
@@ -486,10 +483,8 @@ def test_command_without_a_url_uses_the_policys(tmp_path: Path) -> None:
     )
     assert split(["t"], file) == (["/a", "/b"], ["t"])
     assert in_policy(file, "t") == ["/b"]
-    with pytest.raises(UsageError, match="names no archive for topic u"):
-        in_policy(file, "u")
-    with pytest.raises(UsageError, match="say where the archive is"):
-        split(["t"], None)
+    assert "names no archive for topic u" in refusal(UsageError, in_policy, file, "u")
+    assert "say where the archive is" in refusal(UsageError, split, ["t"], None)
 
 
 TOPICS = "topics:\n  - {match: orders, retention.commitoffset.enable: true, retention.commitoffset.hours: 1}\n"

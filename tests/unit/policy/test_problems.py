@@ -16,6 +16,7 @@ from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches, groups_not_there, nearest
 from tests.support.java_stores import jks_store
+from tests.support.refusals import refusal
 
 SECRET = "hunter2"
 
@@ -249,9 +250,7 @@ def test_single_entry_matching_nothing_is_a_note() -> None:
     ],
 )
 def test_topic_argument_matching_nothing_suggests_a_name(topic: str, said: str) -> None:
-    with pytest.raises(NothingMatchesError) as error:
-        check_matches(Selection(policy("flights"), (topic,)), TOPICS)
-    assert str(error.value) == said
+    assert refusal(NothingMatchesError, check_matches, Selection(policy("flights"), (topic,)), TOPICS) == said
 
 
 def test_missing_groups_are_named_with_a_near_one() -> None:

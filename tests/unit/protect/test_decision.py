@@ -141,27 +141,22 @@ def test_ceiling_of_a_disk_wins(room: Any, ceiling: bool, action: str) -> None:
     assert (action == "raise") != any("too close to" in reason.text for reason in one.reasons)
 
 
-def test_raised_value_is_lowered_as_far_as_its_disk_needs() -> None:
-    """A GiB was written in two days, so a quarter of it is half a day."""
-    one = decided(facts(2 * DAY, **at(3 * DAY)), raised(str(3 * DAY)), -GIB // 4)
-    assert one.action == "lower"
-    assert one.new == pytest.approx(2.5 * DAY, abs=2)
-
-
-def test_unknown_age_lowers_no_further_and_raises_no_further_than_the_disk_allows() -> None:
-    """P3, P4: the topic's rate is then its size over its retention, not nothing."""
-    one = decided(facts(UNKNOWN, **at(3 * DAY)), raised(str(3 * DAY)), -GIB // 4)
-    assert one.action == "lower"
-    assert one.new == pytest.approx(3 * DAY - 3 * DAY / 8, abs=2)
-    one = decided(facts(UNKNOWN), None, GIB // 4)
-    assert one.action == "raise"
-    assert one.new == pytest.approx(DAY + DAY / 8, abs=2)
-
-
-def test_full_disk_lowers_nothing_below_a_default_that_is_unknown() -> None:
-    """P3: it may be more by now than what was remembered."""
-    one = decided(facts(2 * DAY, **at(3 * DAY, UNKNOWN)), raised(str(3 * DAY)), -GIB)
-    assert (one.action, one.new) == ("keep", 3 * DAY)
+@pytest.mark.parametrize(
+    ("age", "live", "room", "action", "new"),
+    [
+        pytest.param(2 * DAY, at(3 * DAY), -GIB // 4, "lower", 2.5 * DAY, id="a quarter of two days' GiB"),
+        pytest.param(UNKNOWN, at(3 * DAY), -GIB // 4, "lower", 3 * DAY - 3 * DAY / 8, id="unknown age: its mean rate"),
+        pytest.param(2 * DAY, at(3 * DAY, UNKNOWN), -GIB, "keep", 3 * DAY, id="its default may be more by now"),
+        pytest.param(UNKNOWN, None, GIB // 4, "raise", DAY + DAY / 8, id="unknown age: raised as the disk allows"),
+    ],
+)
+def test_value_is_lowered_and_raised_as_far_as_its_disk_needs(
+    age: Any, live: Any, room: int, action: str, new: float
+) -> None:
+    """P3, P4: with an unknown age, the topic's rate is its size over its retention, not nothing."""
+    one = decided(facts(age, **(live or {})), None if live is None else raised(str(3 * DAY)), room)
+    assert one.action == action
+    assert one.new == pytest.approx(new, abs=2)
 
 
 def test_records_of_restored_settings_and_of_other_topics_of_that_name_do_not_count() -> None:
