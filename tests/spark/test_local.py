@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from kretain.render.history import print_replayed
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.plans import Target, make_plans
@@ -18,6 +20,8 @@ from retention_cli.engines.spark.session import DRIVER_MEMORY, probe
 from retention_cli.plan import value
 from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories
+from tests.support.evidence import several_runs
+from tests.support.facts import policy
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import QUICK_START
 from tests.support.spark.engines import Engines
@@ -122,3 +126,28 @@ def test_session_has_kretains_settings_and_keeps_the_users(local_spark: Any) -> 
     options = conf.get("spark.driver.extraJavaOptions")
     assert "-Dlog4j2.configurationFile=" in options
     assert options.endswith(QUICK_START)
+
+
+# -- ``kretain replay --spark`` finds what this process finds by itself, byte for byte --
+
+POLICY = policy("version: 1\ntopics:\n- match: '*'\n  retention.ms: 1h\n")
+
+
+def test_replay_over_spark_prints_the_same_bytes(
+    local_spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several_runs(tmp_path)
+    runs = recorded(tmp_path)
+    for output in ("table", "json", "csv"):
+        for found in (replay(runs, POLICY), replay_over(Sender(local_spark, tmp_path), runs, POLICY)):
+            print_replayed(found, "policy.yaml", output)
+            assert found.totals["earlier"] > 0
+        shown = capsys.readouterr().out
+        assert shown[: len(shown) // 2] == shown[len(shown) // 2 :] != ""
+
+
+def test_evidence_that_executors_can_not_read_is_an_error(tmp_path: Path) -> None:
+    several_runs(tmp_path)
+    elsewhere = Sender(SimpleNamespace(_jsc=None), tmp_path)
+    with pytest.raises(SparkError, match=r"cluster-0/evidence is on this machine: copy it to"):
+        replay_over(elsewhere, recorded(tmp_path), POLICY)
