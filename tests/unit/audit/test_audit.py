@@ -205,35 +205,30 @@ def some_runs(log: AuditLog, outcomes: list[str]) -> None:
             )
 
 
-def test_history_filters_by_time_outcome_and_run(log: AuditLog) -> None:
+SECOND, THIRD = 1_793_588_400_000, 1_793_674_800_000
+"""2026-11-02T03:00:00Z and a day later: when the second and the third run began."""
+
+
+@pytest.mark.parametrize(
+    ("choice", "runs"),
+    [
+        (Choice(), "0123456"),
+        (Choice(since_ms=THIRD), "23456"),
+        (Choice(until_ms=SECOND), "0"),
+        (Choice(since_ms=SECOND, until_ms=SECOND + 1), "1"),
+        (Choice(outcome="trimmed"), "05"),
+        (Choice(outcome="failed"), "3"),
+        (Choice(outcome="unverified"), "4"),  # what was cut off may have deleted
+        (Choice(limit=2), "56"),
+        (Choice(THIRD, None, "trimmed", (), 5), "5"),
+        (Choice(topics=("t*",)), "0345"),
+        (Choice(topics=("elsewhere",)), ""),
+    ],
+)
+def test_history_filters_by_time_outcome_run_and_topic(log: AuditLog, choice: Choice, runs: str) -> None:
     some_runs(log, ["trimmed", "nothing", "nothing", "failed", "cut off", "trimmed", "nothing"])
-    runs = read_history(log.path.parent.parent)
-    third = 1_793_674_800_000  # 2026-11-03T03:00:00Z
-
-    def chosen(since_ms: int | None = None, outcome: str | None = None, limit: int | None = None) -> list[str]:
-        return [one.run.removeprefix("run-") for one in select(runs, Choice(since_ms, None, outcome, (), limit))]
-
-    assert chosen() == ["0", "1", "2", "3", "4", "5", "6"]
-    assert chosen(third) == ["2", "3", "4", "5", "6"]
-    assert chosen(outcome="trimmed") == ["0", "5"]
-    assert chosen(outcome="failed") == ["3"]
-    assert chosen(outcome="unverified") == ["4"], "what was cut off may have deleted"
-    assert chosen(limit=2) == ["5", "6"]
-    assert chosen(third, "trimmed", 5) == ["5"]
-
-
-def test_history_filters_by_topic_and_end_of_range(log: AuditLog) -> None:
-    some_runs(log, ["trimmed", "trimmed", "failed"])
-    runs = read_history(log.path.parent.parent)
-    second = 1_793_588_400_000  # 2026-11-02T03:00:00Z
-    assert [one.run for one in select(runs, Choice(until_ms=second))] == ["run-0"]
-    assert [one.run for one in select(runs, Choice(since_ms=second, until_ms=second + 1))] == ["run-1"]
-    [batch] = runs[0].batches.values() or [None]
-    topic = batch["partitions"][0]["topic"] if batch else "t"
-    assert [one.run for one in select(runs, Choice(topics=(topic[:1] + "*",)))] == [
-        run.run for run in runs if run.batches
-    ]
-    assert select(runs, Choice(topics=("elsewhere",))) == []
+    found = select(read_history(log.path.parent.parent), choice)
+    assert [one.run for one in found] == [f"run-{number}" for number in runs]
 
 
 def test_history_without_a_match_says_of_how_many_runs(log: AuditLog) -> None:

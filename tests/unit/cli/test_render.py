@@ -284,21 +284,23 @@ def state(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_note_is_printed_again_after_a_day_or_for_another_cluster(state: Path) -> None:
+@pytest.mark.parametrize(
+    ("later_ms", "texts", "cluster", "shown"),
+    [
+        pytest.param(DAY - 1, ["clock", "other"], "c1", ["other"], id="within a day"),
+        pytest.param(DAY - 1, ["clock"], "c2", ["clock"], id="another cluster"),
+        pytest.param(DAY, ["clock"], "c1", ["clock"], id="a day later"),
+        pytest.param(-1, ["clock"], "c1", ["clock"], id="a clock set back"),
+        pytest.param(1, ["new", "new"], "c1", ["new", "new"], id="twice in a run"),
+    ],
+)
+def test_note_is_printed_once_a_day_and_cluster(
+    state: Path, later_ms: int, texts: list[str], cluster: str, shown: list[str]
+) -> None:
     assert printed(state, NOW, "clock", "first") == ["clock", "first"]
-    assert printed(state, NOW + DAY - 1, "clock", "other") == ["other"]
-    assert printed(state, NOW + DAY - 1, "clock", cluster="c2") == ["clock"]
-    assert printed(state, NOW + DAY, "clock", "other") == ["clock"]
-    assert len(json.loads((state / "c1" / NOTES_FILE).read_text())) == 2, "what is older than a day is dropped"
-
-
-def test_note_is_printed_again_if_the_clock_was_set_back(state: Path) -> None:
-    printed(state, NOW, "clock")
-    assert printed(state, NOW - 1, "clock") == ["clock"]
-
-
-def test_note_that_is_repeated_within_a_run_is_printed_each_time(state: Path) -> None:
-    assert printed(state, NOW, "clock", "clock") == ["clock", "clock"]
+    assert printed(state, NOW + later_ms, *texts, cluster=cluster) == shown
+    printed(state, NOW + 3 * DAY, "last")
+    assert len(json.loads((state / "c1" / NOTES_FILE).read_text())) == 1, "what is older than a day is dropped"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '{"a": "b"}', "[" * 100_000, "x" * (1 << 21), "\udcff"])

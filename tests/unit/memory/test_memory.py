@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -346,7 +347,7 @@ def test_truncation_while_a_source_is_unread_refuses_its_next_position() -> None
 OUTSIDE = key_of("zookeeper", "g")
 
 
-def pass_over(folder: Path, commits: Rows | None, log: LogNow | None, topic_id: str = "A", cut: bool = False) -> Ledger:
+def pass_over(folder: Path, commits: Rows | None, log: LogNow | None, topic_id: str = "A", cut: bool = False) -> None:
     """One pass that reads these positions of a consumer outside Kafka (None: it can't be read), and this log of t-0."""
     with Ledger(folder) as ledger:
         ledger.begin({"t": topic_id})
@@ -355,29 +356,36 @@ def pass_over(folder: Path, commits: Rows | None, log: LogNow | None, topic_id: 
         if log is not None:
             ledger.judge(lambda: Logs([(("t", 0), log)]), {"t"}, [TopicPartition("t", 0)] if cut else [])
         ledger.save(1_000)
-    return ledger
 
 
-def test_unjudged_position_is_refused_after_a_truncation_while_its_source_was_unreadable(tmp_path: Path) -> None:
-    """F5, F7: nobody had judged it yet, and it stands there unchanged once the log has grown beyond it again."""
-    stands: Rows = {"t": [(0, 500, None)]}
-    pass_over(tmp_path / "c", stands, None)
-    pass_over(tmp_path / "c", None, LogNow(100, 5, cut=100, cut_until=3), cut=True)
-    pass_over(tmp_path / "c", stands, LogNow(1_000, 5))
+STANDS: Rows = {"t": [(0, 500, None)]}
+
+
+@pytest.mark.parametrize(
+    ("passes", "offset"),
+    [
+        pytest.param(
+            [(STANDS, None), (None, LogNow(100, 5, cut=100, cut_until=3), "A", True), (STANDS, LogNow(1_000, 5))],
+            500,
+            id="nobody had judged it before a truncation, and the log has grown beyond it again",
+        ),
+        pytest.param(
+            [({"t": []}, None), ({"t": [(0, 50, None)]}, LogNow(1_000, 0), "B")],
+            50,
+            id="the first one on a topic that was recreated: ZooKeeper named the old one",
+        ),
+    ],
+)
+def test_outside_position_that_may_be_of_an_earlier_log_is_refused(
+    tmp_path: Path, passes: list[Any], offset: int
+) -> None:
+    """F5, F7."""
+    for one in passes:
+        pass_over(tmp_path / "c", *one)
     with Ledger(tmp_path / "c") as ledger:
         group = ledger.group(OUTSIDE)
-    assert group.refused == {("t", 0): Position(500, None)}
+    assert group.refused == {("t", 0): Position(offset, None)}
     assert not group.counted
-
-
-def test_first_position_on_a_recreated_topic_is_refused_for_a_consumer_of_the_old_topic(
-    tmp_path: Path,
-) -> None:
-    """F5, F7: ZooKeeper names such a topic. The position may have been written before the topic was recreated."""
-    pass_over(tmp_path / "c", {"t": []}, None)
-    pass_over(tmp_path / "c", {"t": [(0, 50, None)]}, LogNow(1_000, 0), topic_id="B")
-    with Ledger(tmp_path / "c") as ledger:
-        assert ledger.group(OUTSIDE).refused == {("t", 0): Position(50, None)}
 
 
 # -- since when a group stands still, at least: a bound that no look of anybody's contradicts (docs/memory.md) --
@@ -426,18 +434,20 @@ def test_group_moves_only_with_a_changed_offset_or_topic_id(
     assert GroupMemory.from_bytes(memory.as_bytes()).stood_ms == stood
 
 
-def test_group_with_a_returned_commit_has_moved() -> None:
+@pytest.mark.parametrize(
+    ("looks", "stood"),
+    [
+        pytest.param([(10, AT_5), (20, Commits()), (30, AT_5)], 30, id="a commit that returned has moved"),
+        pytest.param([(1_000, AT_5), (10, {"orders": [(0, 6, 4), (1, 7, 4)]})], 1_001, id="a clock set back"),
+    ],
+)
+def test_group_stands_since_its_last_move_and_no_look_is_earlier_than_the_one_before(
+    looks: list[tuple[int, Commits]], stood: int
+) -> None:
     memory = GroupMemory()
-    for now_ms, commits in ((10, AT_5), (20, Commits()), (30, AT_5)):
+    for now_ms, commits in looks:
         look(memory, commits, now_ms)
-    assert memory.stood_ms == 30
-
-
-def test_clock_set_back_makes_no_look_earlier_than_the_previous_one() -> None:
-    memory = GroupMemory()
-    look(memory, AT_5, 1_000)
-    look(memory, {"orders": [(0, 6, 4), (1, 7, 4)]}, 10)
-    assert memory.stood_ms == memory.seen_ms == 1_001
+    assert memory.stood_ms == memory.seen_ms == stood
 
 
 _looks = st.lists(st.tuples(st.booleans(), st.integers(0, 2)), min_size=1, max_size=8)

@@ -25,7 +25,6 @@ from retention_cli.policy.live import (
 )
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import LIVE_KEYS
-from retention_cli.policy.settings import Settings
 from tests.support.facts import known
 
 POLICY = parse_policy(
@@ -359,26 +358,11 @@ def test_list_explains_each_setting_of_a_wrong_message() -> None:
     ]
 
 
-def test_live_guard_that_was_never_set_holds() -> None:
+@pytest.mark.parametrize(("said", "held", "ms"), [([], True, None), ([0], False, 0), (["2h"], False, 7_200_000)])
+def test_live_guard_that_was_never_set_holds(said: list[object], held: bool, ms: int | None) -> None:
     """Unknown means hold: a wall clock guard that nobody has set yet is not one that is off (G3)."""
-    policy = parse_policy(
-        "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]",
-        "policy.yaml",
-        "sha256:test",
-    )
-
-    def settings(*said_so_far: object) -> Settings | None:
-        return replace(policy, live=live_settings(policy, messages(*said_so_far))).settings_for("journal")
-
-    unset, off, set_ = (
-        settings(),
-        settings({"retention.min.wallclock.ms": 0}),
-        settings({"retention.min.wallclock.ms": "2h"}),
-    )
-    assert unset is not None
-    assert unset.unsettled is not None
-    assert off is not None
-    assert off.unsettled is None
-    assert off.min_wallclock_ms == 0
-    assert set_ is not None
-    assert set_.min_wallclock_ms == 7_200_000
+    guarded = "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]"
+    policy = parse_policy(guarded, "policy.yaml", "sha256:test")
+    live = live_settings(policy, messages(*({"retention.min.wallclock.ms": one} for one in said)))
+    found = known(replace(policy, live=live).settings_for("journal"))
+    assert (found.unsettled is not None, found.min_wallclock_ms) == (held, ms)

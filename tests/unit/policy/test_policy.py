@@ -58,38 +58,49 @@ def test_r1_time_accepts_every_spelling(keys: str, ms: int) -> None:
     assert loaded.settings_for("t") == Settings(consumed_after_ms=ms, named_in_full=True)
 
 
-def test_last_entry_with_any_spelling_sets_the_time() -> None:
-    loaded = policy(
-        entries(
-            'match: "*", retention.commitoffset.enable: true, retention.commitoffset.ms: 5',
-            'match: "orders.*", retention.commitoffset.hours: 2',
-        )
-    )
-    assert loaded.settings_for("orders.eu").consumed_after_ms == 2 * HOUR
-    assert loaded.settings_for("payments").consumed_after_ms == 5
+R1_OFF = entries(
+    'match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 1',
+    "match: t, retention.commitoffset.enable: false",
+)
+SPELLINGS = entries(
+    'match: "*", retention.commitoffset.enable: true, retention.commitoffset.ms: 5',
+    'match: "orders.*", retention.commitoffset.hours: 2',
+)
+ARCHIVES = 'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}\n  - {match: t, archive: none}\n'
 
 
-def test_forced_age_of_minus_one_turns_the_rule_off() -> None:
-    """-1 is Kafka's word for it: as a number of milliseconds it would lie in the future, and everything be older."""
-    assert policy(entries("match: t, retention.ms: -1")).settings_for("t") == Settings(named_in_full=True)
-    later = policy(entries('match: "*", retention.ms: 1d', "match: t, retention.ms: -1"))
-    assert later.settings_for("t").forced_age_ms is None
+@pytest.mark.parametrize(
+    ("text", "topic", "name", "value"),
+    [
+        pytest.param(SPELLINGS, "orders.eu", "consumed_after_ms", 2 * HOUR, id="a later spelling of the time"),
+        pytest.param(SPELLINGS, "payments", "consumed_after_ms", 5, id="a spelling of another entry"),
+        pytest.param(entries("match: t, retention.commitoffset.hours: 1"), "t", "consumed_after_ms", None, id="R1 off"),
+        pytest.param(R1_OFF, "t", "consumed_after_ms", None, id="R1 turned off"),
+        pytest.param(R1_OFF, "u", "consumed_after_ms", HOUR, id="R1 on"),
+        # Kafka's word for off: as a number of milliseconds it would lie in the future, and everything be older
+        pytest.param(entries("match: t, retention.ms: -1"), "t", "forced_age_ms", None, id="-1"),
+        pytest.param(
+            entries('match: "*", retention.ms: 1d', "match: t, retention.ms: -1"), "t", "forced_age_ms", None, id="off"
+        ),
+        pytest.param(
+            'version: 1\ntopics:\n  - &base {match: "*", retention.ms: 7d}\n  - <<: *base\n    match: orders\n',
+            *("orders", "forced_age_ms", 7 * DAY),
+            id="a merge key and an anchor",
+        ),
+        pytest.param(ARCHIVES, "t", "archive", None, id="a later entry turns archiving off"),
+        pytest.param(ARCHIVES, "u", "archive", "/a", id="archiving on"),
+        pytest.param(entries("match: _schemas"), "_schemas", "named_in_full", True, id="a name in full"),
+        pytest.param(entries('match: "_*"'), "_schemas", "named_in_full", False, id="a glob"),
+        pytest.param(entries('match: "re:_schemas"'), "_schemas", "named_in_full", False, id="a regular expression"),
+        pytest.param(entries('match: ["x", _schemas]'), "_schemas", "named_in_full", True, id="a name in a list"),
+    ],
+)
+def test_setting_of_a_topic_is_that_of_its_last_entry(text: str, topic: str, name: str, value: object) -> None:
+    assert getattr(policy(text).settings_for(topic), name) == value
 
 
 def test_only_console_consumers_are_ignored_by_default() -> None:
     assert policy(entries("match: t")).groups.ignore == ("console-consumer-*",)
-
-
-def test_r1_is_off_by_default() -> None:
-    assert policy(entries("match: t, retention.commitoffset.hours: 1")).settings_for("t").consumed_after_ms is None
-    off_again = policy(
-        entries(
-            'match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 1',
-            "match: t, retention.commitoffset.enable: false",
-        )
-    )
-    assert off_again.settings_for("t").consumed_after_ms is None
-    assert off_again.settings_for("u").consumed_after_ms == HOUR
 
 
 def test_later_entries_override_by_key_and_values_keep_their_line() -> None:
@@ -133,11 +144,6 @@ topics:
 )
 def test_patterns_match_entire_names(pattern: str, name: str, *, matched: bool) -> None:
     assert matches([pattern], name) is matched
-
-
-def test_only_a_pattern_equal_to_the_name_names_it_in_full() -> None:
-    for pattern, full in (("_schemas", True), ('"_*"', False), ('"re:_schemas"', False), ('["x", _schemas]', True)):
-        assert policy(entries(f"match: {pattern}, retention.ms: 1d")).settings_for("_schemas").named_in_full is full
 
 
 @pytest.mark.parametrize(
@@ -264,16 +270,6 @@ def test_byte_order_mark_in_a_policy_is_skipped(tmp_path: Path) -> None:
     assert loaded.digest.startswith("sha256:")
 
 
-def test_yaml_merge_keys_and_anchors_work() -> None:
-    text = """version: 1
-topics:
-  - &base {match: "*", retention.ms: 7d}
-  - <<: *base
-    match: orders
-"""
-    assert policy(text).settings_for("orders").forced_age_ms == 7 * DAY
-
-
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -294,25 +290,19 @@ def test_absurd_value_is_refused_in_a_short_line(keys: str, said: str) -> None:
     assert len(found[0]) < 250
 
 
-class TestFlags:
-    """One-off rules (docs/policy.md): a file's own are off beside them; see test_one_off.py for each of those."""
+FILE = entries(
+    'match: "orders*", retention.ms: 7d, retention.commitoffset.enable: true, retention.commitoffset.hours: 5',
+    "match: _schemas, retention.ms: 1d",
+)
 
-    FILE = entries(
-        'match: "orders*", retention.ms: 7d, retention.commitoffset.enable: true, retention.commitoffset.hours: 5',
-        "match: _schemas, retention.ms: 1d",
-    )
 
-    def test_flags_manage_a_topic_that_the_file_does_not_match(self) -> None:
-        loaded = policy(self.FILE).with_one_off(OneOff(patterns=("payments",), older_than_ms=2))
-        assert loaded.settings_for("payments").forced_age_ms == 2
-
-    def test_topic_argument_without_a_flag_manages_nothing(self) -> None:
-        assert policy(self.FILE).with_one_off(OneOff(patterns=("payments",))).settings_for("payments") is None
-
-    def test_topic_argument_in_full_names_it_in_full(self) -> None:
-        loaded = policy(entries("match: x")).with_one_off(OneOff(patterns=("_private", "_p*"), older_than_ms=2))
-        assert loaded.settings_for("_private").named_in_full
-        assert not loaded.settings_for("_public").named_in_full
+def test_one_off_flags_manage_a_topic_that_the_file_does_not_match() -> None:
+    loaded = policy(FILE).with_one_off(OneOff(patterns=("payments", "_private", "_p*"), older_than_ms=2))
+    assert loaded.settings_for("payments").forced_age_ms == 2
+    assert loaded.settings_for("_private").named_in_full
+    assert not loaded.settings_for("_public").named_in_full
+    alone = policy(FILE).with_one_off(OneOff(patterns=("payments",)))
+    assert alone.settings_for("payments") is None, "a topic without a flag"
 
 
 def test_json_schema_agrees_with_the_loader() -> None:
@@ -455,13 +445,6 @@ def test_invalid_archive_url_names_its_line_without_the_secret(url: str) -> None
 def test_archive_value_of_another_type_is_refused(value: object) -> None:
     with pytest.raises(PolicyError, match=r"kretain\.yaml:5: archive: is not a URL"):
         parse_policy(archiving_to(value), "kretain.yaml", "sha256:x")
-
-
-def test_later_entry_turns_archiving_off() -> None:
-    text = 'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}\n  - {match: t, archive: none}\n'
-    loaded = parse_policy(text, "kretain.yaml", "sha256:x")
-    assert loaded.settings_for("t").archive is None  # type: ignore[union-attr]
-    assert loaded.settings_for("u").archive == "/a"  # type: ignore[union-attr]
 
 
 def test_trailing_slashes_do_not_change_the_archive() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,33 @@ def laid(positions: Positions, *, everyone: bool = True, **others: GroupSummary)
     return {name: (one.lag_bytes, one.alone_bytes) for name, one in groups.items()}
 
 
-def test_group_alone_holds_the_bytes_up_to_the_next_group() -> None:
-    found = laid({"slow": {A: 120, B: 90}, "fast": {A: 170, B: 40}})
-    assert found == {"slow": (800 + 100, 500), "fast": (300 + 600, 500)}
-    assert laid({"only": {A: 120}}) == {"only": (800, 800)}
-    assert laid({"one": {A: 120}, "two": {A: 120}}) == {"one": (800, 0), "two": (800, 0)}
+OTHER = GroupSummary("x", "classic", "consumer", "", "counts", lag=None)
 
 
-def test_position_outside_the_log_counts_at_its_end() -> None:
-    assert laid({"lost": {A: 3}, "ahead": {A: 900}}) == {"lost": (1000, 1000), "ahead": (0, 0)}
+@pytest.mark.parametrize(
+    ("positions", "more", "found"),
+    [
+        pytest.param(
+            *({"slow": {A: 120, B: 90}, "fast": {A: 170, B: 40}}, {}, {"slow": (900, 500), "fast": (900, 500)}),
+            id="up to the next group",
+        ),
+        pytest.param({"only": {A: 120}}, {}, {"only": (800, 800)}, id="no other group"),
+        pytest.param({"one": {A: 120}, "two": {A: 120}}, {}, {"one": (800, 0), "two": (800, 0)}, id="equal"),
+        pytest.param({"lost": {A: 3}, "ahead": {A: 900}}, {}, {"lost": (1000, 1000), "ahead": (0, 0)}, id="outside"),
+        pytest.param({"slow": {A: 120}}, {"x": OTHER}, {"slow": (800, None), "x": (None, None)}, id="x is unreadable"),
+        pytest.param({"slow": {A: 120}}, {"everyone": False}, {"slow": (800, None)}, id="not every group is known"),
+        pytest.param({"slow": {A: 120, TopicPartition("unknown", 0): 5}}, {}, {"slow": (None, None)}, id="unknown log"),
+        pytest.param(
+            *({"slow": {A: 120}}, {"tool": replace(OTHER, counts="ignored (groups.ignore)", lag=0)}),
+            {"slow": (800, 800), "tool": (None, None)},
+            id="an ignored group",
+        ),
+    ],
+)
+def test_group_alone_holds_the_bytes_up_to_the_next_group_if_all_is_known(
+    positions: Positions, more: dict[str, Any], found: dict[str, tuple[int | None, ...]]
+) -> None:
+    assert laid(positions, **more) == found
 
 
 def test_lag_is_unknown_where_the_end_of_a_partition_that_is_there_is() -> None:
@@ -54,25 +73,13 @@ def test_lag_is_unknown_where_the_end_of_a_partition_that_is_there_is() -> None:
     assert lags == [50, None]
 
 
-def test_unknown_position_gives_unknown_bytes() -> None:
-    unreadable = GroupSummary("x", "classic", "consumer", "", "counts", lag=None)
-    assert laid({"slow": {A: 120}}, x=unreadable) == {"slow": (800, None), "x": (None, None)}
-    assert laid({"slow": {A: 120}}, everyone=False) == {"slow": (800, None)}
-    assert laid({"slow": {A: 120, TopicPartition("unknown", 0): 5}}) == {"slow": (None, None)}
-    ignored = GroupSummary("tool", "classic", "consumer", "", "ignored (groups.ignore)")
-    assert laid({"slow": {A: 120}}, tool=ignored)["tool"] == (None, None)
-
-
 @given(
     st.dictionaries(
         st.sampled_from("vwxyz"), st.dictionaries(st.sampled_from([A, B]), st.integers(0, 220), min_size=1), min_size=1
     )
 )
 def test_held_alone_equals_what_the_floor_releases(positions: Positions) -> None:
-    """As brute force has it; in whatever order groups come."""
-
     def held(rows: Positions) -> int:
-        """What lies behind the floors."""
         behind = 0
         for tp, start in ((A, 100), (B, 0)):
             here = [min(max(one[tp], start), start + 100) for one in rows.values() if tp in one]
