@@ -85,8 +85,7 @@ def main() -> None:
         plans.of("20,000, a quarter empty", Shape(empty_share=0.25))
         plans.of("20,000, all move", Shape(), moving=True)
         for partitions in given.partitions:
-            shape = replace(Shape(), topics=partitions // 10, groups=partitions // 40)
-            plans.of(f"{partitions:,}", shape, trims=True)
+            plans.of(f"{partitions:,}", replace(Shape(), topics=partitions // 10, groups=partitions // 40), trims=True)
 
 
 if __name__ == "__main__":

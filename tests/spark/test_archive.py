@@ -67,7 +67,6 @@ def trim(local_spark: Any, world: World, tmp_path: Path) -> Trim:
 
 
 def outcomes(report: TrimReport) -> dict[tuple[str, int], tuple[str, str]]:
-    """What became of each partition, and the first of its reasons."""
     return {row.tp: (row.outcome, row.reasons[0].text if row.reasons else "") for row in report.rows}
 
 
@@ -116,8 +115,7 @@ def test_archive_invisible_to_the_client_holds(
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.setattr(writer, "Store", lambda _url, **_keys: Store(str(here)))
-    reason = reason_held(world, trim, topic, tmp_path / "there")
-    assert "storage that this machine and all executors share" in reason
+    assert "storage that this machine and all executors share" in reason_held(world, trim, topic, tmp_path / "there")
     assert len(archived(tmp_path / "there", topic)) == 1_200
     monkeypatch.undo()
     assert outcomes(trim(policy(topic, tmp_path / "there")))[topic, 0][0] == "trimmed"

@@ -68,7 +68,6 @@ def planned(
 
 
 def workers() -> list[int]:
-    """Return the Python workers of Spark below this process."""
     daemons = {one.pid for one in psutil.Process().children(recursive=True) if "pyspark.daemon" in one.cmdline()}
     return [pid for pid in daemons if psutil.Process(pid).ppid() in daemons]
 

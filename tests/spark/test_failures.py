@@ -67,7 +67,6 @@ def held(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def processes(sign: str, within: Callable[[psutil.Process], bool]) -> list[int]:
-    """The ids of the processes whose command line has a sign."""
     return [one.pid for one in psutil.process_iter(["cmdline"]) if sign in str(one.info["cmdline"]) and within(one)]
 
 

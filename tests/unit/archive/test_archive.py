@@ -227,8 +227,7 @@ def test_edited_manifest_is_rejected(segment: tuple[Path, Store, Manifest], chan
     changed = change(path.read_bytes())
     assert changed != path.read_bytes()
     path.write_bytes(changed)
-    with pytest.raises(DamagedError):
-        load(store, manifest.place)
+    refusal(DamagedError, load, store, manifest.place)
 
 
 def test_manifest_moved_to_another_place_is_rejected(segment: tuple[Path, Store, Manifest]) -> None:
@@ -244,8 +243,7 @@ def test_manifest_with_a_file_outside_its_topic_is_refused() -> None:
     manifest = Manifest(SOURCE, 0, 1, 1, AT, 0, 1, files=(layout.FileEntry(own, 1, 1, "c"),))
     for path in ("/etc/passwd", "../../other", f"x/../{own}", other):
         bad = replace(manifest, files=(layout.FileEntry(path, 1, 1, "c"),))
-        with pytest.raises(DamagedError):
-            read_manifest(manifest_text(bad).encode(), manifest.place)
+        refusal(DamagedError, read_manifest, manifest_text(bad).encode(), manifest.place)
     assert read_manifest(manifest_text(manifest).encode(), manifest.place) == manifest
 
 
@@ -344,11 +342,9 @@ def test_change_cut_or_swap_of_sealed_content_is_damage(content: bytes, data: st
     at = data.draw(st.integers(0, len(sealed) - 1))
     changed = sealed[:at] + bytes([sealed[at] ^ data.draw(st.integers(1, 255))]) + sealed[at + 1 :]
     for other in (changed, sealed[:at], sealed + b"x"):
-        with pytest.raises(DamagedError):
-            opened(other)
+        refusal(DamagedError, opened, other)
     for path, keys in (("q", KEYS), ("p", Keys("", {KEYS.newest: b"m" * 32}))):
-        with pytest.raises(DamagedError):
-            opened(sealed, path, keys)
+        refusal(DamagedError, opened, sealed, path, keys)
 
 
 def test_key_that_was_not_given_is_named_and_the_secret_is_not() -> None:
@@ -363,8 +359,7 @@ def test_key_that_was_not_given_is_named_and_the_secret_is_not() -> None:
 @pytest.mark.parametrize("content", [b"", b"short", b"A" * 31, b"A" * 33, base64.b64encode(b"A" * 31), b"\xff" * 44])
 def test_file_that_is_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
     (file := tmp_path / "key").write_bytes(content)
-    with pytest.raises(ArchiveError, match=r"is not a key: it has 32 bytes, or these in base64 \(openssl rand"):
-        Keys.read([file])
+    assert "is not a key: it has 32 bytes, or these in base64 (openssl rand" in refusal(ArchiveError, Keys.read, [file])
     assert "gone can't be read: No such file" in refusal(ArchiveError, Keys.read, [tmp_path / "gone"])
 
 
@@ -383,8 +378,7 @@ def test_archive_is_read_by_its_keys_and_its_files_say_nothing_without(tmp_path:
     assert b"PAR1" not in content
     (found,), _loose = read_catalog(Store(url))
     assert (found.records, found.problems) == (60, [])
-    with pytest.raises(KeyMissingError):
-        verify_catalog(Store(url, keys=[new]), [found])
+    refusal(KeyMissingError, verify_catalog, Store(url, keys=[new]), [found])
     verify_catalog(rotated, [found])
     assert found.problems == []
 
@@ -397,8 +391,7 @@ def test_sealed_file_at_another_place_or_replaced_by_a_plain_one_is_damaged(tmp_
     unsealed = written(plain, sample(30))
     for wrong in (other.read_bytes(), (tmp_path / "plain" / SOURCE.folder / unsealed.files[0].path).read_bytes()):
         one.write_bytes(wrong[: len(right)].ljust(len(right), b"\0"))
-        with pytest.raises(DamagedError):
-            verify_files(store, first)
+        refusal(DamagedError, verify_files, store, first)
     one.write_bytes(right)
     verify_files(store, first)
 

@@ -49,7 +49,6 @@ def write(store: Store, records: Sequence[Record], start: int, end: int, leader_
 
 
 def segments(store: Store, *spans: tuple[int, int, int]) -> list[Manifest]:
-    """Write a segment of records for each (start, end, leader epoch)."""
     return [write(store, log(start, end, epoch), start, end, epoch) for start, end, epoch in spans]
 
 
@@ -72,13 +71,11 @@ def content(store: Store) -> list[Record]:
 
 
 def compacted(store: Store, through: Store | None = None, size: SegmentSize = DEFAULT_SIZE) -> list[str]:
-    """Plan a compaction and carry it out, perhaps through another store; return the problems."""
     one = read_catalog(store)[0][0]
     return compact(through or store, one, plan_compaction(one.segments, size), lambda: AT).problems
 
 
 def run(store: Store, size: SegmentSize = DEFAULT_SIZE) -> list[str]:
-    """Compact as the command does; return the problems."""
     problems = compacted(store, size=size)
     again = catalog(store)
     verify_catalog(store, [again])
@@ -284,7 +281,6 @@ def test_manifest_cannot_have_another_segments_file_deleted(store: Store) -> Non
 
 @st.composite
 def layouts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    """Segments of any places, overlapping or not."""
     found = draw(
         st.lists(
             st.tuples(st.integers(0, 12), st.integers(1, 5), st.integers(0, 2)), max_size=6, unique_by=lambda x: x[:2]

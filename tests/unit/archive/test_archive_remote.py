@@ -33,7 +33,6 @@ from tests.support.refusals import refusal
 
 
 def segments(store: Store, *spans: tuple[int, int]) -> list[Manifest]:
-    """Archive 30 records, those of each span in a segment."""
     return [written(store, sample()[start:end], start, end) for start, end in spans]
 
 
@@ -151,8 +150,7 @@ store.Store(sys.argv[1]).write("day=x/1.parquet", b"theirs")
 
 def test_temporary_file_is_removed_once_it_is_a_day_old(tmp_path: Path) -> None:
     (tmp_path / "day=x").mkdir()  # else the first fsync is the new folder's
-    killed = subprocess.run([sys.executable, "-c", WRITING, str(tmp_path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert subprocess.run([sys.executable, "-c", WRITING, str(tmp_path)], check=False).returncode == -signal.SIGKILL
     (left,) = tmp_path.rglob("*.tmp")
     other = tmp_path / "day=x" / "somebody's.tmp"
     other.write_bytes(b"not ours")
@@ -175,8 +173,7 @@ def test_each_writer_has_its_own_file_name_where_partial_files_are_visible(
     store.write("a.parquet", b"two")
     assert store.read("a.parquet") == b"two"
     (tmp_path / "archive" / "b.parquet").mkdir()
-    with pytest.raises(ArchiveError):
-        store.write("b.parquet", b"a folder stands there")
+    refusal(ArchiveError, store.write, "b.parquet", b"a folder stands there")
     assert [path.name for path in (tmp_path / "archive").iterdir() if path.is_file()] == ["a.parquet"]
 
 

@@ -168,8 +168,7 @@ def test_full_disk_ends_the_trim(tmp_path: Path) -> None:
 
 def test_cluster_id_cannot_escape_the_state_directory(tmp_path: Path) -> None:
     assert cluster_folder(tmp_path, "../../etc").parent == tmp_path
-    with pytest.raises(StateError):
-        cluster_folder(tmp_path, "..")
+    refusal(StateError, cluster_folder, tmp_path, "..")
 
 
 def test_history_lists_all_clusters_and_suggests_the_nearest_run(tmp_path: Path) -> None:

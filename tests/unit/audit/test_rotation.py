@@ -20,6 +20,7 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_history
 from tests.support.audit_logs import BEGUN, END, batch, day, result, run
+from tests.support.refusals import refusal
 from tests.support.world import run_cli
 
 
@@ -94,27 +95,19 @@ def test_removed_old_audit_files_are_mentioned_without_a_break(log: AuditLog) ->
     assert "the files before it, with 8 lines, were removed" in done.out
 
 
-def test_daily_count_is_unknown_when_its_files_were_removed(log: AuditLog) -> None:
-    """Or the limits per day would begin anew by moving a file away (G6)."""
-    file(log, 1).unlink()
-    amount, broken, _alone = log.trimmed_since(day(2))
-    assert amount.records == 30
-    assert broken is not None
-    assert f"{closed_name(8)}: the files before it were removed, and may list trims since" in broken
-    assert log.trimmed_since(day(3))[:2] == (Amount(20, 200), None)
+@pytest.mark.parametrize(("gone", "first", "named"), [((1,), 2, closed_name(8)), ((1, 2, 3), 4, FILE_NAME)])
+def test_daily_count_is_unknown_when_its_files_were_removed(
+    log: AuditLog, gone: tuple[int, ...], first: int, named: str
+) -> None:
+    """Or the limits per day would begin anew by moving a file away (G6). A trim without such a limit goes on."""
+    for number in gone:
+        file(log, number).unlink()
+    amount, broken, _alone = log.trimmed_since(day(first))
+    assert amount == Amount(10 * (5 - first), 100 * (5 - first))
+    assert f"{named}: the files before it were removed, and may list trims since" in str(broken)
+    assert first == 4 or log.trimmed_since(day(3))[:2] == (Amount(20, 200), None)
     now = 1_793_588_400_000 + 3_600_000  # 2026-11-02T03:00:00Z, an hour later
-    with pytest.raises(StateError, match="were removed"):
-        past_day(log.path.parent.parent, "c1", now, Limits(max_records=100))
-
-
-def test_daily_count_works_with_only_the_open_file(log: AuditLog) -> None:
-    """All closed files were moved away: a trim goes on, and limits per day say why they can't be told."""
-    for name in closed_files(log.path.parent):
-        log.path.with_name(name).unlink()
-    amount, broken, _alone = log.trimmed_since(day(4))
-    assert amount == Amount(10, 100)
-    assert broken is not None
-    assert broken.startswith(f"{log.path}: the files before it were removed")
+    assert "were removed" in refusal(StateError, past_day, log.path.parent.parent, "c1", now, Limits(max_records=100))
 
 
 @pytest.mark.parametrize("days", [(10, 5, 5), (10, 5, 10), (5, 10, 5, 5), (10, 10, 5, 5, 12), (12, 5, 5, 10)])

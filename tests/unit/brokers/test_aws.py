@@ -6,10 +6,8 @@ import base64
 import datetime as dt
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from retention_cli.brokers.security.sasl_settings import OAuthSettings
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.security.tokens import TokenProvider
 from tests.support.client_files import of, refused
+from tests.support.http_server import Answer, LocalServer
 
 AWS_SECRET = "aws-s3cret"
 MODULE = "software.amazon.msk.auth.iam"
@@ -134,44 +133,32 @@ def test_signature_is_the_java_librarys() -> None:
 # -- where credentials come from ------------------------------------------------------------
 
 
-class Sts:
+class Sts(LocalServer):
     """AWS's token service on this machine: it gives out keys, or refuses."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[str] = []
         self.refuses = False
-        sts = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                """Print nothing."""
-
-            def do_POST(self) -> None:
-                sts.asked.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                body = (
-                    f"<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>{AWS_SECRET}</Message>"
-                    "</Error></ErrorResponse>"
-                    if sts.refuses
-                    else f"<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>AKIDROLE</AccessKeyId>"
-                    f"<SecretAccessKey>{AWS_SECRET}</SecretAccessKey><SessionToken>t</SessionToken>"
-                    "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
-                ).encode()
-                self.send_response(403 if sts.refuses else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    def reply(self, _path: str, _headers: object, content: bytes) -> Answer:
+        self.asked.append(content.decode())
+        if self.refuses:
+            error = f"<Type>Sender</Type><Code>AccessDenied</Code><Message>{AWS_SECRET}</Message>"
+            return 403, {}, f"<ErrorResponse><Error>{error}</Error></ErrorResponse>".encode()
+        keys = (
+            f"<AccessKeyId>AKIDROLE</AccessKeyId><SecretAccessKey>{AWS_SECRET}</SecretAccessKey>"
+            "<SessionToken>t</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
+        )
+        found = f"<AssumeRoleResult><Credentials>{keys}</Credentials></AssumeRoleResult>"
+        return 200, {}, f"<AssumeRoleResponse>{found}</AssumeRoleResponse>".encode()
 
 
 @pytest.fixture
 def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sts]:
-    one = Sts()
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{one.http.server_port}")
-    yield one
-    one.http.shutdown()
-    one.http.server_close()
+    with Sts() as one:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", one.address)
+        yield one
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
 from tests.support.java_stores import jks_store, key_der, key_pem, pkcs12_store, self_signed
+from tests.support.refusals import refusal
 
 
 @pytest.mark.parametrize("key", sorted(_SUBSTITUTES))
@@ -120,8 +121,7 @@ def test_single_line_pem_is_read_as_in_java(tmp_path: Path, key: str, between: s
     found = translate(read_properties(path))
     assert len(ssl.create_default_context(cadata=found.ca_pem).get_ca_certs()) == 2
     assert found.ca_pem is not None
-    read = x509.load_pem_x509_certificates(found.ca_pem.encode())
-    assert read == x509.load_pem_x509_certificates(pem.encode())
+    assert x509.load_pem_x509_certificates(found.ca_pem.encode()) == x509.load_pem_x509_certificates(pem.encode())
 
 
 def test_single_line_key_with_its_chain_keeps_its_headers(tmp_path: Path) -> None:
@@ -257,9 +257,7 @@ def opened(tmp_path: Path, content: bytes, password: str | None, key_password: s
 
 
 def store_refused(tmp_path: Path, content: bytes, password: str | None, key_password: str | None = None) -> str:
-    with pytest.raises(SettingsError) as error:
-        opened(tmp_path, content, password, key_password)
-    said = str(error.value)
+    said = refusal(SettingsError, opened, tmp_path, content, password, key_password)
     assert said.startswith(f"{SETTING}: {tmp_path}/store ")
     assert "\n" not in said
     assert not any(secret in said for secret in (STORE, OTHER))
@@ -327,8 +325,9 @@ def test_store_that_is_none_or_has_another_password_is_named(
 
 
 def test_missing_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot be read: No such file"):
-        read_java_store(tmp_path / "none", STORE, None, SETTING)
+    assert "cannot be read: No such file" in refusal(
+        SettingsError, read_java_store, tmp_path / "none", STORE, None, SETTING
+    )
 
 
 WHOLE = [pkcs12_store(STORE, key=True), jks_store(STORE, key=True), jks_store(STORE, key=False)]

@@ -35,7 +35,6 @@ ROOT: Any = typer.main.get_command(app)
 
 
 def every_command(command: Any = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each command with the words that name it, groups of commands among them."""
     yield path, command
     if hasattr(command, "list_commands"):
         with command.make_context(" ".join(("kretain", *path)), ["x"], resilient_parsing=True) as ctx:
@@ -56,7 +55,6 @@ def run(*arguments: str, columns: int = 100) -> str:
 
 
 def parse(line: str) -> None:
-    """Parse an example, up to the pipe in it."""
     words = shlex.split(line)
     name, *arguments = words[: next((number for number, word in enumerate(words) if word in ("|", ">")), len(words))]
     assert name == "kretain"
@@ -397,19 +395,17 @@ def test_invalid_pattern_is_an_error_before_any_connection(command: tuple[str, .
 
 # -- ``completions/`` and ``docs/commands.md`` say what the app says: a changed or missing file is named, exit 1 --
 
-REPOSITORY = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     for name in ("completions", "docs", "man"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name)
+        shutil.copytree(PROJECT / name, tmp_path / name)
     return tmp_path
 
 
 def test_generated_files_are_up_to_date_and_a_change_is_named(copy: Path) -> None:
     def check() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(REPOSITORY / "tools" / "generated.py"), "--check"]
+        command = [sys.executable, str(PROJECT / "tools" / "generated.py"), "--check"]
         return subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=120, check=False)
 
     assert check().returncode == 0, "run make generated"
@@ -424,8 +420,8 @@ def test_generated_files_are_up_to_date_and_a_change_is_named(copy: Path) -> Non
 
 def test_every_command_has_a_manual_page_with_its_options() -> None:
     """Each option of the reference is in some page, and no line of text is taken for a request of roff."""
-    page = (REPOSITORY / "docs" / "commands.md").read_text()
-    pages = {path.name: path.read_text() for path in (REPOSITORY / "man").iterdir()}
+    page = (PROJECT / "docs" / "commands.md").read_text()
+    pages = {path.name: path.read_text() for path in (PROJECT / "man").iterdir()}
     assert {"kretain.1", "kretain-plan.1", "kretain-trim.1", "kretain-archive.1"} <= set(pages)
     assert len(pages) == page.count("\n### `kretain ") + 1
     whole = "".join(pages.values()).replace("\\-", "-")
@@ -443,7 +439,7 @@ def test_every_command_has_a_manual_page_with_its_options() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", sorted((REPOSITORY / "man").iterdir()), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted((PROJECT / "man").iterdir()), ids=lambda page: page.name)
 def test_every_manual_page_has_the_usual_sections_in_order(page: Path) -> None:
     sections = [line.removeprefix(".SH ") for line in page.read_text().splitlines() if line.startswith(".SH ")]
     usual = ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"]

@@ -73,7 +73,6 @@ ALLOWED = frozenset(
 
 
 def elements(text: str) -> list[Any]:
-    """Return all elements as a browser's parser finds them, by their plain names."""
     root = html5lib.parse(text, treebuilder="etree", namespaceHTMLElements=False)
     return [one for one in root.iter() if isinstance(one.tag, str)]
 
@@ -84,7 +83,6 @@ def names(text: str) -> Counter[str]:
 
 @cache
 def benign() -> Counter[str]:
-    """Return the elements of a page without a hostile name."""
     return names(plan_page(plan(row()), DISKS, []))
 
 
@@ -171,8 +169,7 @@ def test_empty_plan_makes_a_page() -> None:
 def test_command_suggested_on_the_page_exists() -> None:
     for code in reason_codes():
         line = command_for(ReasonSum("hold", Reason(code, ""), 1))
-        words = line.replace("{topic}", "orders").replace("{place}", "orders:3").split()
-        parse([*words[1:], "-b", "localhost:9092"])
+        parse([*line.replace("{topic}", "orders").replace("{place}", "orders:3").split()[1:], "-b", "localhost:9092"])
 
 
 def test_page_reads_disk_history_without_changing_it(tmp_path: Path) -> None:
@@ -230,8 +227,9 @@ def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
 
 
 def test_forecast_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SavedPlanError, match="is a forecast for cluster"):
-        read_forecast_file(saved_forecast(tmp_path / "f.json", "x", "other"), "cluster")
+    assert "is a forecast for cluster" in refusal(
+        SavedPlanError, read_forecast_file, saved_forecast(tmp_path / "f.json", "x", "other"), "cluster"
+    )
     (tmp_path / "f.json").write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
     assert "has format" in refusal(SavedPlanError, read_forecast_file, tmp_path / "f.json", "cluster")
 

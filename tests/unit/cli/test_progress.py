@@ -45,8 +45,7 @@ def test_refused_cluster_fails_within_seconds_while_progress_moves(tmp_path: Pat
     with Terminal([sys.executable, "-m", "kretain", "doctor", *NOWHERE], environ=environ(tmp_path)) as terminal:
         assert terminal.wait() == 1
     assert 3 <= time.monotonic() - began < 29, "it neither gave up at once nor waited for the time-out"
-    frames = FRAME.findall(terminal.shown)
-    assert len([one for one in frames if one.startswith("connecting to 127.0.0.1:1")]) > 10
+    assert len([one for one in FRAME.findall(terminal.shown) if one.startswith("connecting to 127.0.0.1:1")]) > 10
     end = terminal.shown.rpartition("\x1b[J")[2]
     assert end.startswith("kretain: 127.0.0.1:1 could not be reached within 3 s: connection refused\r\n")
     assert FRAME.search(end) is None, "nothing is drawn over the error"

@@ -28,7 +28,6 @@ from tests.support.plans import HOLD, KEEP, SKIP, plan, row
 
 
 def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
-    """Let stdout be a terminal of that width, and return what it shows."""
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False)
     monkeypatch.setattr(output, "is_terminal", lambda: True)
@@ -37,7 +36,6 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:
-    """Return the lines of a plan in a terminal of that width."""
     out = terminal_of(monkeypatch, width)
     print_plan(plan(*decisions), "table", every_row=False)
     return out.getvalue().splitlines()
@@ -196,7 +194,6 @@ ROWS = [
 def drawn(
     monkeypatch: pytest.MonkeyPatch, width: int, rows: Sequence[tuple[str, ...]], columns: Sequence[Column] = PLAN
 ) -> list[str]:
-    """Return the lines of a table in a terminal of that width."""
     out = terminal_of(monkeypatch, width)
     output.print_table(Table(columns, rows))
     return [line.rstrip() for line in out.getvalue().splitlines()]
@@ -272,7 +269,6 @@ def test_first_look_note_is_only_in_the_table(first_look: bool, capsys: pytest.C
 
 
 def printed(state: Path, now_ms: int, *texts: str, cluster: str = "c1") -> list[str]:
-    """Return those of the notes that a run prints."""
     with once_a_day(state, cluster, now_ms) as is_new:
         return [text for text in texts if is_new(text)]
 

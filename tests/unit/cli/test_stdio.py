@@ -153,8 +153,6 @@ def test_lone_surrogate_in_a_path_is_written_as_its_escape() -> None:
 
 
 class _Pipe:
-    """A pipe as stdout."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read, self.write = os.pipe()
         monkeypatch.setattr(sys, "stdout", stdio.stream_of(self.write, sys.stdout))

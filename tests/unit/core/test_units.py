@@ -91,16 +91,14 @@ def test_any_text_is_a_quantity_or_an_error_with_an_example(text: str) -> None:
 )
 def test_text_that_is_no_quantity_is_refused(text: str) -> None:
     for parse in (parse_duration_ms, parse_bytes):
-        with pytest.raises(UnitError):
-            parse(text)
+        refusal(UnitError, parse, text)
 
 
 def test_number_of_thousands_of_digits_is_refused_in_one_line() -> None:
     for text in ("9" * 5_000 + "d", "1." + "9" * 5_000 + "h", "3" + "d" * 5_000):
         for parse in (parse_duration_ms, parse_bytes, parse_time_ms):
             assert len(refusal(UnitError, parse, text)) < 200
-    with pytest.raises(UnitError):
-        parse_time_ms("9" * 5_000)
+    refusal(UnitError, parse_time_ms, "9" * 5_000)
 
 
 @given(st.integers(0, 10**15))

@@ -352,7 +352,6 @@ class Brokers:
 
 
 def orders_in(usable_bytes: int, orders_bytes: int, clicks_bytes: int) -> LogDirState:
-    """A dir with a replica of each topic."""
     return log_dir("/a", 1000, usable_bytes, [replica(ORDERS, orders_bytes), replica(CLICKS, clicks_bytes)])
 
 

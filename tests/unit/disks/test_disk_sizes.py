@@ -31,8 +31,6 @@ MINUTE = 60_000
 
 @dataclass
 class Brokers:
-    """Answers about settings, as given."""
-
     check: Any = field(default_factory=lambda: {"log.retention.check.interval.ms": "300000"})
     topic: Any = field(default_factory=lambda: {"segment.bytes": "100", "file.delete.delay.ms": "60000"})
 

@@ -57,8 +57,7 @@ ROWS = [
 def view(rows: list[dict] = ROWS, incomplete: dict | None = None) -> InventoryView:
     table = pa.Table.from_pylist(rows, schema=schema())
     for name in ("dir", "topic", "topic_id"):
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, table.column(name).dictionary_encode())
+        table = table.set_column(table.schema.get_field_index(name), name, table.column(name).dictionary_encode())
     return InventoryView(Inventory((InventoryFile("a.parquet", 1, "cluster-1", NOW, ()),), table, incomplete or {}))
 
 
@@ -93,23 +92,26 @@ def test_bases_of_an_unread_replica_or_another_topic_are_unknown() -> None:
         assert all(isinstance(one, Unknown) for one in view(others).bases({T0: 1, T1: 1}, IDS).values())
 
 
-def test_size_tail_is_counted_by_the_leaders_log_bytes() -> None:
+@pytest.mark.parametrize(
+    ("chosen", "leaders", "expected"),
+    [
+        pytest.param(Settings(max_bytes=150), {}, [10, 0], id="closed segments that are not needed"),
+        pytest.param(Settings(max_bytes=149), {}, [20, 0], id="one byte less"),
+        pytest.param(Settings(max_bytes=150), {"t0": 2}, [15, 0], id="another leader"),
+        pytest.param(Settings(max_bytes=1), {"t0": None}, [None, 10], id="no leader"),
+        pytest.param(Settings(max_topic_bytes=300), {}, [10, 0], id="the oldest segments of the topic"),
+        pytest.param(Settings(max_topic_bytes=200), {}, [10, 10], id="of both partitions"),
+        pytest.param(Settings(max_topic_bytes=300), {"t1": 3}, [None, None], id="one unknown partition holds all"),
+    ],
+)
+def test_size_tail_is_counted_by_the_leaders_log_bytes(
+    chosen: Settings, leaders: dict[str, int | None], expected: list[int | None]
+) -> None:
     """R5: ``log_bytes``, as brokers count a partition's size; indexes are not in it."""
-    key = "retention.bytes"
-    assert tails(view(), Settings(max_bytes=150))[T0] == {key: Tail(10, exact=True)}
-    assert tails(view(), Settings(max_bytes=149))[T0] == {key: Tail(20, exact=True)}
-    assert tails(view(), Settings(max_bytes=150), t0=2)[T0] == {key: Tail(15, exact=True)}
-    assert isinstance(tails(view(), Settings(max_bytes=1), t0=None)[T0][key], Unknown)
-
-
-def test_topic_size_trims_the_oldest_segments_and_one_unknown_partition_holds_all() -> None:
-    chosen = Settings(max_topic_bytes=300)
-    found = tails(view(), chosen)
-    assert [found[tp]["retention.topic.bytes"] for tp in (T0, T1)] == [Tail(10, exact=True), Tail(0, exact=True)]
-    found = tails(view(), Settings(max_topic_bytes=200))
-    assert [found[tp]["retention.topic.bytes"] for tp in (T0, T1)] == [Tail(10, exact=True), Tail(10, exact=True)]
-    held = tails(view(), chosen, t1=3)
-    assert all(isinstance(one["retention.topic.bytes"], Unknown) for one in held.values())
+    found = tails(view(), chosen, **leaders)
+    for tp, offset in zip((T0, T1), expected, strict=True):
+        [tail] = found[tp].values()
+        assert isinstance(tail, Unknown) if offset is None else tail == Tail(offset, exact=True)
 
 
 def test_inventory_of_another_cluster_is_refused() -> None:
@@ -255,8 +257,7 @@ def test_replica_truncated_since_the_scan_is_doubted(
     """A log that was cut and has grown again has the same offsets, and other records (M1)."""
     disks = [Disk(1, ("/a",), Room(100, 50, 50), {TP: 10 * MIB})]
 
-    ends = {} if end is None else {(TP, 5): end}
-    found = doubts_of([one], disks, {TP: FACTS._replace(leader_epoch=now)}, ends)
+    found = doubts_of([one], disks, {TP: FACTS._replace(leader_epoch=now)}, {} if end is None else {(TP, 5): end})
     assert (said is None) == (not found)
     if said is not None:
         assert said in found[1, "orders", 0]

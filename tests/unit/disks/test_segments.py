@@ -22,6 +22,7 @@ from retention_cli.disks.inventory.scan import GoneError
 from retention_cli.disks.inventory.segment import read_end
 from tests.support import logs
 from tests.support.logs import Made, read
+from tests.support.refusals import refusal
 
 T = 1_700_000_000_000
 
@@ -300,8 +301,7 @@ def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     three(there)
     (tmp_path / "orders-0").symlink_to(there)
     assert "symbolic link" in read(tmp_path / "orders-0").problems[0]
-    with pytest.raises(GoneError):
-        read(tmp_path / "orders-2")
+    refusal(GoneError, read, tmp_path / "orders-2")
 
 
 def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,8 +397,7 @@ def test_partition_deleted_during_the_read_is_gone_and_not_mixed(folder: Path, b
                 logs.partition(folder.parent)
 
     between(delete)
-    with pytest.raises(GoneError):
-        read(folder)
+    refusal(GoneError, read, folder)
 
 
 def test_append_in_progress_is_awaited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,8 +458,7 @@ def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
     zookeeper = meta_properties_in(b"broker.id=0\nversion=0\ncluster.id=abc\n")
     assert (zookeeper.broker, zookeeper.cluster_id, zookeeper.directory_id) == (0, "abc", None)
     for wrong in (b"node.id=one", b"node.id=-1", b"node.id=99999999999", b"node.id=1\nbroker.id=2"):
-        with pytest.raises(LayoutError):
-            meta_properties_in(wrong)
+        refusal(LayoutError, meta_properties_in, wrong)
     assert meta_properties_in(b"\xff\xfe").broker is None
 
 

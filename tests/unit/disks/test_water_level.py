@@ -54,7 +54,6 @@ class Cluster:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Partitions of a few replicas on few disks, sharing boundaries or not, with ties, holds and unknown times."""
     disks = draw(st.integers(1, 4))
     times = st.integers(0, 6) | st.sampled_from([-1, MAD, 50])
     rows, start, limit = [], [], []
@@ -232,7 +231,6 @@ EACH = 10
 
 
 def cluster(chance: random.Random, partitions: int, disks: int) -> tuple[list[Row], list[list[int]]]:
-    """Replicas of partitions of equally large records; stamps rise within a partition."""
     rows, stamps = [], []
     for partition in range(partitions):
         clock, times = chance.randint(0, 10_000_000), []
@@ -249,8 +247,6 @@ def cluster(chance: random.Random, partitions: int, disks: int) -> tuple[list[Ro
 
 
 class Brokers:
-    """Answers for partitions ``t-0``, ``t-1``, … with these stamps."""
-
     def __init__(self, stamps: list[list[int]]) -> None:
         self.stamps = stamps
 
@@ -315,20 +311,25 @@ def test_disk_that_stays_full_is_short_after_everything_useful_is_trimmed() -> N
     assert found.bounds == {TopicPartition("t", n): bound for n, bound in ((0, 20), (3, 13)) if n in here}
 
 
-def test_estimate_keeps_the_last_segment_and_frees_only_whole_ones() -> None:
-    """Active segments free nothing: by time all of it may go, of 25 records with ten a segment."""
-    rows = [Row(0, 0, 0, 25, 2500, 0, False), Row(0, 1, 0, 25, 900, 0, False)]
-    found = estimated(rows, [[*range(25)]] * 2, [25, 25], [3000])
-    assert found.bounds == {TopicPartition("t", 0): 20}
-    assert found.outcomes[0].freed_bytes == 2000
-
-
-def test_estimate_with_equal_timestamps_trims_no_more_than_needed() -> None:
-    """An import stamps a whole log alike: no level lies between its segments, the partitions' order does."""
-    rows = [Row(0, n, 0, 100, 10_000, 0, False) for n in (0, 1)]
-    found = estimated(rows, [[500_000] * 100] * 2, [100, 100], [12_500])
-    assert found.bounds == {TopicPartition("t", 0): 90, TopicPartition("t", 1): 43}
-    assert (found.outcomes[0].freed_bytes, found.outcomes[0].short_bytes) == (13_000, 0)
+@pytest.mark.parametrize(
+    ("rows", "stamps", "excess", "bounds", "freed"),
+    [
+        pytest.param(
+            *([Row(0, 0, 0, 25, 2500, 0, False), Row(0, 1, 0, 25, 900, 0, False)], [*range(25)], 3000, {0: 20}, 2000),
+            id="active segments free nothing: by time all of 25 records may go, with ten a segment",
+        ),
+        pytest.param(
+            *([Row(0, n, 0, 100, 10_000, 0, False) for n in (0, 1)], [500_000] * 100, 12_500, {0: 90, 1: 43}, 13_000),
+            id="an import stamps a log alike: no level lies between its segments, the partitions' order does",
+        ),
+    ],
+)
+def test_estimate_frees_no_more_than_needed_and_only_complete_segments(
+    rows: list[Row], stamps: list[int], excess: int, bounds: dict[int, int], freed: int
+) -> None:
+    found = estimated(rows, [stamps] * 2, [len(stamps)] * 2, [excess])
+    assert found.bounds == {TopicPartition("t", n): bound for n, bound in bounds.items()}
+    assert (found.outcomes[0].freed_bytes, found.outcomes[0].short_bytes) == (freed, max(0, excess - freed))
 
 
 def test_estimate_merges_segments_into_one_row_above_the_row_limit(monkeypatch: pytest.MonkeyPatch) -> None:

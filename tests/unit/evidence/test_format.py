@@ -86,8 +86,7 @@ def test_partition_read_again_has_the_commits_of_the_second_reading() -> None:
     name = some[0].facts.topic.name
     first = observation([Seen("a", name, "commit", [(0, 5, None), (1, 6, None)])])
     second = observation([Seen("a", name, "commit", [(0, 50, None), (1, 60, None)])])
-    both = replace(first, passes=[*first.passes, *second.passes], read_in={some[1].facts.tp: 1})
-    commits = Commits.of(some, both)
+    commits = Commits.of(some, replace(first, passes=[*first.passes, *second.passes], read_in={some[1].facts.tp: 1}))
     assert [commits.of_row(n)[0].offset for n in (0, 1)] == [5, 60]
 
 

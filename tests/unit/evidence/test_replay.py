@@ -99,8 +99,7 @@ def table(some: Sequence[Row]) -> Any:
 def test_decision_anew_is_exact_or_holds(
     after_hours: int, floor: int | Unknown, lookups: Mapping[int, int], wanted: tuple[str, int | None]
 ) -> None:
-    one = row(10, 100, floor, lookups)
-    found = redecide(one, replace(R1, consumed_after_ms=after_hours * HOUR), DiskRules())
+    found = redecide(row(10, 100, floor, lookups), replace(R1, consumed_after_ms=after_hours * HOUR), DiskRules())
     assert (found.action, found.trim_to) == wanted
 
 
@@ -180,8 +179,6 @@ def test_columns_and_rows_agree(some: list[Row], hours: int, text: str, data: bo
 
 
 class Past:
-    """A state directory with evidence of runs, one a day."""
-
     def __init__(self, state: Path) -> None:
         self.state = state
         self.runs = 0
@@ -189,15 +186,13 @@ class Past:
     def run(
         self, *some: Row, trimmed: Mapping[int, int] | None = None, by: Sequence[Seen] = (), **head_more: Any
     ) -> str:
-        """Record a run; ``trimmed`` has new log starts by partition."""
         moment = timestamp(NOW + self.runs * DAY)
         self.runs += 1
         name = f"{moment[:19].replace('-', '').replace(':', '')}Z-{self.runs:04x}"
         folder = self.state / "cluster" / "evidence" / name
         folder.mkdir(parents=True)
         head = {"format": FORMAT, "run": name, "cluster": "cluster", **head_more}
-        commits = Commits.of(some, observation([*by]))
-        (folder / facts_name(1)).write_bytes(content_of(facts_table(head, some, commits)))
+        (folder / facts_name(1)).write_bytes(content_of(facts_table(head, some, Commits.of(some, observation([*by])))))
         results = [
             Result("orders", partition, 1, 1, "trimmed", True, to, None, to, None, to)
             for partition, to in (trimmed or {}).items()
@@ -290,8 +285,7 @@ def test_shares_of_the_topics_come_to_the_whole(tmp_path: Path, text: str, of: i
 
 def test_time_range_chooses_runs_and_none_is_an_error(past: Past) -> None:
     names = [past.run(at(day, 0, 100, 80, 50)) for day in range(3)]
-    chosen = recorded(past.state, None, NOW // 1000 * 1000 + DAY, NOW + 2 * DAY)
-    assert [one.run for one in chosen] == names[1:2]
+    assert [one.run for one in recorded(past.state, None, NOW // 1000 * 1000 + DAY, NOW + 2 * DAY)] == names[1:2]
     assert "no evidence of runs" in refusal(StateError, recorded, past.state, None, NOW + 9 * DAY)
 
 

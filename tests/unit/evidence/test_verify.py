@@ -387,7 +387,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found_by(place: Path, keys: tuple[Ed25519PrivateKey, ...] = (SIGNER,)) -> list[str]:
-    """Return what verify, and archive verify, find."""
     try:
         verdicts = verify_runs(place / "state", RUNS, keys=[one.public_key() for one in keys])
     except StateError as error:
@@ -472,7 +471,6 @@ def lines_of_log(place: Path, draw: Random) -> None:
 
 
 def other_value(value: object, draw: Random) -> object:
-    """Return another value of the same kind."""
     match value:
         case bool():
             return not value

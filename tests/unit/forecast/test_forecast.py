@@ -123,7 +123,6 @@ def place() -> Place:
 
 
 def before(hours: int, offset: int) -> GroupMemory:
-    """A group that stood at an offset so long ago."""
     tp = FACTS.tp
     return GroupMemory(
         NOW - hours * HOUR,
@@ -390,8 +389,7 @@ def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
     here = disk(400)
     r6 = R6([(here, queue_of(here, 50, {HERE: part(kept=Span(0, 150))}, []))])
     assert r6.deadline(HERE, Span(0, 0), LAST_LOOK) == ENDLESS
-    idle = R6([(here, queue_of(here, 50, {HERE: part(0.0)}, []))])
-    assert idle.deadline(HERE, Span(0, 0), LAST_LOOK) == ENDLESS
+    assert R6([(here, queue_of(here, 50, {HERE: part(0.0)}, []))]).deadline(HERE, Span(0, 0), LAST_LOOK) == ENDLESS
     waiting = part(kept=Span(0, 150))._replace(kept=Retained(Span(0, 150), "R1", (), 120))
     r6 = R6([(here, queue_of(here, 50, {HERE: waiting}, []))])
     assert r6.deadline(HERE, Span(0, 0), LAST_LOOK) == Span(100, math.inf), "until R1 begins (F10) the disk fills"

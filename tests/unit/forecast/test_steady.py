@@ -290,8 +290,7 @@ def test_topic_is_priced_with_what_its_slow_consumer_keeps() -> None:
     """A GiB an hour, of which R1 keeps two hours; its consumer is ten behind, and brokers would keep a hundred."""
     log = Log(0, [NOW] * 20, floor=10)
     settings = Settings(consumed_after_ms=2 * HOUR)
-    facts = log.facts(settings)._replace(size_bytes=20 * GIB)
-    seen = Seen(facts, [Sample(NOW - 10 * HOUR, 10)], Sample(NOW, 20))
+    seen = Seen(log.facts(settings)._replace(size_bytes=20 * GIB), [Sample(NOW - 10 * HOUR, 10)], Sample(NOW, 20))
     terms = Terms(0, HOUR, NOW, priced=True)
     parts = forecast_partitions([seen], limits(retention_ms=100 * HOUR, segment_ms=0), settings, terms)
     one = forecast_topic("t", [seen], parts)

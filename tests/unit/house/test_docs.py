@@ -206,8 +206,7 @@ def test_every_link_to_a_file_or_heading_resolves(page: Path) -> None:
 
 
 def test_site_navigation_has_every_page_once() -> None:
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
-    listed = re.findall(r"[\w/-]+\.md", str(nav))
+    listed = re.findall(r"[\w/-]+\.md", str(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
     assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
 
 
@@ -353,8 +352,7 @@ def test_every_folder_named_in_the_development_page_exists() -> None:
 
 
 def test_changelog_contains_the_built_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == __version__
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"] == __version__
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
     assert "## [Unreleased]" in changelog

@@ -25,7 +25,6 @@ DOCKERFILE = ROOT / "Dockerfile"
 
 
 def steps(name: str) -> list[str]:
-    """Return the arguments of a Dockerfile's instructions of this name."""
     return re.findall(rf"^{name} (.*)$", DOCKERFILE.read_text(), re.MULTILINE)
 
 

@@ -29,7 +29,6 @@ def section() -> str:
 
 
 def definition(file: str, name: str) -> ast.AST:
-    """Return a function, a method or a class of a file."""
     found: ast.AST = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     for part in name.split("."):
         inside = [
@@ -43,7 +42,6 @@ def definition(file: str, name: str) -> ast.AST:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Return every name and attribute that the code of a function speaks of."""
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
     return names | {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
 

@@ -106,13 +106,11 @@ def prose(page: Path) -> str:
 
 
 def shell(page: Path) -> list[str]:
-    """The lines of a page's shell blocks, without their comments."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [shlex.join(shlex.split(line, comments=True)) for block in blocks for line in block.splitlines()]
 
 
 def code(page: Path) -> list[str]:
-    """What a page's sentences have in backticks, and its shell lines."""
     return [*re.findall(r"`([^`\n]+)`", prose(page)), *shell(page)]
 
 

@@ -34,7 +34,6 @@ KAFKA: Final = {
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Yield a script's lines without comments, joined where they go on."""
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in text.splitlines():
         if not line.lstrip().startswith("#"):

@@ -116,7 +116,6 @@ def brought_in(path: Path) -> frozenset[str]:
 
 
 def importers_of(*modules: str) -> set[str]:
-    """Which files of the product import one of these modules, or something in them."""
     return {
         name_of(path)
         for path in PRODUCT

@@ -23,7 +23,6 @@ IDS = {"a": "x", "b": "y"}
 def look(
     ledger: Ledger, partitions: Mapping[str, int], groups: Collection[str], now_ms: int, ids: Mapping[str, str] = IDS
 ) -> Ages:
-    """Look at topics and groups in one run, and save."""
     ledger.begin(ids)
     ages = ledger.ages(partitions, groups, now_ms)
     for name in groups:
@@ -129,7 +128,6 @@ ALL = ("", ())
 
 
 def looked(folder: Path, *times: int, scope: str = "", ignored: tuple[str, ...] = ()) -> None:
-    """Look at all groups at these times, each with a ledger of its own."""
     for at in times:
         with Ledger(folder) as ledger:
             ledger.begin({})

@@ -35,7 +35,6 @@ def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> 
 
 
 def opened(handed: Handed, folder: Path) -> Ledger:
-    """A part, in a task."""
     return HandedMemories(handed, folder, lambda: 0)("c")
 
 
@@ -65,8 +64,7 @@ def test_memory_of_tasks_and_client_equals_that_of_one_process(
                         assert task.saw_group(group, commits, now_ms, since_ms) == here
                 assert {group for group, _ in task.reads or ()} == groups.keys() & mine
                 for group, read in task.reads or ():
-                    arrived = None if read is None else GroupMemory.from_bytes(read.as_bytes())
-                    client.saw_read(group, arrived, now_ms)
+                    client.saw_read(group, None if read is None else GroupMemory.from_bytes(read.as_bytes()), now_ms)
                 task.close()
             assert judged(client, logs, now_ms) == judged(alone, logs, now_ms)
         for kept in memories:
@@ -90,7 +88,6 @@ def test_commit_deleted_before_a_task_reads_again_is_remembered(memories: Memori
 
 @pytest.fixture
 def memories(tmp_path: Path) -> Memories:
-    """Two topics of two partitions, and two groups."""
     found = Memories(tmp_path / "state")
     ledger = found.ledger("c")
     ledger.begin({"a": A, "b": B})
@@ -118,14 +115,12 @@ def test_memory_part_contains_only_its_own_rows(memories: Memories, tmp_path: Pa
     assert [one.high_watermark for one in partitions.partitions_of(B).values()] == [10, 10]
 
 
-def test_memory_part_of_a_lost_ledger_is_lost() -> None:
+def test_memory_part_of_a_lost_ledger_is_lost(tmp_path: Path) -> None:
     """F6: a ledger that is lost is not a new one."""
-    with tempfile.TemporaryDirectory() as name:
-        found = Memories(Path(name))
-        found._open["c"] = Ledger(None, lost=Unknown.because("ledger", "it is damaged"))  # noqa: SLF001
-        for handed in (Cutter(found, "c").groups(bool), Cutter(found, "c").partitions([A])):
-            memory = HandedMemories(handed, Path(name), lambda: 0)("c")
-            assert memory.lost == Unknown.because("ledger", "it is damaged")
+    found = Memories(tmp_path)
+    found._open["c"] = Ledger(None, lost=Unknown.because("ledger", "it is damaged"))  # noqa: SLF001
+    for handed in (Cutter(found, "c").groups(bool), Cutter(found, "c").partitions([A])):
+        assert opened(handed, tmp_path).lost == Unknown.because("ledger", "it is damaged")
 
 
 def test_changes_in_a_memory_part_are_merged_into_the_ledger(memories: Memories, tmp_path: Path) -> None:
@@ -226,7 +221,6 @@ NOW = 1_800_000_000_000
 
 
 def see(ledger: Any, group: str, offset: int, now_ms: int = NOW) -> None:
-    """Look at a group, as a pass does, and save."""
     ledger.begin(OF_T)
     ledger.saw_group(group, {"t": [(0, offset, None)]}, now_ms, 0)
     ledger.save(now_ms)
@@ -316,8 +310,7 @@ def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
     (tmp_path / "here").chmod(0o700)
     (folder / "ledger.sqlite").write_bytes(b"no ledger")
-    handed = hand_over(Memories(tmp_path / "here"), CLUSTER)
-    found = HandedMemories(handed, tmp_path / "there", lambda: NOW)(CLUSTER)
+    found = HandedMemories(hand_over(Memories(tmp_path / "here"), CLUSTER), tmp_path / "there", lambda: NOW)(CLUSTER)
     assert not found.on_disk
     assert isinstance(found.lost, Unknown)
 
@@ -325,6 +318,5 @@ def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
 def test_ledger_notes_are_handed_over_and_shown_once(here: Memories) -> None:
     here(CLUSTER)
     here.forgets("nothing is remembered of this run: no room")
-    handed = hand_over(here, CLUSTER)
-    assert [one.text for one in handed.notes] == ["nothing is remembered of this run: no room"]
+    assert [one.text for one in hand_over(here, CLUSTER).notes] == ["nothing is remembered of this run: no room"]
     assert here.notes == []

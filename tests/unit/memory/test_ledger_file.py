@@ -32,7 +32,6 @@ from tests.support.refusals import refusal
 
 
 def remembered(folder: Path) -> tuple[object, ...]:
-    """Return all that a ledger recalls."""
     with Ledger(folder) as ledger:
         ledger.begin(IDS)
         partitions = [ledger.partition(topic, IDS[topic], number) for topic in IDS for number in range(2)]

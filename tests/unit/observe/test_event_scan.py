@@ -49,7 +49,6 @@ def scanned(
     ceiling: int | None = None,
     block_records: int = event_scan.FIRST_BLOCK_RECORDS,
 ) -> EventScan:
-    """A scan from 0 on that has read these records."""
     scan = EventScan("header:et", 0, 0, block_records=block_records)
     for offset, time_ms in records:
         scan.add(offset, time_ms, ceiling)
@@ -127,8 +126,7 @@ def test_another_source_or_broken_memory_restarts_the_scan() -> None:
 
 
 def test_blocks_of_deleted_records_are_forgotten_but_the_largest_time_stays() -> None:
-    scan = scanned(enumerate([90, 1, 2, 3, 4, 5]), block_records=2)
-    later = EventScan.from_bytes(scan.as_bytes(), "header:et", 3)
+    later = EventScan.from_bytes(scanned(enumerate([90, 1, 2, 3, 4, 5]), block_records=2).as_bytes(), "header:et", 3)
     assert [block.start for block in later.blocks] == [2, 4]
     assert later.newest is not None
     assert later.newest.time_ms == 90
@@ -259,7 +257,6 @@ class Partition:
         self.memory = PartitionMemory()
 
     def read(self, start: int = 0) -> tuple[Maybe[EventMax | None], Maybe[EventPrefix]]:
-        """Run R2's reading once more, with schemas that are fetched anew."""
         schemas = SchemaRegistry(RegistrySettings(self.registry.url), 5)
         reader: Any = SimpleNamespace(
             schemas=schemas, read_ranges=self._read_ranges, timeout_s=1, clock=SimpleNamespace(monotonic=lambda: 0.0)

@@ -33,7 +33,6 @@ ORDERS0 = TopicPartition("orders", 0)
 
 
 def three(*groups: tuple[str, dict[int, int]], epoch: int | None = None, **more: Any) -> FloorFold:
-    """Fold groups' commits on the three partitions of a topic."""
     fold = FloorFold({"orders": TopicScope([5, 5, 5], more.pop("require", ()))}, **more)
     for name, commits in groups:
         fold.add(name, {"orders": [(n, offset, epoch) for n, offset in commits.items()]})
@@ -87,7 +86,6 @@ def joined_by(fold: FloorFold, commits: dict[str, list[Commit]], *more: Any, **n
 
 
 def failing(fold: FloorFold, *topics: str, everything: bool = False) -> FloorFold:
-    """Return the fold with a group that could not be read: of these topics, or of any."""
     fold.fail("x", "time-out", None if everything else list(topics))
     return fold
 
@@ -180,8 +178,7 @@ def test_stored_offset_below_zero_is_unknown_despite_a_remembered_commit(
     """F1, F2: only the client knows where it starts. No remembered position and no ``groups.latest`` replaces it."""
     fold = three(("done", {0: 10, 1: 10, 2: 10}), require=("reset",), latest=Latest(frozenset(latest)))
     below_zero = {"orders": {0: stored, 7: stored}, "unmanaged": {0: stored}}
-    commits = {"orders": [(1, 10, None), (2, 10, None)]}
-    fold.add("reset", commits, recalled=RecalledGroup(gone), no_position=below_zero)
+    fold.add("reset", {"orders": [(1, 10, None), (2, 10, None)]}, recalled=RecalledGroup(gone), no_position=below_zero)
     assert at(fold) == ["F2", "F4"]
     assert f"group reset stored offset {stored} here" in str(fold.floor(ORDERS0, 0, 10))
     assert isinstance(at(fold, 1), Floor)
@@ -214,47 +211,6 @@ def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
     assert "47 more" in floor.reasons[3].text
 
 
-rows = st.dictionaries(st.integers(0, 3), st.integers(0, 20), max_size=4)
-groups = st.lists(
-    st.tuples(st.dictionaries(st.sampled_from(["orders", "payments"]), rows, max_size=2), st.booleans(), st.booleans()),
-    max_size=6,
-)
-
-
-@given(groups, st.randoms(use_true_random=False))
-def test_floor_is_the_minimum_in_any_order_of_groups(drawn: list, rng: random.Random) -> None:
-    scopes = {"orders": TopicScope([1, 1, 1]), "payments": TopicScope([1, 1])}
-
-    def folded(order: list[int]) -> FloorFold:
-        fold = FloorFold(scopes)
-        for number in order:
-            commits, failed, live = drawn[number]
-            if failed:
-                fold.fail(f"g{number}", "time-out", commits.keys())
-            else:
-                as_rows = {topic: [(n, offset, None) for n, offset in by.items()] for topic, by in commits.items()}
-                fold.add(f"g{number}", as_rows, ["orders"] if live else [])
-        return fold
-
-    order = list(range(len(drawn)))
-    first = folded(order)
-    rng.shuffle(order)
-    second = folded(order)
-    for topic, scope in scopes.items():
-        for partition in range(len(scope.leader_epochs)):
-            tp = TopicPartition(topic, partition)
-            floor = first.floor(tp, 0, 20)
-            assert floor == second.floor(tp, 0, 20)
-            here = [c[topic][partition] for c, failed, _ in drawn if not failed and partition in c.get(topic, {})]
-            readers = [c for c, failed, live in drawn if not failed and (c.get(topic) or (live and topic == "orders"))]
-            doubtful = any(failed and topic in c for c, failed, _ in drawn) or len(here) < len(readers) or not here
-            if doubtful:
-                assert isinstance(floor, Unknown)
-            else:
-                assert isinstance(floor, Floor)
-                assert floor.offset == min(here)
-
-
 SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}
 
 epochs = st.sampled_from([None, 1, 2, 4, 9])
@@ -264,7 +220,6 @@ by_topic = st.dictionaries(st.sampled_from(["orders", "payments", "elsewhere"]),
 
 @st.composite
 def told_groups(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """Draw what the source of each of some groups says of it."""
     kinds = st.sampled_from(["reads", "reads", "reads", "gone", "fails", "fails somewhere"])
     some = st.tuples(kinds, by_topic, by_topic, st.sampled_from(["", "", "recalls", "refuses"]), st.booleans())
     return [(f"g{number}", *one) for number, one in enumerate(draw(st.lists(some, max_size=6)))]
@@ -348,13 +303,10 @@ HOUR = 3_600_000
 
 
 class Passes:
-    """Passes over topics t and u of one cluster, with one ledger."""
-
     def __init__(self, folder: Path) -> None:
         self.folder, self.now = folder / "c", 10**12
 
     def floor(self, fold_in: Any, high_watermark: int, rules: GroupRules) -> Any:
-        """The floor of t-0 after one pass."""
         self.now += HOUR
         with Ledger(self.folder) as ledger:
             ledger.begin({"t": "A" * 22, "u": "B" * 22})
@@ -518,8 +470,7 @@ def test_start_that_nobody_can_tell_is_f2_also_beside_a_commit_that_is_gone_and_
 )
 def test_start_says_nothing_of_a_group_whose_members_are_not_asked(group: ListedGroup, back_ms: int | None) -> None:
     """F2: a live member may have started long ago. ``groups.by.commits`` and other types are not described."""
-    rules = GroupRules(by_commits=("late",), start=((group.name, HOUR),))
-    assert starts_of([group], rules) == {group.name: back_ms}
+    assert starts_of([group], GroupRules(by_commits=("late",), start=((group.name, HOUR),))) == {group.name: back_ms}
 
 
 def test_required_group_that_is_not_listed_holds_where_groups_may_be_missing() -> None:

@@ -41,8 +41,6 @@ CLUSTER = ClusterMetadata("c", frozenset({1}), TOPICS)
 
 
 class Remembering(Ledger):
-    """Remembers these positions of consumers, and recalls what is there no more (F6)."""
-
     def __init__(self, known: dict[str, Rows]) -> None:
         super().__init__(None)
         self.known = known
@@ -68,7 +66,6 @@ class Remembering(Ledger):
 
 
 def recalling(**known: Rows) -> Recall:
-    """Return what recalls these positions of file sources."""
     return Recall(Remembering({key_of("file", name): rows for name, rows in known.items()}), GroupRules(), NOW)
 
 

@@ -154,11 +154,11 @@ def test_malformed_checkpoint_is_a_source_error(tmp_path: Path, changes: dict[st
 
 
 def test_missing_checkpoint_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="offsets/0 does not exist"):
-        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "none")))
+    assert "offsets/0 does not exist" in refusal(
+        SourceError, positions, FloorSource("checkpoint", "enrich", place=str(tmp_path / "none"))
+    )
     (tmp_path / "file").write_text("")
-    with pytest.raises(SourceError, match="file"):
-        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "file")))
+    assert "file" in refusal(SourceError, positions, FloorSource("checkpoint", "enrich", place=str(tmp_path / "file")))
 
 
 def test_named_pipe_in_a_checkpoint_is_not_awaited(tmp_path: Path) -> None:
@@ -310,8 +310,7 @@ def test_sync_message_decodes_to_two_offsets() -> None:
     ],
 )
 def test_invalid_sync_message_is_refused(key: bytes | None, value: bytes) -> None:
-    with pytest.raises(ValueError):
-        parse_sync(key, value)
+    refusal(ValueError, parse_sync, key, value)
 
 
 @given(st.text(max_size=300), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
@@ -343,8 +342,7 @@ def test_any_sync_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
     ],
 )
 def test_connect_offset_is_the_last_copied_record(key: object, value: object, told: object) -> None:
-    content = None if value is None else json.dumps(value).encode()
-    assert parse_committed(json.dumps(key).encode(), content) == told
+    assert parse_committed(json.dumps(key).encode(), None if value is None else json.dumps(value).encode()) == told
 
 
 @pytest.mark.parametrize(
@@ -364,8 +362,7 @@ def test_connect_offset_is_the_last_copied_record(key: object, value: object, to
     ],
 )
 def test_invalid_connect_offset_message_is_refused(key: bytes | None, value: bytes) -> None:
-    with pytest.raises(ValueError):
-        parse_committed(key, value)
+    refusal(ValueError, parse_committed, key, value)
 
 
 @pytest.mark.parametrize(

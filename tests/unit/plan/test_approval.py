@@ -88,7 +88,6 @@ def approve_file(path: Path, key: Ed25519PrivateKey, by: str = "bob", at_ms: int
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A plan that Bob has approved."""
     found = saved(tmp_path)
     approve_file(found, BOB)
     return found
@@ -110,7 +109,6 @@ def test_approval_by_another_person_counts_in_every_format(tmp_path: Path, name:
 
 
 def edits(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The place of every value in a JSON document."""
     if isinstance(node, dict):
         return [one for key, value in node.items() for one in edits(value, (*path, key))] or [path]
     if isinstance(node, list):
@@ -254,8 +252,7 @@ def test_key_that_requested_a_plan_cannot_approve_it_even_by_hand(tmp_path: Path
 
 
 def test_requesters_signature_of_another_plan_is_refused(tmp_path: Path) -> None:
-    other = requested(replace(PLAN, created_at_ms=NOW + 1), CI)
-    path = saved(tmp_path, replace(PLAN, requester=other.requester))
+    path = saved(tmp_path, replace(PLAN, requester=requested(replace(PLAN, created_at_ms=NOW + 1), CI).requester))
     approve_file(path, BOB)
     assert "changed after its requester" in refused(path, STRICT)
 
@@ -322,7 +319,11 @@ def test_key_of_another_kind_is_refused() -> None:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     other = ec.generate_private_key(ec.SECP256R1())
-    with pytest.raises(KeyProblemError, match="not an ed25519 key"):
-        private_key(other.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption()))
-    with pytest.raises(KeyProblemError, match="not an ed25519 key"):
-        public_key(other.public_key().public_bytes(ser.Encoding.PEM, ser.PublicFormat.SubjectPublicKeyInfo))
+    assert "not an ed25519 key" in refusal(
+        KeyProblemError, private_key, other.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
+    )
+    assert "not an ed25519 key" in refusal(
+        KeyProblemError,
+        public_key,
+        other.public_key().public_bytes(ser.Encoding.PEM, ser.PublicFormat.SubjectPublicKeyInfo),
+    )

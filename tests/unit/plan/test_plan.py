@@ -39,6 +39,7 @@ from retention_cli.plan.value import (
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, policy, topic
 from tests.support.plans import EVERY, HOLD, row
+from tests.support.refusals import refusal
 
 
 def test_delete_records_json_is_kafkas_format() -> None:
@@ -105,11 +106,9 @@ def test_impossible_plan_is_refused_with_its_place(tmp_path: Path, changes: dict
 )
 def test_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "plan.json"
-    with pytest.raises(SavedPlanError, match="No such file"):
-        read_plan(path)
+    assert "No such file" in refusal(SavedPlanError, read_plan, path)
     path.write_bytes(content)
-    with pytest.raises(SavedPlanError):
-        read_plan(path)
+    refusal(SavedPlanError, read_plan, path)
 
 
 def test_narrowing_edit_of_a_json_plan_is_accepted(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from retention_cli.policy.live import (
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import LIVE_KEYS
 from tests.support.facts import known
+from tests.support.refusals import refusal
 
 POLICY = parse_policy(
     """
@@ -71,8 +72,7 @@ def test_last_live_message_replaces_earlier_ones() -> None:
     assert values({M: 5, "retention.ms": "7d"}, {M: 9}) == {M: 9}
     assert values({M: 5}, None) == {}
     assert values({M: 5}, None, {M: "1970-01-01T00:00:00.009Z"}) == {M: 9}
-    live = live_settings(POLICY, messages({M: 5}, {M: 9}))
-    assert live.values["journal"][M].place == "_kretain_policy-0 offset 1"
+    assert live_settings(POLICY, messages({M: 5}, {M: 9})).values["journal"][M].place == "_kretain_policy-0 offset 1"
 
 
 def twice(key: str) -> bytes:
@@ -150,8 +150,7 @@ def test_key_that_is_no_topic_is_named_and_ignored(key: bytes | None) -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("hold", "x"), ("match", "x"), (M, None), (M, -1), ("unconsumed", "maybe")])
 def test_forbidden_live_value_is_refused(key: str, value: object) -> None:
-    with pytest.raises(LiveValueError):
-        check_value(key, value)
+    refusal(LiveValueError, check_value, key, value)
 
 
 # -- properties: the same before and after compaction; nothing ends the run -------------------
@@ -309,24 +308,23 @@ def test_last_of_three_spellings_of_one_time_stays() -> None:
 def test_unset_removes_a_key() -> None:
     assert without({M: 5, "retention.ms": 1}, "journal", [M]) == {"retention.ms": 1}
     assert without({M: 5}, "journal", []) == {}
-    with pytest.raises(
-        LiveEditError, match=r"unconsumed is not set for topic journal in the policy topic; it has log\."
-    ):
-        without({M: 5}, "journal", ["unconsumed"])
-    with pytest.raises(LiveEditError) as refused:
-        without(dict.fromkeys(("k" * 1_000_000, "\ud800", *map(str, range(1000)))), "journal", ["unconsumed"])
-    telling(str(refused.value), b"k" * 1_000_000)
+    assert "unconsumed is not set for topic journal in the policy topic; it has log." in refusal(
+        LiveEditError, without, {M: 5}, "journal", ["unconsumed"]
+    )
+    many = dict.fromkeys(("k" * 1_000_000, "\ud800", *map(str, range(1000))))
+    telling(refusal(LiveEditError, without, many, "journal", ["unconsumed"]), b"k" * 1_000_000)
 
 
 def test_live_edit_names_all_its_errors_at_once() -> None:
     check_settings(POLICY, "journal", {M: 5, "retention.ms": "7d"})
-    with pytest.raises(LiveEditError) as refused:
-        check_settings(POLICY, "journal", {M: "soon", "hold": "x", "unconsumed": "hold"})
-    assert str(refused.value).count(";") == 4
-    with pytest.raises(LiveEditError, match=r"policy.yaml:9 sets retention.ms itself for topic other"):
-        check_settings(POLICY, "other", {"retention.ms": 5})
-    with pytest.raises(LiveEditError, match=r"no entry of policy.yaml matches topic nowhere"):
-        check_settings(POLICY, "nowhere", {"retention.ms": 5})
+    wrong = {M: "soon", "hold": "x", "unconsumed": "hold"}
+    assert refusal(LiveEditError, check_settings, POLICY, "journal", wrong).count(";") == 4
+    assert "policy.yaml:9 sets retention.ms itself for topic other" in refusal(
+        LiveEditError, check_settings, POLICY, "other", {"retention.ms": 5}
+    )
+    assert "no entry of policy.yaml matches topic nowhere" in refusal(
+        LiveEditError, check_settings, POLICY, "nowhere", {"retention.ms": 5}
+    )
 
 
 def test_list_shows_effective_and_ineffective_settings() -> None:

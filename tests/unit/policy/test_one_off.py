@@ -66,7 +66,6 @@ KEPT = {
 
 
 def policy(*lines: str, top: str = "") -> Policy:
-    """Return a policy of an entry for flights that has these lines, under these keys of the top level."""
     entry = "".join(f"    {line}\n" for line in lines)
     return parse_policy(f"version: 1\n{top}topics:\n  - match: flights\n{entry}", "prod.yaml", "sha256:x")
 
@@ -103,8 +102,7 @@ def test_one_off_flag_turns_every_trigger_of_the_file_off(key: str, flag: str, p
     in_file = policy(text)
     assert settings(in_file) != settings(policy("hold: x")), "the key itself does something"
     run = in_file.with_one_off(OneOff(patterns=patterns, **FLAGS[flag]))
-    asked = {} if patterns == ("other",) else ASKED[flag]
-    assert settings(run) == replace(Settings(named_in_full=True), **asked)
+    assert settings(run) == replace(Settings(named_in_full=True), **{} if patterns == ("other",) else ASKED[flag])
     assert not run.needs_disks
     origins = run.origins("flights") or {}
     kept = {"match", *(origin for origin in origins if origins[origin].place in FLAGS)}

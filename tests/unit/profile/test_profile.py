@@ -178,7 +178,6 @@ def pieces_of(records: Sequence[Record], places: Sequence[int], frame: Frame = F
 
 
 def joined(pieces: Sequence[PartitionHours]) -> PartitionHours:
-    """Merge pieces, in their order, as they come back from Spark."""
     found = PartitionHours.begin(pieces[0].frame, pieces[0].start)
     for one in pieces:
         found = found.merged(one)
@@ -424,8 +423,7 @@ def test_profile_window_starts_at_its_option(
 def test_empty_or_contradictory_window_is_a_usage_error(
     from_ms: int | None, to_ms: int | None, last_ms: int | None
 ) -> None:
-    with pytest.raises(UsageError):
-        TimeRange(from_ms, to_ms, last_ms).bounds(100)
+    refusal(UsageError, TimeRange(from_ms, to_ms, last_ms).bounds, 100)
 
 
 @pytest.mark.parametrize(
@@ -442,6 +440,5 @@ def test_invalid_out_path_is_refused_before_reading(out: str, why: str) -> None:
 
 
 def test_profile_page_documents_exactly_the_real_columns() -> None:
-    page = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
-    table = page.partition("| column |")[2].partition("\n\n")[0]
+    table = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8").partition("| column |")[2].partition("\n\n")[0]
     assert tuple(line.split("`")[1] for line in table.splitlines()[2:]) == COLUMNS

@@ -234,8 +234,7 @@ def sized(tail: Any, limit: int = 4 * GIB, **more: Any) -> TopicFacts:
 @pytest.mark.parametrize(("tail", "action"), [(GIB, "none"), (2 * GIB, "none"), (3 * GIB, "raise"), (UNKNOWN, "none")])
 def test_retention_bytes_is_raised_before_what_is_unread_outgrows_it(tail: Any, action: str) -> None:
     """With a quarter added, and a third of it by the margin: 20 minutes of an hour's growth."""
-    one = decide(sized(tail), "retention.bytes", None, TERMS, Rooms({"d": 1 << 50}, ceiling=True))
-    assert one.action == action
+    assert decide(sized(tail), "retention.bytes", None, TERMS, Rooms({"d": 1 << 50}, ceiling=True)).action == action
 
 
 def test_topic_that_never_expires_or_never_deletes_is_left_alone() -> None:

@@ -74,7 +74,6 @@ Print = Callable[[Any, Any], None]
 
 
 def positions(seed: str) -> Positions:
-    """Return positions; a row's columns are those of every kind of row."""
     hint: dict[str, Any] = dict.fromkeys(
         ("log_start", "high_watermark", "last_stable_offset", "min_commit", "lag", "lost", "committed"), int | None
     )
@@ -130,7 +129,6 @@ def replayed(value: Any, output: Any) -> None:
 
 
 def questions(value: Any, output: Any) -> None:
-    """Print what is asked before a trim of one cluster, and of a fleet."""
     fleet, alone = value
     Common().warn(trim.question(alone), trim.fleet_question([trim.fleet_share("eu", alone, 2)], ["us"]))
     plan.print_saved_fleet({name: partial(replace, one) for name, one in fleet.plans.items()})
@@ -207,14 +205,11 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
 
 
 class Terminal(io.TextIOWrapper):
-    """A stream that says it is a terminal."""
-
     def isatty(self) -> bool:
         return True
 
 
 def printed(show: Print, value: Any, output: Any, *, terminal: bool) -> str:
-    """Return what is written to stdout and stderr."""
     written, told = io.BytesIO(), io.StringIO()
     stream = (Terminal if terminal else io.TextIOWrapper)(written, "utf-8", newline="")
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(told):

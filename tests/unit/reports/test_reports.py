@@ -93,8 +93,6 @@ def test_held_alone_equals_what_the_floor_releases(positions: Positions) -> None
 
 
 class Remembered:
-    """A ledger that remembers these groups."""
-
     def __init__(self, *names: str) -> None:
         self._names = names
 

@@ -191,8 +191,7 @@ def test_log_without_a_copy_of_its_own_records_releases_nothing(
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(1, 50))
 def test_trim_never_passes_the_end_of_the_copy(start: int, copied_from: int, end: int, wanted: int) -> None:
-    gate = ArchivedFirst(Copier(copied(start=copied_from, end=end)))
-    sorted_ = after(gate, target(start + wanted, start=start))
+    sorted_ = after(ArchivedFirst(Copier(copied(start=copied_from, end=end))), target(start + wanted, start=start))
     for one in sorted_.ready.values():
         assert start < one.offset <= min(end, start + wanted)
         assert copied_from <= start

@@ -25,6 +25,7 @@ from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
 from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import Answer, State, Unanswered, judge
 from tests.support.plans import EVERY, HOLD, KEEP, plan, plan as made, row
+from tests.support.refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -232,8 +233,9 @@ def test_missing_partition_of_the_filter_is_named() -> None:
     topic = EVERY.decisions[0].topic
     with pytest.raises(NothingMatchesError, match=f"{topic} has no partition 9 here: it has 0 to 4"):
         of_partitions(EVERY, wanting(f"{topic}:9"), Amount)
-    with pytest.raises(NothingMatchesError, match="the plan has none of its partitions"):
-        of_partitions(EVERY, wanting("other:0"), Amount)
+    assert "the plan has none of its partitions" in refusal(
+        NothingMatchesError, of_partitions, EVERY, wanting("other:0"), Amount
+    )
 
 
 def test_limits_apply_to_named_partitions() -> None:
@@ -268,8 +270,7 @@ def test_invalid_partition_argument_is_a_usage_error(text: str) -> None:
 
 def test_partition_filter_needs_one_cluster() -> None:
     topic_arguments(["a"]).check_one_cluster()
-    with pytest.raises(UsageError, match="for one cluster"):
-        topic_arguments(["a:1"]).check_one_cluster()
+    assert "for one cluster" in refusal(UsageError, topic_arguments(["a:1"]).check_one_cluster)
 
 
 TP = TopicPartition("orders", 0)

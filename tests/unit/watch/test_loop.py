@@ -54,6 +54,7 @@ from retention_cli.watch.notify import Notice
 from retention_cli.watch.one_pass import Passed, Passes, PolicyFile, seconds_left
 from tests.support.facts import HOUR, NOW, topic
 from tests.support.forecasts import limits
+from tests.support.refusals import refusal
 from tests.support.watching import PLAN_SERIES, samples
 
 
@@ -192,8 +193,7 @@ def test_changed_file_counts_once_it_is_stable(
 
 def test_file_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(BROKEN)
-    with pytest.raises(PolicyError):
-        policy_file(tmp_path / "policy.yaml").look()
+    refusal(PolicyError, policy_file(tmp_path / "policy.yaml").look)
 
 
 @pytest.mark.parametrize("text", [HELD, BROKEN, None])
@@ -206,8 +206,7 @@ def test_file_changed_during_a_pass_stops_it_and_settles_again(tmp_path: Path, t
     path.unlink()
     if text is not None:
         path.write_text(text)
-    with pytest.raises(StopError):
-        file.again(digest)
+    refusal(StopError, file.again, digest)
     path.write_text(GOOD)
     assert file.look().hold is not None, "it was another text in between"
     assert file.look().hold is None
@@ -277,8 +276,7 @@ def test_server_listens_on_loopback_by_default() -> None:
     server = Server(where[0], 0, Board(300, lambda: True, lambda: True))
     try:
         socket.create_connection((where[0], server.server_port), timeout=5).close()
-        with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.2", server.server_port), timeout=5)
+        assert "refused" in refusal(OSError, socket.create_connection, ("127.0.0.2", server.server_port), timeout=5)
     finally:
         server.close()
 
