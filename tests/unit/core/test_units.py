@@ -8,6 +8,7 @@ import shlex
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -113,9 +114,30 @@ def test_shown_size_is_within_its_last_digit(size: int) -> None:
     assert abs(Fraction(number) * BYTES[unit] - size) * 100 <= max(size, 1)
 
 
-def test_age_is_shown_in_its_two_largest_units() -> None:
-    ages = (209_206_000, 3_600_000, 3_600_001, 86_400_000 + 5_000, 45_999, 1, 0)
-    assert [format_age(ms) for ms in ages] == ["2d 10h", "1h", "1h", "1d", "45s", "1ms", "0ms"]
+@pytest.mark.parametrize(
+    ("show", "given", "shown"),
+    [
+        (format_age, 209_206_000, "2d 10h"),
+        (format_age, 3_600_000, "1h"),
+        (format_age, 3_600_001, "1h"),
+        (format_age, 86_400_000 + 5_000, "1d"),
+        (format_age, 45_999, "45s"),
+        (format_age, 1, "1ms"),
+        (format_age, 0, "0ms"),
+        (shell_word, "a", "a"),
+        (shell_word, "a,", "'a,'"),
+        (shell_word, "a.b", "a.b"),
+        (shell_word, "a.", "'a.'"),
+        (name_in_text, "a", "a"),
+        (name_in_text, "", "''"),
+        (name_in_text, " ", "' '"),
+        (name_in_text, "a b", "a b"),
+        (name_in_text, "a ", "'a '"),
+        (who, "", "group ''"),
+    ],
+)
+def test_age_has_its_two_largest_units_and_odd_names_are_quoted(show: Any, given: object, shown: str) -> None:
+    assert show(given) == shown
 
 
 # -- command lines to be copied (``core.commands``, ``core.extras``), and names in sentences --
@@ -132,18 +154,9 @@ def test_quoted_name_is_one_shell_word(name: str) -> None:
     assert shlex.split(tool) == ["kafka-consumer-groups.sh", *REACH.kafka, "--delete", "--group", name]
     ours = shlex.split(REACH.complete(kretain("groups", "forget", names=(name,))))
     assert ours[:3] == ["kretain", "groups", "forget"]
+    assert name or forget_hint(name).endswith("kretain groups forget -b HOST:PORT ''")
     assert ours[3 : 3 + len(REACH.ours)] == list(REACH.ours)
     assert ours[3 + len(REACH.ours) :] == (["--", name] if name.startswith("-") else [name])
-
-
-def test_word_ending_like_a_clause_is_quoted() -> None:
-    assert [shell_word(one) for one in ("a", "a,", "a.b", "a.")] == ["a", "'a,'", "a.b", "'a.'"]
-
-
-def test_unprintable_name_is_quoted_in_sentences() -> None:
-    assert [name_in_text(one) for one in ("a", "", " ", "a b", "a ")] == ["a", "''", "' '", "a b", "'a '"]
-    assert who("") == "group ''"
-    assert forget_hint("").endswith("kretain groups forget -b HOST:PORT ''")
 
 
 def test_printed_commands_get_the_clusters_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,14 @@ def file_of(broker: int, scanned_at_ms: int, *dirs: LogDir) -> InventoryFile:
     return InventoryFile("a.parquet", broker, None, scanned_at_ms, dirs)
 
 
-def test_unexplained_bytes_count_as_possibly_leaving_unless_known_to_stay() -> None:
-    assert leaving(DISK, 0, 0) == Leaving(0, 300)
-    assert leaving(DISK, 100, 0) == Leaving(100, 200)
-    assert leaving(DISK, 100, 150) == Leaving(100, 50)
-    assert leaving(DISK, 0, 10_000) == Leaving(0, 0)
+@pytest.mark.parametrize(
+    ("known", "stays_there", "found"),
+    [(0, 0, Leaving(0, 300)), (100, 0, Leaving(100, 200)), (100, 150, Leaving(100, 50)), (0, 10_000, Leaving(0, 0))],
+)
+def test_unexplained_bytes_count_as_possibly_leaving_unless_known_to_stay(
+    known: int, stays_there: int, found: Leaving
+) -> None:
+    assert leaving(DISK, known, stays_there) == found
 
 
 def test_inventory_proves_staying_bytes_despite_later_sweeps() -> None:
@@ -74,16 +77,20 @@ def looks(*pairs: tuple[int, int]) -> list[Look]:
     return [Look(minute * MINUTE, used, 1000) for minute, used in pairs]
 
 
-def test_lowest_usage_counts_as_staying_once_seen_for_long_enough() -> None:
-    now = Look(100 * MINUTE, 300, 1000)
-    assert lowest(looks((99, 280)), now, 6 * MINUTE) is None
-    assert lowest(looks((90, 280), (99, 290)), now, 6 * MINUTE) == 280
-    assert lowest(looks((90, 280), (95, 40)), now, 6 * MINUTE) == 40
-    assert lowest([Look(90 * MINUTE, 1, 999)], now, 6 * MINUTE) is None  # another disk's size
-    assert lowest(looks((101, 1)), now, 6 * MINUTE) is None  # our clock was set back
-    assert lowest([], now, 0) is None
-    daily = looks((1, 10), (20, 500), (30, 200), (35, 250))
-    assert lowest(daily, now, 6 * MINUTE) == 200  # after a longer pause the last three count
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        pytest.param(looks((99, 280)), None, id="too short"),
+        pytest.param(looks((90, 280), (99, 290)), 280, id="long enough"),
+        pytest.param(looks((90, 280), (95, 40)), 40, id="the least of two"),
+        pytest.param([Look(90 * MINUTE, 1, 999)], None, id="another disk's size"),
+        pytest.param(looks((101, 1)), None, id="our clock was set back"),
+        pytest.param([], None, id="never"),
+        pytest.param(looks((1, 10), (20, 500), (30, 200), (35, 250)), 200, id="the last three after a longer pause"),
+    ],
+)
+def test_lowest_usage_counts_as_staying_once_seen_for_long_enough(seen: list[Look], found: int | None) -> None:
+    assert lowest(seen, Look(100 * MINUTE, 300, 1000), 6 * MINUTE) == found
 
 
 def test_disk_memory_keeps_the_lowest_of_close_looks() -> None:

@@ -177,8 +177,7 @@ def test_fleet_plan_with_rows_and_heads_that_disagree_is_refused(
     heads["clusters"] = [one for one in heads["clusters"] if one["name"] != without]
     rows = [("c2", one) for one in US.decisions]
     of_spark(path := tmp_path / "plan", heads, rows if without is None else [*rows, ("c1", EU.decisions[0])])
-    with pytest.raises(SavedPlanError, match=said):
-        read_fleet(path)
+    assert said in refusal(SavedPlanError, read_fleet, path)
 
 
 @settings(
@@ -215,11 +214,11 @@ def test_fleet_plan_with_one_cluster_twice_is_refused(tmp_path: Path, kind: str)
         (lambda c: c.update(format="kretain.fleet-plan/v2"), "fleet-plan/v2"),
         (lambda c: c.update(clusters="all"), "clusters"),
         (lambda c: c["clusters"].append(c["clusters"][0]), "cluster eu appears twice"),
-        (lambda c: c["clusters"][0].update(name=3), r"clusters\.0\.name"),
-        (lambda c: c["clusters"][0].update(format="x"), r"clusters\.0 has format 'x'"),
-        (lambda c: c["clusters"][1].update(error=None), r"clusters\.1 has format None"),
-        (lambda c: c["clusters"][2]["partitions"][0].update(trim_to=-1), r"clusters\.2\.partitions\.0\.trim_to"),
-        (lambda c: c["clusters"][2].pop("partitions"), r"clusters\.2\.partitions"),
+        (lambda c: c["clusters"][0].update(name=3), "clusters.0.name"),
+        (lambda c: c["clusters"][0].update(format="x"), "clusters.0 has format 'x'"),
+        (lambda c: c["clusters"][1].update(error=None), "clusters.1 has format None"),
+        (lambda c: c["clusters"][2]["partitions"][0].update(trim_to=-1), "clusters.2.partitions.0.trim_to"),
+        (lambda c: c["clusters"][2].pop("partitions"), "clusters.2.partitions"),
         (lambda c: c["clusters"][2].update(created_at="x"), "created_at"),
     ],
 )
@@ -228,8 +227,7 @@ def test_impossible_fleet_plan_is_refused_with_its_place(tmp_path: Path, change:
     change(content)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(SavedPlanError, match=said):
-        read_fleet(path)
+    assert said in refusal(SavedPlanError, read_fleet, path)
 
 
 # -- which clusters are meant ------------------------------------------------------------------------
@@ -308,7 +306,7 @@ def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Pa
             {"context": "prod-*", "bootstrap_server": "b", "given_by": {"bootstrap_server": "variable"}},
             {},
             UsageError,
-            r"--context prod-\* names several clusters and KRETAIN_BOOTSTRAP_SERVER one",
+            "--context prod-* names several clusters and KRETAIN_BOOTSTRAP_SERVER one",
         ),
         ({}, {"cluster": "eu"}, UsageError, "--cluster names one of several"),
         ({"context": "prod-eu"}, {"cluster": "eu"}, UsageError, "--cluster names one of several"),
@@ -321,8 +319,7 @@ def test_clusters_that_are_named_in_two_ways_or_unknown_are_refused(
 ) -> None:
     if "fleet" in flags:
         flags = flags | {"fleet": here / flags["fleet"]}
-    with pytest.raises(kind, match=said):
-        chosen(Common(**common), FleetFlags(**flags))
+    assert said in refusal(kind, chosen, Common(**common), FleetFlags(**flags))
 
 
 def test_delete_records_output_of_a_fleet_is_a_usage_error() -> None:

@@ -180,9 +180,8 @@ def test_every_code_name_in_developer_docs_exists(page: Path) -> None:
 
 
 def test_pre_commit_hooks_run_exactly_the_steps_of_make_check() -> None:
-    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert recipe is not None
-    checks = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    [recipe] = re.findall(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    checks = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe.splitlines()]
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
     assert {repo["repo"] for repo in config["repos"]} == {"local"}

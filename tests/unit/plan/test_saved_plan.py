@@ -322,13 +322,14 @@ def test_missing_column_or_one_of_another_type_is_refused(tmp_path: Path, name: 
         ({"format": "kretain.fleet-plan/v1"}, "the plan of a fleet: give --fleet"),
         ({"created_at": "yesterday"}, "created_at"),
         ({"cluster": {"id": ""}}, "cluster"),
-        ({"totals": {}}, r"totals\.partitions"),
+        ({"totals": {}}, "totals.partitions"),
         ({"totals": {"partitions": 4}}, "5 rows, its head says 4"),
     ],
 )
 def test_impossible_head_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(SavedPlanError, match=said):
-        read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY) | change, ROWS, LOOSE))
+    assert said in refusal(
+        SavedPlanError, read_plan, written(tmp_path / "plan.parquet", head_as_json(EVERY) | change, ROWS, LOOSE)
+    )
 
 
 def test_foreign_or_missing_parquet_file_is_refused(tmp_path: Path) -> None:

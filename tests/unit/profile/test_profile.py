@@ -252,8 +252,7 @@ def test_future_timestamp_makes_no_later_record_late() -> None:
     ],
 )
 def test_piece_with_a_gap_another_frame_or_no_front_is_not_merged(later: PartitionHours, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        piece([Record(4, NOW, 1, False, False)], 0, 5).merged(later)
+    assert why in refusal(ValueError, piece([Record(4, NOW, 1, False, False)], 0, 5).merged, later)
 
 
 def test_records_added_twice_are_refused() -> None:
@@ -435,8 +434,7 @@ def test_empty_or_contradictory_window_is_a_usage_error(
     ],
 )
 def test_invalid_out_path_is_refused_before_reading(out: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        check_out(Path(out))
+    assert why in refusal(UsageError, check_out, Path(out))
 
 
 def test_profile_page_documents_exactly_the_real_columns() -> None:
