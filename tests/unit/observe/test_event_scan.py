@@ -128,8 +128,7 @@ def test_another_source_or_broken_memory_restarts_the_scan() -> None:
 def test_blocks_of_deleted_records_are_forgotten_but_the_largest_time_stays() -> None:
     later = EventScan.from_bytes(scanned(enumerate([90, 1, 2, 3, 4, 5]), block_records=2).as_bytes(), "header:et", 3)
     assert [block.start for block in later.blocks] == [2, 4]
-    assert later.newest is not None
-    assert later.newest.time_ms == 90
+    assert known(later.newest).time_ms == 90
     assert later.prefix(3, 6, skip=False) == 6
     assert later.prefix(3, 4, skip=False) == Block(4, 6)
 
@@ -338,5 +337,4 @@ def test_record_that_is_gone_ends_no_prefix_of_what_cannot_change(registry: Regi
     assert prefix.offset == 1
     del one.records[1]
     _, prefix = one.read()
-    assert isinstance(prefix, EventPrefix)
-    assert prefix.offset == 3
+    assert known(prefix).offset == 3
