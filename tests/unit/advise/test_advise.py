@@ -57,9 +57,9 @@ def test_advised_settings_equal_the_guides_table(
     """docs/rules.md, Worked cases: a cluster that takes no segment.ms below a day."""
     one = advise(topic(retention_ms=365 * DAY, segment_ms=7 * DAY), Demand(keep_ms=wanted, least_segment_ms=DAY), NOW)
     assert one.changes == {"retention.ms": retention_ms, "segment.ms": segment_ms}
-    assert isinstance(one.then_at_most, AtMost)
-    assert one.then_at_most.settings_ms == broker_at_most
-    assert span(one.then_at_most.settings_ms) == said
+    most: Any = one.then_at_most
+    assert most.settings_ms == broker_at_most
+    assert span(most.settings_ms) == said
     assert (one.policy_entry, one.policy_at_most_ms) == ({"retention.ms": by_r4}, by_r4)
 
 
@@ -105,60 +105,60 @@ def test_unreadable_setting_makes_at_most_unknown_and_is_named(name: str) -> Non
     assert UNREAD.reasons[0] in one.unknown
 
 
-class TestNormalTraffic:
-    @pytest.mark.parametrize(
-        ("rate", "settings", "expected"),
-        [
-            # the guide: with normal volume a segment is full long before a day, and about a day is kept
-            (GIB, {"retention_ms": DAY}, Normal(DAY, DAY + HOUR, "time")),
-            # low volume: the segment is written to for segment.ms
-            (100 * KIB, {"retention_ms": DAY}, Normal(DAY, 2 * DAY, "time")),
-            # retention.bytes at today's rate: a segment more than the limit, when the oldest goes
-            (GIB, {"retention_bytes": 5 * GIB}, Normal(5 * HOUR, 6 * HOUR, "size")),
-            (100 * MIB, {"retention_bytes": GIB, "segment_ms": HOUR}, Normal(36_864_000, 36_864_000 + HOUR, "size")),
-            # large enough that time comes first
-            (GIB, {"retention_bytes": 500 * GIB}, Normal(7 * DAY, 7 * DAY + HOUR, "time")),
-            (GIB, {"retention_ms": None, "retention_bytes": 5 * GIB}, Normal(5 * HOUR, 6 * HOUR, "size")),
-            (GIB, {"retention_ms": None}, "forever"),
-            (GIB, {"cleanup_policy": frozenset({"compact"}), "retention_bytes": GIB}, "forever"),
-            (0, {}, "idle"),
-        ],
-    )
-    def test_age_at_deletion_is_computed_from_the_rate(self, rate: int, settings: dict, expected: object) -> None:
-        found = in_normal_traffic(part(bytes_per_hour=rate), topic(**settings))
-        if isinstance(expected, Normal):
-            assert isinstance(found, Normal)
-            assert found.by == expected.by
-            assert found.least_ms == pytest.approx(expected.least_ms, rel=1e-4)
-            assert found.most_ms == pytest.approx(expected.most_ms, rel=1e-4)
-        else:
-            assert found == expected
+@pytest.mark.parametrize(
+    ("rate", "settings", "expected"),
+    [
+        # the guide: with normal volume a segment is full long before a day, and about a day is kept
+        (GIB, {"retention_ms": DAY}, Normal(DAY, DAY + HOUR, "time")),
+        # low volume: the segment is written to for segment.ms
+        (100 * KIB, {"retention_ms": DAY}, Normal(DAY, 2 * DAY, "time")),
+        # retention.bytes at today's rate: a segment more than the limit, when the oldest goes
+        (GIB, {"retention_bytes": 5 * GIB}, Normal(5 * HOUR, 6 * HOUR, "size")),
+        (100 * MIB, {"retention_bytes": GIB, "segment_ms": HOUR}, Normal(36_864_000, 36_864_000 + HOUR, "size")),
+        # large enough that time comes first
+        (GIB, {"retention_bytes": 500 * GIB}, Normal(7 * DAY, 7 * DAY + HOUR, "time")),
+        (GIB, {"retention_ms": None, "retention_bytes": 5 * GIB}, Normal(5 * HOUR, 6 * HOUR, "size")),
+        (GIB, {"retention_ms": None}, "forever"),
+        (GIB, {"cleanup_policy": frozenset({"compact"}), "retention_bytes": GIB}, "forever"),
+        (0, {}, "idle"),
+    ],
+)
+def test_age_at_deletion_is_computed_from_the_rate(rate: int, settings: dict, expected: object) -> None:
+    found: Any = in_normal_traffic(part(bytes_per_hour=rate), topic(**settings))
+    if isinstance(expected, Normal):
+        assert found.by == expected.by
+        assert (found.least_ms, found.most_ms) == pytest.approx((expected.least_ms, expected.most_ms), rel=1e-4)
+    else:
+        assert found == expected
 
-    @pytest.mark.parametrize(
-        ("partitions", "settings", "least", "most"),
-        [
-            (
-                [part(0, GIB), part(1, GIB // 2), part(2)],
-                {"retention_ms": DAY},
-                DAY,
-                DAY + 2 * HOUR,
-            ),  # not the idle one
-            ([part(0, GIB), part(1, GIB // 2)], {"retention_bytes": 5 * GIB}, 5 * HOUR, 12 * HOUR),
-        ],
-    )
-    def test_topic_age_at_deletion_spans_its_fastest_to_its_slowest_partition(
-        self, partitions: Any, settings: dict, least: int, most: int
-    ) -> None:
-        found: Any = usual(topic(partitions, **settings))
-        assert (found.least_ms, found.most_ms) == pytest.approx((least, most), rel=1e-4)
 
-    def test_traffic_without_sizes_is_unknown_but_idle_is_idle(self) -> None:
-        no_size = Unknown.because("size", "not told")
-        assert usual(topic([part(0, GIB, size_bytes=no_size)])) == no_size
-        assert usual(topic([part(0, size_bytes=no_size)])) == "idle"
+@pytest.mark.parametrize(
+    ("partitions", "settings", "least", "most"),
+    [
+        (
+            [part(0, GIB), part(1, GIB // 2), part(2)],
+            {"retention_ms": DAY},
+            DAY,
+            DAY + 2 * HOUR,
+        ),  # not the idle one
+        ([part(0, GIB), part(1, GIB // 2)], {"retention_bytes": 5 * GIB}, 5 * HOUR, 12 * HOUR),
+    ],
+)
+def test_topic_age_at_deletion_spans_its_fastest_to_its_slowest_partition(
+    partitions: Any, settings: dict, least: int, most: int
+) -> None:
+    found: Any = usual(topic(partitions, **settings))
+    assert (found.least_ms, found.most_ms) == pytest.approx((least, most), rel=1e-4)
 
-    def test_hourly_rate_falls_back_to_the_last_hour_if_the_last_day_is_unknown(self) -> None:
-        assert part(0, GIB, last_day=Unknown.because("traffic", "ambiguous")).records_per_hour == GIB // 100
+
+def test_traffic_without_sizes_is_unknown_but_idle_is_idle() -> None:
+    no_size = Unknown.because("size", "not told")
+    assert usual(topic([part(0, GIB, size_bytes=no_size)])) == no_size
+    assert usual(topic([part(0, size_bytes=no_size)])) == "idle"
+
+
+def test_hourly_rate_falls_back_to_the_last_hour_if_the_last_day_is_unknown() -> None:
+    assert part(0, GIB, last_day=Unknown.because("traffic", "ambiguous")).records_per_hour == GIB // 100
 
 
 @pytest.mark.parametrize(
@@ -186,23 +186,30 @@ def test_unanswered_look_up_means_no_traffic_only_if_the_newest_record_confirms_
     assert (None if isinstance(window, Unknown) else window) == found
 
 
-def test_durations_and_moments_are_formatted() -> None:
-    for ms, said in [
-        (0, "0ms"),
-        (999, "999ms"),
-        (40_000, "40s"),
-        (59_600, "1m"),
-        (90_000, "1m 30s"),
-        (25 * MINUTE, "25m"),
-        (HOUR - 400, "1h"),
-        (25 * HOUR + 5 * MINUTE, "1d 1h"),
-        (DAY - 20_000, "1d"),
-        (14 * DAY, "14d"),
-    ]:
-        assert span(ms) == said
-    assert [exact(ms) for ms in (7 * DAY, 36 * HOUR, 90 * MINUTE, 1500, 0)] == ["7d", "36h", "90m", "1500ms", "0ms"]
-    assert moment(1_795_255_562_968) == "2026-11-21T10:06:02Z"
-    assert moment(1_795_255_562_968_000) == "the year 58,859"
+@pytest.mark.parametrize(
+    ("show", "given", "said"),
+    [
+        (span, 0, "0ms"),
+        (span, 999, "999ms"),
+        (span, 40_000, "40s"),
+        (span, 59_600, "1m"),
+        (span, 90_000, "1m 30s"),
+        (span, 25 * MINUTE, "25m"),
+        (span, HOUR - 400, "1h"),
+        (span, 25 * HOUR + 5 * MINUTE, "1d 1h"),
+        (span, DAY - 20_000, "1d"),
+        (span, 14 * DAY, "14d"),
+        (exact, 7 * DAY, "7d"),
+        (exact, 36 * HOUR, "36h"),
+        (exact, 90 * MINUTE, "90m"),
+        (exact, 1500, "1500ms"),
+        (exact, 0, "0ms"),
+        (moment, 1_795_255_562_968, "2026-11-21T10:06:02Z"),
+        (moment, 1_795_255_562_968_000, "the year 58,859"),
+    ],
+)
+def test_duration_or_moment_is_formatted(show: Any, given: int, said: str) -> None:
+    assert show(given) == said
 
 
 NO_SIZE = Unknown.because("size", "not told")
