@@ -16,7 +16,10 @@ from kretain.render.history import print_replayed
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.plans import Target, make_plans
-from retention_cli.engines.spark.session import DRIVER_MEMORY, probe
+from retention_cli.engines.spark.replay import replay_over
+from retention_cli.engines.spark.session import DRIVER_MEMORY, SparkError, probe
+from retention_cli.engines.spark.shipping import Sender
+from retention_cli.evidence.replay import recorded, replay
 from retention_cli.plan import value
 from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories

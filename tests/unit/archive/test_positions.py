@@ -21,6 +21,7 @@ from retention_cli.observe.floors.fold import CommitRow
 from retention_cli.observe.lineage import Cut, EpochEnds
 from retention_cli.observe.request import Observation
 from retention_cli.trim.recheck import positions_of
+from tests.support.refusals import refusal
 
 SOURCE = Source("C", "orders", "I", 0)
 DAY = 86_400_000

@@ -24,6 +24,7 @@ from retention_cli.trim.batches import Trimmer
 from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
 from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import Answer, State, Unanswered, judge
+from tests.support.facts import known
 from tests.support.plans import EVERY, HOLD, KEEP, plan, plan as made, row
 from tests.support.refusals import refusal
 
