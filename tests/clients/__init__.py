@@ -1,1 +1,0 @@
-"""Clients in other languages against embedded brokers."""

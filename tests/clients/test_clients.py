@@ -70,8 +70,6 @@ class Row:
 
 @dataclass(slots=True)
 class Client:
-    """A client's program and group."""
-
     name: str
     command: list[str]
     group: str
@@ -130,8 +128,7 @@ def compare(world: World, client: Client, topic: str, step: str, partition: int 
     decision = world.decide(consumed(topic), topic, partition)
     end = world.ends(topic, partition)[1]
     words = ["where", "2"] if client.name in ("streams", "java-share") and partition else ["where"]
-    answer = client.run(topic, *words)
-    goes_on = answer.get(str(partition))
+    goes_on = client.run(topic, *words).get(str(partition))
     floor = None if decision.action == "hold" else decision.min_commit
     row = Row(step, goes_on, floor, ", ".join(sorted({one.code for one in decision.reasons})) if floor is None else "")
     client.rows.append(row)

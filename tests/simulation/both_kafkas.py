@@ -149,7 +149,6 @@ class Both:
         self.kafka.groups.setdefault(self.group, Group(self.group)).commits[self.place] = (offset, epoch)
 
     def forget(self, _chance: random.Random) -> None:
-        """Delete the group."""
         if self.group in self.kafka.groups and self.place in self.kafka.groups[self.group].commits:
             self.world.admin.delete_consumer_groups([self.group])[self.group].result(30)
             del self.kafka.groups[self.group]
@@ -157,8 +156,7 @@ class Both:
     def batch(self, chance: random.Random) -> None:
         """Several records in one batch, with stamps in any order."""
         stamps = [self.base_ms - chance.choice(AGES_MS) for _ in range(chance.randrange(2, 6))]
-        codec = chance.choice(("none", "gzip"))
-        self.world.produce_at(self.tp.topic, stamps, self.tp.partition, compression=codec)
+        self.world.produce_at(self.tp.topic, stamps, self.tp.partition, compression=chance.choice(("none", "gzip")))
         for stamp in stamps:
             self.kafka.append(self.place, stamp=stamp)
 

@@ -36,7 +36,6 @@ class Process:
             self.alive = False
 
     def step(self, requests: int = 1) -> None:
-        """Let it go on for so many requests."""
         for _ in range(requests):
             if not self.alive:
                 return
@@ -44,12 +43,10 @@ class Process:
             self.thread.switch()
 
     def finish(self, at_most: int = 100_000) -> None:
-        """Let it go on to its end."""
         self.step(at_most)
         assert not self.alive, f"{self.name} does not end: {self.last}"
 
     def kill(self) -> None:
-        """Kill it where it stands."""
         if self.alive:
             self.killed = True
             self.thread.parent = getcurrent()

@@ -26,8 +26,6 @@ Storage = Literal["local", "tiered", "diskless"]
 
 @dataclass(slots=True)
 class Topic:
-    """A topic of one id."""
-
     name: str
     topic_id: str
     partitions: list[Partition]
@@ -68,7 +66,6 @@ class Group:
         return found if self.pattern is None else found.union(self.pattern.strip("[]"))
 
     def state(self, now_ms: int) -> str:
-        """Return the state that its coordinator tells."""
         if not self.listed(now_ms) and self.pattern is None:
             return "Empty"
         if not self.rebalancing:
@@ -80,8 +77,7 @@ class Group:
 def offsets_partition(group: str) -> int:
     """Return which partition of __consumer_offsets keeps a group: its name's hash in Java, without its sign."""
     value = sum(ord(one) * 31**place for place, one in enumerate(reversed(group))) % 2**32
-    signed = value - 2**32 if value >= 2**31 else value
-    return abs(signed) % OFFSETS_PARTITIONS
+    return abs(value - 2**32 if value >= 2**31 else value) % OFFSETS_PARTITIONS
 
 
 class SimKafka:
@@ -138,8 +134,7 @@ class SimKafka:
 
     def compact_state(self) -> None:
         """Clean it: of each key the last word stays."""
-        last = {one.key: one for one in self.state_messages}
-        self.state_messages = sorted(last.values(), key=lambda one: one.offset)
+        self.state_messages = sorted({one.key: one for one in self.state_messages}.values(), key=lambda one: one.offset)
 
     # -- topics ------------------------------------------------------------------------
 
@@ -159,7 +154,6 @@ class SimKafka:
                 group.pending = {tp: one for tp, one in group.pending.items() if tp[0] != name}
 
     def add_partition(self, name: str) -> Tp:
-        """Add a partition to a topic; return it."""
         logs = self.topics[name].partitions
         logs.append(Partition.new(BROKERS[(len(logs) + i) % 3] for i in range(2)))
         return name, len(logs) - 1

@@ -74,7 +74,6 @@ class Replica:
         return Epoch(below, next(one.start for one in self.epochs if one.epoch > epoch))
 
     def cut(self, end: int) -> None:
-        """Lose the tail."""
         if end < self.end:
             self.records = [one for one in self.records if one.offset < end]
             self.epochs = [one for one in self.epochs if one.start < end] or self.epochs[:1]

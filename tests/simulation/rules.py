@@ -43,11 +43,9 @@ class Rules:
 
     @property
     def source(self) -> str:
-        """Where event times are."""
         return "header" if self.header else "timestamp" if self.explicit else "default"
 
     def groups(self) -> list[str]:
-        """What the policy says of groups."""
         told = {
             "latest": list(self.latest),
             "stale.epochs": list(self.stale),
@@ -60,7 +58,6 @@ class Rules:
         return [f"{key}: {json.dumps(value)}" for key, value in told.items() if value]
 
     def entry(self) -> list[str]:
-        """The lines of a policy's entry."""
         lines = []
         if self.consumed_h is not None:
             lines += ["retention.commitoffset.enable: true", f"retention.commitoffset.hours: {self.consumed_h}"]

@@ -87,8 +87,7 @@ def plan_only(world: World, one: Operator) -> None:
 def plan_and_trim(world: World, one: Operator) -> None:
     reading, reader = reading_of(world, one)
     with closing(memories_of(world, one)) as memories:
-        plan = planned(world, one, reading, reader, memories)
-        carry_out_plan(world, one, plan, reading, reader, memories)
+        carry_out_plan(world, one, planned(world, one, reading, reader, memories), reading, reader, memories)
     one.state = "own" if one.state == "fresh" else one.state
 
 

@@ -89,8 +89,7 @@ def planned(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = False)
     rows = [*own]
     with tempfile.TemporaryDirectory() as name:
         for share in range(one.shares):
-            handed = one.memories[share].load_once()
-            rows += tasks.read_share(one, share, handed, given, Path(name) / f"share-{share}")
+            rows += tasks.read_share(one, share, one.memories[share].load_once(), given, Path(name) / f"share-{share}")
         world.hub.pause("spark reads ends")
         for number, (_topics, sent) in enumerate(one.slices):
             floors = [(row["name"], from_bytes(row["content"])) for row in rows if row["slice"] == number]

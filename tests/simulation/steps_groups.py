@@ -90,7 +90,6 @@ def do_end_pending(world: World, group: int, how: int) -> None:
 
 
 def do_seek(world: World, group: int, number: int, back: int, carry: int) -> None:
-    """A group goes back."""
     found = world.log(number)
     one = group_of(world, group)
     if found is None or found[0] not in one.commits:
@@ -116,7 +115,6 @@ def do_late(world: World, group: int, number: int, ahead: int, how: int) -> None
 
 
 def do_member(world: World, group: int, topic: int) -> None:
-    """A member joins, or leaves."""
     name = (MANAGED, OTHER)[topic % 2]
     one = group_of(world, group)
     if one.kind == "outside":
@@ -153,7 +151,6 @@ def do_upgrade(world: World, group: int) -> None:
 
 
 def do_rebalance(world: World, group: int) -> None:
-    """A group begins to rebalance, or ends it."""
     one = group_of(world, group)
     one.rebalancing = not one.rebalancing
 

@@ -68,8 +68,7 @@ def do_undo_start(world: World, number: int) -> None:
 
 
 def do_no_leader(world: World, number: int) -> None:
-    tp = world.tp(number)
-    log = world.kafka.partition(tp)
+    log = world.kafka.partition(world.tp(number))
     if log is None:
         return
     if log.leader is None:

@@ -90,14 +90,12 @@ class BothGroups:
         wait_until(lambda: topic not in self._pending(self.readers[0]), "the marker in the offsets topic")
 
     def forget(self, _chance: random.Random) -> None:
-        """Delete the group."""
         if self.open or self.group not in self.kafka.groups or not self.simulated.commits:
             return
         self.world.admin.delete_consumer_groups([self.group])[self.group].result(30)
         del self.kafka.groups[self.group]
 
     def add(self, _chance: random.Random) -> None:
-        """Add a partition, once."""
         topic = self.topics[1]
         if len(self.kafka.topics[topic].partitions) == 1:
             self.world.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)

@@ -48,8 +48,7 @@ def test_truncation_is_remembered_when_its_pass_fails(requests: int) -> None:
 def test_truncation_noted_by_another_run_is_used(requests: int) -> None:
     """One state directory: what this run read of groups before, and of partitions after, was of two moments."""
     cut = [("produce", 0, 5, 2, 0) if step[0] == "produce" else step for step in CUT[:-1]]
-    steps = [*cut, ("trim", 0, requests), ("plan", 1, 0), ("finish", 0)]
-    assert after("R1 @one", steps).log.start <= 6
+    assert after("R1 @one", [*cut, ("trim", 0, requests), ("plan", 1, 0), ("finish", 0)]).log.start <= 6
 
 
 @pytest.mark.parametrize("memories", ["one", "cluster"])

@@ -170,7 +170,6 @@ class Truth:
         self.changed[group, tp] = self.number
 
     def starts_anew(self, group: str, tp: Tp) -> None:
-        """A group will read a partition from its beginning."""
         if self.released.get((group, tp)):
             self.hazard(tp, "a group went back")
         self.came(group, tp)
@@ -225,7 +224,6 @@ class Truth:
     # -- what a pass learns ---------------------------------------------------------
 
     def read(self, reading: Reading, name: str) -> None:
-        """A process reads a group's commits."""
         group = self.kafka.groups.get(name)
         reading.answers += 1
         if group is not None:

@@ -39,8 +39,7 @@ END = {"event": "end", "at": AT, "exit": 0, "totals": {}}
 def run(log: AuditLog, name: str, at: str = AT) -> None:
     """Write one run, 10 records trimmed, as a trim does: the file is closed first if it has a byte."""
     log.rotate(1)
-    events = (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), END)
-    for event in events:
+    for event in (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), END):
         log.append({**event, "run": name, "at": at})
 
 

@@ -33,7 +33,6 @@ class FaultyNode(Node):
     log_dirs: Sequence[Path]
 
     def refuse_taken_ports(self) -> None:
-        """Check that this node's ports are free."""
         for port in self.ports:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the broker: TIME_WAIT is free
@@ -87,7 +86,6 @@ class FaultyNode(Node):
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Undo :meth:`freeze`."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -139,7 +137,6 @@ class EmbeddedKafka(OneNode):
         return self.nodes[node_id - 1]
 
     def make_nodes(self, java: Path, class_path: str) -> Sequence[FaultyNode]:
-        """Return the nodes, whose ports are free."""
         free = iter(free_ports(3 * self._count))
         plain = list(self._ports) if self._ports is not None else [next(free) for _ in range(self._count)]
         controls = [next(free) for _ in range(self._count)]

@@ -55,8 +55,7 @@ def simulate(
         if any(one.time < 0 for one in so_far):  # nobody knows how old
             continue
         walk.append((max(one.time for one in so_far), row.partition, row.next, row.disk))
-    candidates = sorted({one[:3] for one in walk})
-    for time, partition, offset in candidates:
+    for time, partition, offset in sorted({one[:3] for one in walk}):
         holders = {disk for *where, disk in walk if where == [time, partition, offset]}
         if offset <= limit[partition] and any(world.above[disk] > 0 for disk in holders):
             world.trim(partition, offset)

@@ -26,7 +26,6 @@ def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
 
 
 def replica(tp: TopicPartition, size_bytes: int, *, future: bool = False) -> Replica:
-    """Return a replica's bytes."""
     return Replica(tp, size_bytes, future)
 
 
@@ -37,7 +36,6 @@ def log_dir(
     replicas: Sequence[Replica] = (replica(ORDERS, 500),),
     error: str | None = None,
 ) -> LogDirState:
-    """Return a log dir as its broker reports it."""
     return LogDirState(path, total_bytes, usable_bytes, replicas, error)
 
 

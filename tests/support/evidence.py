@@ -179,8 +179,7 @@ def usual(count: int, *, topics: int = 400, groups: int = 3, seed: int = 7) -> t
             said = decide(facts, kept, NOW)
             planned = Planned(said.trim_to or 0, said.topic_id, epoch, lowest - draw.randrange(500), said.unconsumed)
             found.append(Row(1, facts, kept, NOW, reads, planned, Said.of(said)))
-    seen = [Seen(group, topic, "commit", rows) for (group, topic), rows in commits.items()]
-    return found, observation(seen)
+    return found, observation([Seen(group, topic, "commit", rows) for (group, topic), rows in commits.items()])
 
 
 def drawn(row: Row, draw: random.Random, *, every: bool = False) -> Row:

@@ -63,8 +63,7 @@ class Log:
     @property
     def newest(self) -> int | None:
         """maxEventTime: the largest that ever was."""
-        known = [*self.stamps, *(() if self.remembered is None else (self.remembered,))]
-        return max(known, default=None)
+        return max([*self.stamps, *(() if self.remembered is None else (self.remembered,))], default=None)
 
     @property
     def end(self) -> int:

@@ -166,8 +166,7 @@ class Fleet:
                     if not (some and self.rng.random() < 0.5):
                         end = ends[partition]
                         anywhere = self.rng.choice([end, end, self.rng.randint(0, end)])
-                        beyond = 3 if self.rng.random() < 0.03 else 0
-                        commits[group, topic.name][partition] = anywhere + beyond
+                        commits[group, topic.name][partition] = anywhere + (3 if self.rng.random() < 0.03 else 0)
         for (group, name), offsets in commits.items():
             self.world.commit(group, name, offsets)
 
@@ -177,8 +176,7 @@ class Fleet:
         consumers = []
         for protocol in ("classic", "consumer"):
             topic = self.rng.choice([topic for topic in self.topics if topic.kind in ("plain", "rolled")])
-            group = f"{self.prefix}-live-{protocol}"
-            consumers.append(self.world.member(group, [topic.name], group_protocol=protocol))
+            consumers.append(self.world.member(f"{self.prefix}-live-{protocol}", [topic.name], group_protocol=protocol))
             if self.rng.random() < 0.5:
                 offset = self.rng.randint(0, self.world.ends(topic.name)[1])
                 consumers[-1].commit(offsets=[TopicPartition(topic.name, 0, offset)], asynchronous=False)

@@ -37,11 +37,9 @@ def judge(group: GroupMemory, log_of: LogOf) -> bool:
 
 
 def judge_ledger(ledger: Ledger, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition] = ()) -> None:
-    """Judge all groups of a ledger likewise."""
     places = {place for group in ledger.groups().values() for place in group.live}
     ledger.judge(lambda: logs_at(places | {*cuts}, log_of), topics, cuts)
 
 
 def logs_at(places: Collection[tuple[str, int]], log_of: LogOf) -> Logs:
-    """The logs of some partitions."""
     return Logs((place, log) for place in places if (log := log_of(place)) is not None)

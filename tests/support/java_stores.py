@@ -84,8 +84,7 @@ def _protect(plain: bytes, password: str) -> bytes:
         stream += block
     digest = hashlib.sha1(secret + plain, usedforsecurity=False).digest()
     octets = salt + bytes(a ^ b for a, b in zip(plain, stream, strict=False)) + digest
-    algorithm = bytes.fromhex("300e060a2b060104012a021101010500")
-    return _der(0x30, algorithm + _der(0x04, octets))
+    return _der(0x30, bytes.fromhex("300e060a2b060104012a021101010500") + _der(0x04, octets))
 
 
 def _der(tag: int, content: bytes) -> bytes:

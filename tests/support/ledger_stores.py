@@ -91,7 +91,6 @@ def samples_of(store: Store, topic_id: str, partition: int = 0) -> tuple[Sample,
 
 
 def see(ledger: Ledger, group: str, commits: dict[str, dict[int, int]], at_ms: int) -> None:
-    """Have the ledger see a group's commits."""
     rows = {topic: [(p, offset, None) for p, offset in sorted(ps.items())] for topic, ps in commits.items()}
     ledger.saw_group(group, rows, at_ms, 0)
 

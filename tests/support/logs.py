@@ -101,7 +101,6 @@ def preallocated(made: Made, size: int = 1 << 20) -> Made:
 
 
 def log_dir(path: Path, broker: int = 1, cluster: str = "kNPKKYq_QvOnBaZb46V_BQ") -> Path:
-    """Make an empty log dir."""
     path.mkdir(parents=True, exist_ok=True)
     text = f"#\n#Sat Nov 21 10:00:00 UTC 2026\ncluster.id={cluster}\nnode.id={broker}\nversion=1\ndirectory.id=AbCdEfGhIjKlMnOpQrStUv\n"
     (path / "meta.properties").write_text(text)
@@ -133,12 +132,10 @@ def filled(folder: Path, segments: int = 3, batches: int = 60, *, began_ms: int 
 
 
 def read(folder: Path) -> PartitionRead:
-    """Return what is read of a partition's folder."""
     return read_partition(str(folder.parent), folder.name)
 
 
 def column(found: PartitionRead, name: str) -> list[Any]:
-    """Return a fact of each segment."""
     return [getattr(one, name) for one in found.segments]
 
 

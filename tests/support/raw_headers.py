@@ -11,7 +11,6 @@ class Raw(str):
     __slots__ = ()
 
     def encode(self, *_arguments: object) -> bytes:
-        """Return them."""
         return b"bad\xff\xfe"
 
 

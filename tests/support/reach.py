@@ -22,7 +22,6 @@ class StillClock(Clock):
 
 
 def reach_at(now_ms: int) -> Reach:
-    """Return the reach at that time (Unix ms)."""
     return Reach(
         ClusterReader(ConnectionSettings("not-asked:9092"), clock=StillClock(now_ms)),
         ClusterMetadata("c", frozenset(), {}),

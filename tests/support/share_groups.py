@@ -14,7 +14,6 @@ OLD = [30 * HOUR] * 10
 
 
 def configure_group(world: World, group: str, settings: Mapping[str, str]) -> None:
-    """Set settings of a group."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     configs = [resource.AlterableConfig(name=key, config_operation=0, value=value) for key, value in settings.items()]
     of_group = resource(resource_type=32, resource_name=group, configs=configs)
@@ -30,7 +29,6 @@ def from_the_start(world: World, group: str) -> None:
 
 
 def share_offsets(world: World, group: str) -> dict[str, list[Any]]:
-    """Return where a share group stands."""
     found: list[Any] = []
     with reader_for(world.bootstrap) as reader:
         reader.read_share_offsets([group], found.append)

@@ -60,6 +60,5 @@ def only(report: TrimReport) -> TrimRow:
 
 def audit(world: World) -> list[dict]:
     """Return the audit log's lines, but those about evidence."""
-    log = next(world.state_dir.glob("*/audit.jsonl"))
-    lines = map(json.loads, log.read_text().splitlines())
+    lines = map(json.loads, next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines())
     return [one for one in lines if one["event"] != "evidence"]

@@ -78,7 +78,6 @@ _MOVING: Final = frozenset(
 
 
 def codes(decision: Decision) -> set[str]:
-    """Return the codes of a decision's reasons."""
     return {reason.code for reason in decision.reasons}
 
 
@@ -495,7 +494,6 @@ class World:
         remember: bool = True,
         clock: Clock = SYSTEM,
     ) -> Decision:
-        """Return one partition's decision under a policy."""
         plan = self.plan(policy, at_ms=at_ms, remember=remember, clock=clock)
         return next(one for one in plan.decisions if one.tp == (topic, partition))
 

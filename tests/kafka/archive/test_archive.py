@@ -145,8 +145,7 @@ def test_topic_recreated_during_archiving_leaves_no_manifest(
         return reached
 
     monkeypatch.setattr(ClusterReader, "read_whole", recreated)
-    got = trim(world, topic, place)
-    assert got.outcome == "held"
+    assert trim(world, topic, place).outcome == "held"
     assert manifests(place) == []
 
 
@@ -326,13 +325,11 @@ def test_compacted_archive_is_accepted_by_the_next_trim(world: World, topic: str
     before = whole(world, topic)
     archive(world, topic, place, segment=100)
     assert len(files(place)) == 24
-    said = world.cli("archive", "compact", f"{place}/", "--dry-run", check=0)
-    assert "12 small segments would become 1." in said.out
+    assert "12 small segments would become 1." in world.cli("archive", "compact", f"{place}/", "--dry-run", check=0).out
     refused = world.cli("archive", "compact", f"{place}/", topic, check=6)
     assert "pass --yes to compact; nothing was changed" in refused.err
     assert len(files(place)) == 24
-    done = world.cli("archive", "compact", f"{place}/", topic, "--yes", "-o", "json", check=0).json()
-    [row_] = done["partitions"]
+    [row_] = world.cli("archive", "compact", f"{place}/", topic, "--yes", "-o", "json", check=0).json()["partitions"]
     assert (row_["segments"], row_["joined"], row_["into"], row_["problems"]) == (12, 12, 1, [])
     joined = files(place)
     assert len(joined) == 2

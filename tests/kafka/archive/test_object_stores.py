@@ -68,7 +68,6 @@ def running(command: list[str], log: Path, port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def azure_server(folder: Path) -> Iterator[Azure]:
-    """Run a server with the container ``backup``."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         pytest.skip("there is no npm")
@@ -108,7 +107,6 @@ class S3:
 
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[S3]:
-    """Run a server with the bucket ``backup``."""
     java = find_java()
     lib = ivy.resolved("org.gaul", "s3proxy", VERSION)
     port = free_ports(1)[0]
@@ -234,8 +232,7 @@ def test_encrypted_archive_works_on_azure(
     assert [one["outcome"] for one in done.json()["partitions"]] == ["trimmed"] * 2
     assert KEY not in done.out + done.err
     run_cli("archive", "verify", "-p", str(file), topic, check=0)
-    locked = run_cli("archive", "verify", azure.url, topic, check=1)
-    assert "is encrypted with the key of id" in locked.err
+    assert "is encrypted with the key of id" in run_cli("archive", "verify", azure.url, topic, check=1).err
     target = world.topic("back", partitions=2, retention_ms="-1")
     arguments = ("--from", azure.url, "--archive-key", str(key), "--to", target, "--groups", "--yes")
     world.cli("restore", topic, *arguments, check=0)

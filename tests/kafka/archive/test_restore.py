@@ -115,8 +115,7 @@ def test_restore_killed_at_any_step_loses_and_duplicates_nothing(world: World, t
     assert last.code == 0, last.err
     assert last.json()["partitions"][0]["resumed_at"] > 0
     assert whole(world, target) == before
-    refused = world.cli(*arguments, check=6)
-    assert "is not empty" in refused.err
+    assert "is not empty" in world.cli(*arguments, check=6).err
     assert whole(world, target) == before
 
 
@@ -255,8 +254,6 @@ def test_restore_names_a_record_too_large_for_the_target(world: World, place: Pa
 
 @pytest.fixture
 def aged_policy(place: Path, tmp_path: Path):
-    """Returns the file of a policy that trims a topic by age, read or not, once it is archived."""
-
     def of(topic: str) -> str:
         file = tmp_path / "policy.yaml"
         rules = "log.retention.min.timestamp: 1577836800000\n    unconsumed: trim"
@@ -299,7 +296,6 @@ def read_next(world: World, group: str, topic: str, protocol: str, partitions: i
 
 
 def read_some(world: World, group: str, topic: str, protocol: str, count: int) -> None:
-    """Have a member of the group read that many records and commit."""
     member = world.member(group, [topic], group_protocol=protocol)
     try:
         while count > 0:
@@ -311,7 +307,6 @@ def read_some(world: World, group: str, topic: str, protocol: str, count: int) -
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """An empty cluster."""
     with EmbeddedKafka(1) as kafka:
         yield World(kafka.bootstrap, tmp_path_factory.mktemp("elsewhere") / "state")
 
@@ -323,8 +318,7 @@ def test_groups_continue_in_an_empty_cluster_with_the_record_they_would_have_rea
     """Classic and consumer groups, with positions within, between, before and behind what was archived."""
     name = world.topic("flights", partitions=2)
     logs = [filled(world, name, partition) for partition in range(2)]
-    starts = {0: 7, 1: 320}
-    world.commit(f"{name}-at", name, starts)
+    world.commit(f"{name}-at", name, {0: 7, 1: 320})
     world.commit(f"{name}-marker", name, {0: 310, 1: 351})  # within the aborted records, and at its marker
     world.commit(f"{name}-behind", name, {partition: world.ends(name, partition)[1] for partition in range(2)})
     for protocol in ("classic", "consumer"):
@@ -391,8 +385,7 @@ def test_group_in_use_is_refused_and_one_with_commits_needs_overwrite(
     arguments = ("restore", name, "--from", str(place), "--to", target, "--group", group, "--yes")
     member = world.member(group, [target])
     try:
-        refused = world.cli(*arguments, check=6)
-        assert f"group {group} has live members: stop its consumers" in refused.err
+        assert f"group {group} has live members: stop its consumers" in world.cli(*arguments, check=6).err
         assert whole(world, target) == []
     finally:
         member.close()
@@ -418,8 +411,7 @@ def test_groups_alone_are_reset_where_the_records_are_there_and_only_there(
     planned = world.cli(*arguments, target, "--dry-run", check=0).json()
     assert planned["totals"]["records"] == 0
     assert positions_in(world, f"{name}-g", target, 1) == {}
-    done = world.cli(*arguments, target, "--yes", check=0).json()
-    assert done["groups"]["rows"] == planned["groups"]["rows"]
+    assert world.cli(*arguments, target, "--yes", check=0).json()["groups"]["rows"] == planned["groups"]["rows"]
     assert whole(world, target) == before
     for stem, position in (("g", 100), ("h", 700)):
         assert read_next(world, f"{name}-{stem}", target, "classic", 1) == {0: following(log, position)}
@@ -468,8 +460,7 @@ def test_until_restores_to_a_point_in_time_with_the_positions_of_then(
     target = world.topic("until", retention_ms="-1")
     until = sorted(record[0] for _offset, record in log)[400]
     arguments = ("restore", name, "--from", str(place), "--to", target, "--until", str(until), "--groups", "--yes")
-    refused = world.cli(*arguments, check=1)
-    assert "name the time to use with --positions-at" in refused.err
+    assert "name the time to use with --positions-at" in world.cli(*arguments, check=1).err
     assert whole(world, target) == []
     world.cli(*arguments, "--positions-at", "2100-01-01T00:00:00Z", check=0)
     kept = [(offset, record) for offset, record in log if record[0] < until]

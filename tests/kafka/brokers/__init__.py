@@ -1,1 +1,0 @@
-"""Connections to real brokers, and the brokers that kretain itself starts."""

@@ -27,8 +27,6 @@ DOCS = Path(__file__).parents[3] / "docs" / "connecting.md"
 
 @dataclass(frozen=True)
 class Right:
-    """A row of the docs' tables."""
-
     text: str
     operation: str
     kind: ResourceType
@@ -148,8 +146,6 @@ def _allow(user: str, topic: str, rights: Sequence[Right]) -> list[AclBinding]:
 
 @dataclass
 class Guarded:
-    """A broker that asks who it is, and may."""
-
     cluster: EmbeddedKafka
     world: World
     folder: Path

@@ -67,8 +67,6 @@ def place(folder: Path) -> Place:
 
 @dataclass
 class Piped:
-    """A demo whose output goes to files."""
-
     process: subprocess.Popen[bytes]
     place: Place
     out: Path

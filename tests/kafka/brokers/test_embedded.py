@@ -123,7 +123,6 @@ with EmbeddedKafka(progress=lambda line: print(line, flush=True)) as kafka:
 
 @pytest.fixture
 def owner(scratch: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that starts a cluster, says how far it got, and waits."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER],
         env={**os.environ, "TMPDIR": str(scratch)},

@@ -88,7 +88,6 @@ class Kdc:
         return told.stdout
 
     def principal(self, name: str) -> Path:
-        """Add a principal with a random key; return its keytab."""
         keytab = self.folder / f"{name.replace('/', '_')}.keytab"
         self.run("kadmin.local", "-r", REALM, "-q", f"addprinc -randkey {name}")
         self.run("kadmin.local", "-r", REALM, "-q", f"ktadd -k {keytab} -norandkey {name}")

@@ -64,8 +64,7 @@ def test_init_creates_both_topics_and_reports_them_as_existing_the_second_time(f
 
 def test_init_honours_the_replication_factor(fresh: World) -> None:
     run(fresh, "cluster", "init", "--yes", "--replication-factor", "1", check=0)
-    topic = fresh.admin.list_topics(STATE_TOPIC, timeout=60).topics[STATE_TOPIC]
-    assert len(topic.partitions[0].replicas) == 1
+    assert len(fresh.admin.list_topics(STATE_TOPIC, timeout=60).topics[STATE_TOPIC].partitions[0].replicas) == 1
     assert config(fresh, STATE_TOPIC)["min.insync.replicas"] == "1"
     delete_both(fresh)
     refused = run(fresh, "cluster", "init", "--yes", "--replication-factor", "9", check=1)
@@ -97,8 +96,7 @@ def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None
     wrong = "topic _kretain_policy has 2 partitions, not 1"
     assert wrong in run(fresh, "cluster", "init", "--yes", check=1).err
     topic = fresh.filled(3)
-    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]"
-    found = fresh.decide(policy, topic)
+    found = fresh.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]", topic)
     assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
     assert wrong in found.reasons[0].text
 
@@ -163,8 +161,7 @@ def test_writer_refuses_any_other_topic(kafka: EmbeddedKafka, world: World) -> N
 
 def test_unreachable_cluster_is_reported_in_time_without_client_logs(capfd: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
-    settings = ConnectionSettings("127.0.0.1:1", password="hunter2")
-    with ClusterWriter(settings, OWN_TOPICS, 1.0) as writer:
+    with ClusterWriter(ConnectionSettings("127.0.0.1:1", password="hunter2"), OWN_TOPICS, 1.0) as writer:
         with pytest.raises(BrokerError, match=r"topic _kretain_state could not be written to: no answer within 1 s \("):
             writer.append(STATE_TOPIC, b"k", b"v")
         with pytest.raises(BrokerError, match=r"topic _kretain_state could not be created: "):

@@ -34,7 +34,6 @@ class ApiProxy:
         self._open: list[socket.socket] = []
 
     def serve(self, broker_port: int) -> Self:
-        """Begin to serve; return this proxy."""
         threading.Thread(target=self._accept, args=(broker_port,), daemon=True).start()
         return self
 
@@ -160,8 +159,7 @@ def proxy() -> Iterator[ApiProxy]:
 @pytest.fixture(scope="module")
 def cluster(proxy: ApiProxy) -> Iterator[EmbeddedKafka]:
     (port,) = free_ports(1)
-    advertised = f"PLAIN://127.0.0.1:{port},SECURE://127.0.0.1:{proxy.port}"
-    settings = {**QUICK, "advertised.listeners": advertised}
+    settings = {**QUICK, "advertised.listeners": f"PLAIN://127.0.0.1:{port},SECURE://127.0.0.1:{proxy.port}"}
     with EmbeddedKafka(1, ports=[port], secure_protocol="PLAINTEXT", settings=settings) as kafka:
         proxy.serve(int(kafka.secure_bootstrap.rpartition(":")[2]))
         yield kafka
@@ -206,8 +204,7 @@ def test_trim_without_deleterecords_fails_and_names_the_missing_api(
     done = ask(proxy, tmp_path, "trim", topic, "--consumed-after", "1h", "--yes")
     assert (done.code, done.out) == (1, "")
     assert done.err == "kretain: this cluster does not offer DeleteRecords: nothing can be trimmed\n"
-    history = ask(proxy, tmp_path, "history", "-o", "json")
-    assert "unverified" not in history.out
+    assert "unverified" not in ask(proxy, tmp_path, "history", "-o", "json").out
 
 
 @pytest.mark.parametrize(

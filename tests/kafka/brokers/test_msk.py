@@ -93,8 +93,7 @@ def test_aws_credentials_doctor_plan_trim_and_profile_work_without_showing_a_sec
 def test_wrong_aws_key_trims_nothing_and_is_reported_in_one_line(
     msk: MskKafka, topic: str, tmp_path: Path, style: str
 ) -> None:
-    config = client_file(tmp_path, msk, style, "stranger")
-    done = ask(msk, config, "trim", topic, "--consumed-after", "1h", "--yes")
+    done = ask(msk, client_file(tmp_path, msk, style, "stranger"), "trim", topic, "--consumed-after", "1h", "--yes")
     assert (done.code, done.out) == (1, ""), done.err
     assert done.err.count("\n") == 1, done.err
     # The broker may hang up before its last word.

@@ -28,8 +28,7 @@ COMMANDS = [("plan", "*", "--older-than", "1d"), ("doctor",), ("groups",)]
 def behind() -> Iterator[EmbeddedKafka]:
     """A broker whose second listener gives an address that no one knows."""
     (port,) = free_ports(1)
-    advertised = f"PLAIN://127.0.0.1:{port},SECURE://{ELSEWHERE}"
-    settings = {**QUICK, "advertised.listeners": advertised}
+    settings = {**QUICK, "advertised.listeners": f"PLAIN://127.0.0.1:{port},SECURE://{ELSEWHERE}"}
     with EmbeddedKafka(1, ports=[port], secure_protocol="PLAINTEXT", settings=settings) as kafka:
         yield kafka
 

@@ -47,8 +47,7 @@ class Certificates:
 
 
 def keytool(*arguments: str) -> None:
-    java = find_java()
-    beside = java.resolve().with_name("keytool")
+    beside = find_java().resolve().with_name("keytool")
     tool = str(beside) if beside.exists() else shutil.which("keytool")
     assert tool is not None
     subprocess.run([tool, *arguments], check=True, capture_output=True)
@@ -438,8 +437,7 @@ def test_tenant_trims_within_the_scope_of_its_rights(
     wait_until(lambda: "F8" in texts(), "the right to one name is none to the scope")
     assert "--group 'team-a.' --resource-pattern-type prefixed --operation Describe" in texts()["F8"]
     assert bobs(sasl, config, "doctor", topic, "-p", str(policy)).code == 1
-    prefixed = ResourcePatternType.PREFIXED
-    allow(world, "bob", ResourceType.GROUP, "team-a.", AclOperation.DESCRIBE, pattern=prefixed)
+    allow(world, "bob", ResourceType.GROUP, "team-a.", AclOperation.DESCRIBE, pattern=ResourcePatternType.PREFIXED)
     wait_until(lambda: row()["trim_to"] == 4, "every group of the scope counts, also those that are not required")
     doctor = bobs(sasl, config, "doctor", topic, "-p", str(policy))
     assert (doctor.code, "only groups of team-a.* are seen" in " ".join(doctor.out.split())) == (0, True), doctor.out
@@ -450,8 +448,7 @@ def test_tenant_trims_within_the_scope_of_its_rights(
     write("groups.require: [team-a.orders]")
     # With DESCRIBE on the cluster the other team's group is listed; it still can't be read, and is outside the scope.
     allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
-    everyone = policy.read_text().replace("scope: team-a.*, ", "")
-    policy.write_text(everyone)
+    policy.write_text(policy.read_text().replace("scope: team-a.*, ", ""))
     wait_until(lambda: set(texts()) == {"F3"}, "the group of the other team")
     write("groups.require: [team-a.orders]")
     assert row()["trim_to"] == 4
@@ -673,5 +670,4 @@ def test_no_secret_appears_in_output_files_or_process_list(
         said.append(watcher.text)
     left = [path for path in (textfile, *state.rglob("*")) if path.is_file()]
     said += [path.read_bytes().decode("latin-1") for path in left]
-    key = certificates["client-sealed.key"].read_text().splitlines()[1]
-    show_none(said, STORE, SECRET, key)
+    show_none(said, STORE, SECRET, certificates["client-sealed.key"].read_text().splitlines()[1])

@@ -1,1 +1,0 @@
-"""The commands as people and scripts use them, on a real cluster."""

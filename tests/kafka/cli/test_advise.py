@@ -84,8 +84,7 @@ def test_future_timestamp_advice_refuses_new_ones_and_clears_after_trim(
     carry_out(before["advice"]["kafka_configs"])
     wait_until(lambda: _refuses_the_future(world, topic), "the broker to refuse such stamps")
     world.delete_records(topic, world.ends(topic)[1])
-    trimmed = judged(world, topic)
-    assert "(trimmed, its segment is still there)" in trimmed["dangers"][0]["text"]
+    assert "(trimmed, its segment is still there)" in judged(world, topic)["dangers"][0]["text"]
     world.produce(topic, [0] * 1200, value=b"\x00" * 1000)  # segment.bytes closes the segment
     assert codes(judged(world, topic)) == {"future-timestamps"}, "records that can be read are still in it"
     world.delete_records(topic, world.ends(topic)[1])
@@ -181,8 +180,7 @@ def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, 
     world, topic, config = guarded
 
     def asked() -> dict[str, Any]:
-        done = run_cli("advise", topic, "-c", str(config), "-o", "json", check=0)
-        return done.json()["topics"][0]
+        return run_cli("advise", topic, "-c", str(config), "-o", "json", check=0).json()["topics"][0]
 
     def text(row: dict[str, Any]) -> str:
         return " ".join(reason["text"] for reason in row["unknown"])

@@ -72,8 +72,7 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(world: World, tmp
 
 
 def test_plan_without_changes_exits_0_with_detail(world: World) -> None:
-    topic = world.topic()
-    said = world.cli("plan", topic, "--consumed-after", "1h", "--detailed-exitcode", check=0).out
+    said = world.cli("plan", world.topic(), "--consumed-after", "1h", "--detailed-exitcode", check=0).out
     assert said.startswith("No changes. 1 partition up to date.\n")
 
 
@@ -251,13 +250,11 @@ def test_offsets_shows_lag_by_floor_and_by_group(shop: Shop) -> None:
         (1, billing, 4, 6),
         (2, billing, 0, 0),
     ]
-    table = world.cli("offsets", topic, check=0).out
-    assert "3 partitions: 2 with a floor, 1 unknown." in table
+    assert "3 partitions: 2 with a floor, 1 unknown." in world.cli("offsets", topic, check=0).out
 
 
 def test_offsets_of_all_topics_leaves_out_internal_ones(world: World) -> None:
-    rows = world.cli("offsets", "-o", "csv", check=0).out
-    assert "__consumer_offsets" not in rows
+    assert "__consumer_offsets" not in world.cli("offsets", "-o", "csv", check=0).out
     assert "__consumer_offsets" in world.cli("offsets", "__consumer_offsets", "-o", "csv", check=0).out
 
 

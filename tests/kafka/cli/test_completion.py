@@ -88,8 +88,6 @@ def environ(names: Names, tmp_path: Path) -> dict[str, str]:
 
 
 class Shell:
-    """An interactive shell that completes kretain."""
-
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
         self._lines = 0
@@ -153,8 +151,7 @@ def test_tab_completes_options_partitions_groups_and_files(shell: Shell, names: 
 def test_group_of_any_name_completes_to_one_word(shell: Shell, names: Names) -> None:
     """What is offered is never run: names come from whoever may join a group."""
     for kind, name in names.evil.items():
-        line = f"kretain groups --group {names.stem}-evil-{kind}\t"
-        assert shell.words(line) == ["groups", "--group", name]
+        assert shell.words(f"kretain groups --group {names.stem}-evil-{kind}\t") == ["groups", "--group", name]
     for _ in range(20):  # as often as a busy machine needs to answer within the second that completion waits
         shell.words(f"kretain groups --group {names.stem}-evil-z\t\t", seconds=0)
         if shown := f"{names.stem}-evil-zz;touch pwned;#" in shell.terminal.text.replace("\\", ""):
@@ -169,7 +166,6 @@ printf '%s\\n' "${{COMPREPLY[@]}}" """
 
 
 def listed(line: str, environ: dict[str, str]) -> list[str]:
-    """Return all that bash would offer for a line."""
     script = BASH.format(file=FILES / "kretain.bash", line=shlex.quote(line))
     done = subprocess.run(["bash", "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""

@@ -73,7 +73,6 @@ class Reader:
         return block[0]
 
     def _run(self, script: str) -> str:
-        """Run lines of shell, and return what they print on stdout."""
         settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items())
         done = subprocess.run(
             ["bash", "-ec", f"{settings}{script}"],
@@ -95,7 +94,6 @@ def first_paragraph(text: str) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text without what differs from run to run."""
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
     return text
@@ -169,19 +167,16 @@ def test_recipe_passes_the_check_against_a_cluster(kafka: EmbeddedKafka, tmp_pat
     world.cli("cluster", "init", "--yes", check=0)  # as min-timestamp says
     policy = tmp_path / "policy.yaml"
     world.cli("policy", "new", name, "--out", str(policy), check=0)
-    done = world.cli("policy", "check", str(policy), check=0)
-    assert "OK: " in done.out
+    assert "OK: " in world.cli("policy", "check", str(policy), check=0).out
     world.cli("plan", "-p", str(policy), check=0)
 
 
 def test_cluster_init_asks_and_needs_yes_without_a_terminal(world: World) -> None:
     renew_state_topic(world.bootstrap)
-    topics = world.admin.list_topics(timeout=30).topics
-    if "_kretain_policy" in topics:
+    if "_kretain_policy" in world.admin.list_topics(timeout=30).topics:
         world.delete("_kretain_policy")
     assert "--yes to create topics" in world.cli("cluster", "init", check=6).err
-    command = [sys.executable, "-m", "kretain", "cluster", "init", "-b", world.bootstrap]
-    with Terminal(command) as terminal:
+    with Terminal([sys.executable, "-m", "kretain", "cluster", "init", "-b", world.bootstrap]) as terminal:
         assert "Create _kretain_policy in cluster" in " ".join(terminal.read_until("[y/N]").split())
         terminal.type("n\r")
         assert terminal.wait() == 6

@@ -52,7 +52,6 @@ def topic(world: World) -> Iterator[str]:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Return every text in a document."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -31,7 +31,6 @@ NAMES = ["", "-g", "--group", "it's; $(touch x) `y`", "two\nlines", "billing,"]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory, kafka: EmbeddedKafka) -> str:
-    """A PATH with Kafka's tools and kretain."""
     del kafka  # it has resolved its own jars
     folder = tmp_path_factory.mktemp("bin")
     java = find_java()

@@ -40,7 +40,6 @@ def frame(found: Profile) -> pd.DataFrame:
 
 
 def produce(world: World, topic: str, records: Iterator[tuple[Any, ...]], compression: str = "none") -> None:
-    """Append (partition, key, value, timestamp, headers)."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "logger": QUIET, "compression.type": compression})
     failed: list[Any] = []
     for number, (partition, key, value, stamp, headers) in enumerate(records):
@@ -77,7 +76,6 @@ def flown(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 
 def by_pandas(rows: pd.DataFrame) -> pd.DataFrame:
-    """Group by partition and hour, in the order of offsets."""
     before = rows.groupby("partition").time.transform(lambda one: one.cummax().shift(fill_value=0))
     rows = rows.assign(hour=rows.time // HOUR_MS * HOUR_MS, lag=(before - rows.time).clip(lower=0))
     groups = rows.groupby(["partition", "hour"])
@@ -156,8 +154,7 @@ def test_profile_counts_tombstones_and_not_compacted_records(world: World) -> No
     wait_until(compacted, "compaction")
     found = profiled(world, topic)
     summary = summarize(found.topics[topic].partitions)
-    there = world.records(topic)
-    assert abs(summary.records - len(there)) <= 1, "the cleaner may have come between the two"
+    assert abs(summary.records - len(world.records(topic))) <= 1, "the cleaner may have come between the two"
     assert summary.tombstones == 1
     assert not found.unread
 
@@ -252,8 +249,7 @@ def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Pa
         assert [(one.tp.partition, one.reached) for one in ready.unread] == [(led[1], 0)]
         assert "none of its records came for 5 s" in ready.unread[0].text
         assert summarize(ready.topics[topic].partitions).records == 20
-        victim = three.nodes[1]
-        victim.kill()
+        three.nodes[1].kill()
         wait_until(lambda: leaders(world, topic)[led[2]] is None, "the end of a leader")
         done = world.cli("profile", topic, check=5)
         assert done.err == f"kretain: {topic}-{led[2]} could not be read: its ends can't be read: has no leader\n"

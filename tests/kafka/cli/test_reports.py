@@ -37,8 +37,7 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
             tmp_path / "forecast.json", world.cli("forecast", "-p", str(policy), "-o", "json", check=0).out
         )
         given = (str(plan), "--forecast", str(foretold))
-        said = world.cli("report", *given, "--out", str(page), check=0)
-        assert said.out == ""
+        assert world.cli("report", *given, "--out", str(page), check=0).out == ""
         text = page.read_text(encoding="utf-8")
         assert "25 records to trim" in text
         assert "&lt;script&gt;alert(1)" in text
@@ -77,8 +76,7 @@ def test_recorded_plan_and_trim_are_verified_replayed_and_drawn_without_the_clus
     found = run_cli("replay", "-p", str(policy), *here, "-o", "json", check=0).json()
     plans, trim = found["runs"][:2], found["runs"][2]
     assert {name: amount for name, amount in found["totals"].items() if amount} == {"earlier": 8, "partitions": 1}
-    unread = run_cli("replay", "-p", str(forced), *here, check=3)
-    assert "2 records that a group had not read" in unread.err
+    assert "2 records that a group had not read" in run_cli("replay", "-p", str(forced), *here, check=3).err
     kept = run_cli("replay", "-p", str(frozen), *here, "-o", "json", check=0).json()
     assert (kept["totals"]["never"], kept["totals"]["held"]) == (8, 1)
     said = run_cli("verify", *found["runs"], *here, check=0).out

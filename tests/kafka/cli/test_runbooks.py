@@ -91,7 +91,6 @@ class Runbooks:
         self._wrap(tool, lambda real: f'{what}\nexec {real} "$@"')
 
     def after(self, tool: str, what: str) -> None:
-        """Likewise, after each call."""
         self._wrap(tool, lambda real: f'{real} "$@"\ncode=$?\n{what}\nexit $code')
 
     def _wrap(self, tool: str, lines: Callable[[str], str]) -> None:
@@ -103,7 +102,6 @@ class Runbooks:
 
 
 def runbooks_for(world: World, policy: str, folder: Path) -> Runbooks:
-    """Return a shell in which this policy is the operator's."""
     tools, saves, file = folder / "bin", folder / "saves", folder / "policy.yaml"
     tools.mkdir()
     saves.mkdir()
@@ -132,7 +130,6 @@ def here(single: EmbeddedKafka, tmp_path: Path) -> World:
 
 @pytest.fixture
 def shell(here: World, tmp_path: Path) -> Shell:
-    """Return a shell in which a policy is the operator's."""
     return lambda policy: runbooks_for(here, policy, tmp_path)
 
 
@@ -152,7 +149,6 @@ def groups_of(world: World) -> set[str]:
 
 
 def own_settings(world: World, topic: str) -> dict[str, str]:
-    """Return what is set for the topic itself."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     found = world.admin.describe_configs([resource])[resource].result(60)
     return {name: str(one.value) for name, one in found.items() if one.source == 1}
@@ -428,8 +424,7 @@ def test_hold_runbook_stops_saved_plans_and_retention_and_can_be_lifted(here: Wo
     assert books.policy.read_text() == before, "nobody has said yes"
     said = books.run("legal-hold", "set", topic, 'case 4711: "Müller" & co', "--yes").out
     assert "Every partition is on hold" in said
-    settings = {"retention.ms": "-1", "retention.bytes": "-1"}
-    assert settings.items() <= own_settings(here, topic).items()
+    assert {"retention.ms": "-1", "retention.bytes": "-1"}.items() <= own_settings(here, topic).items()
     report = here.cli("trim", "--plan", str(plan), "-p", str(books.policy), "--yes", "-o", "json", check=0).json()
     outcomes = {row["topic"]: (row["outcome"], [one["code"] for one in row["reasons"]]) for row in report["partitions"]}
     assert outcomes[topic] == ("held", ["G7"])
@@ -453,8 +448,7 @@ def test_hold_runbook_stops_saved_plans_and_retention_and_can_be_lifted(here: Wo
 def test_hold_runbook_reports_an_ineffective_hold(here: World, shell: Shell) -> None:
     """A policy that the runbook can't change, brokers that go on deleting, and a compacted topic."""
     topic = read_topic(here, "loose", live=9)
-    policy = consumed(topic)
-    books = shell(policy + "\nlimits: {max.percent: 100}\n")
+    books = shell(consumed(topic) + "\nlimits: {max.percent: 100}\n")
     before = books.policy.read_text()
     assert "by hand" in books.run("legal-hold", "set", topic, "case", "--yes", check=6).out
     assert books.policy.read_text() == before
@@ -494,8 +488,7 @@ def test_evidence_runbook_tells_who_deleted_what_by_which_rule_and_undo_brings_i
     assert "proven" in said
     (row,) = (line for line in said.splitlines() if "forced-age" in line)
     assert re.search(rf"group:{topic}-slow\W+120\W+280\b", row)
-    digest = hashlib.sha256(books.policy.read_bytes()).hexdigest()
-    assert digest in said
+    assert hashlib.sha256(books.policy.read_bytes()).hexdigest() in said
     assert f'"user": "{getpass.getuser()}"' in said
     assert (
         "forced-age" not in books.run("who-deleted", topic, "--partition", "0", "--offset", "400", check=0, **away).out

@@ -1,1 +1,0 @@
-"""Disks of real brokers: inventories, ceilings, estimates."""

@@ -24,7 +24,6 @@ FILLED = 12 * MIB // RECORD
 
 
 def usage(world: World) -> dict[int, float]:
-    """What the brokers themselves say: percent in use, per broker."""
     with reader_for(world.bootstrap) as reader:
         answers = reader.log_dirs(reader.brokers())
     found = {}
@@ -132,14 +131,12 @@ def test_disk_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> N
 def test_inventory_of_another_cluster_or_missing_brokers_trims_nothing(full: Full, tmp_path: Path) -> None:
     policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), full.inventory
     one = full.run("plan", policy, "--inventory", str(inventory / "1.parquet"), "-o", "json", check=0)
-    known = [disk["broker"] for disk in disks_in(one) if not disk["reasons"]]
-    assert known == [1]
+    assert [disk["broker"] for disk in disks_in(one) if not disk["reasons"]] == [1]
     assert "kretain segments scan" in one.err
     copy = tmp_path / "inventory"
     shutil.copytree(inventory, copy)
     (copy / "1.parquet").write_bytes(b"broken")
-    broken = full.run("trim", policy, "--inventory", str(copy), "--yes", check=1)
-    assert "1.parquet" in broken.err
+    assert "1.parquet" in full.run("trim", policy, "--inventory", str(copy), "--yes", check=1).err
     planned = full.run("plan", policy, "--inventory", str(copy), "-o", "json", check=0)
     assert "1.parquet is no Parquet file that can be read" in planned.err
     assert 1 not in [disk["broker"] for disk in disks_in(planned) if not disk["reasons"]], "it costs its broker alone"
@@ -170,8 +167,7 @@ def test_trim_brings_each_disk_under_its_ceiling_oldest_first(full: Full, tmp_pa
     assert starts["old"] > FILLED - 2 * MIB // RECORD  # all of the oldest but the active segment
     assert 0 < starts["middle"] < FILLED
     assert starts["young"] == 0
-    free = min(after for after in usage(full.world).values())
-    assert free > CEILING - 15, "far more went than had to"
+    assert min(after for after in usage(full.world).values()) > CEILING - 15, "far more went than had to"
     full.world.produce(full.topics["young"], 20, value=os.urandom(RECORD))  # the brokers take writes as before
     fresh = str(scan_all(full.kafka, tmp_path / "fresh"))
     settled = full.run("plan", policy, "--inventory", fresh, "-o", "json", check=0)

@@ -24,7 +24,6 @@ from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
 
 @pytest.fixture
 def two_volumes(tmp_path: Path) -> Iterator[Filled]:
-    """One broker with two dirs on two devices."""
     settings = {
         "log.retention.check.interval.ms": "500",
         "log.initial.task.delay.ms": "500",
@@ -162,8 +161,7 @@ def test_bytes_awaiting_deletion_are_not_trimmed_again(tmp_path: Path) -> None:
             assert trimmed(one.plan(lower, *more)) == {}, more
             assert trimmed(one.plan(lower, *more, fresh=f"later-{''.join(more)[-12:-8]}")) == {}, more
         # an inventory says what stays: below what is leaving there is something to take, and no more than it
-        lowest = one.policy(percent_of(one, 22 * MIB))
-        made = one.plan(lowest, "--inventory", deleted, fresh="last")
+        made = one.plan(one.policy(percent_of(one, 22 * MIB)), "--inventory", deleted, fresh="last")
         assert trimmed(made)
         assert 0 < disk_in(made)["freed_bytes"] <= 22 * MIB - (8 + 10 - 4) * MIB
 
@@ -193,5 +191,4 @@ def test_disk_is_cordoned_where_all_its_log_dirs_are(tmp_path: Path) -> None:
         assert cordoned(together) == [False], "the other dir of that device takes new replicas"
         cordon(one, other)
         wait_until(lambda: cordoned(together) == [True], "both dirs that are cordoned")
-        shown = world.cli("disk", check=0).out
-        assert "× cordoned" in shown
+        assert "× cordoned" in world.cli("disk", check=0).out

@@ -60,8 +60,7 @@ def test_fleet_trim_uses_each_inventory_and_refuses_an_unreadable_one(
         assert "by the inventory" in str(found[name]["partitions"][0]["reasons"])
     expected = found["c0"]["partitions"][0]["trim_to"]
     (tmp_path / "inventory-1" / "2.parquet").write_bytes(b"broken")
-    again = planned(tmp_path)
-    assert "2.parquet" in str(again["c1"]["notes"])
+    assert "2.parquet" in str(planned(tmp_path)["c1"]["notes"])
     flags = ("--fleet", str(tmp_path / "fleet.yaml"), "--state-dir", str(tmp_path / "state"), "--yes")
     done = run_cli("trim", *flags, check=5)
     assert "c1: " in done.err

@@ -22,7 +22,6 @@ VERSION: Final = "4.3.0"
 
 
 def storage_jar() -> Path:
-    """Return the test jar of Kafka's storage, downloaded once."""
     folder = jars.cache_dir() / "jars" / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
@@ -31,7 +30,6 @@ def storage_jar() -> Path:
 
 
 def remote_settings(jar: Path, remote: Path) -> dict[str, str]:
-    """Return a single broker's settings for remote storage in a folder."""
     remote.mkdir(parents=True, exist_ok=True)
     return {
         "remote.log.storage.system.enable": "true",

@@ -43,8 +43,6 @@ TOPICS: Final = {"orders": (3, 3), "payments": (2, 3), "lone": (3, 1), "aged": (
 
 @dataclass
 class Played:
-    """What a round came to."""
-
     seconds: float
     written: int
     commits: int
@@ -110,11 +108,9 @@ class Arena:
         assert run.wait(120) is not None, "kretain hangs"
         self.breaker.heal(one.faults)
         self.load.check()
-        between = self._starts()
-        problems = self._said(one, run, before, between)
+        problems = self._said(one, run, before, self._starts())
         trimmed = self._settle(one, began)
-        deposed = began if {"pause", "cut", "kill", "restart", "move"} & {*one.faults} else None
-        problems += self._judge(deposed)
+        problems += self._judge(began if {"pause", "cut", "kill", "restart", "move"} & {*one.faults} else None)
         if (wrong := self.kretain.verified()) != "":
             problems.append(f"the audit log's chain: {wrong}")
         grown = self.truth.written - written

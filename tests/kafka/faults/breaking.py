@@ -36,8 +36,6 @@ class Link:
         self._pumps: set[asyncio.Task[None]] = set()
 
     def lead_to(self, port: int) -> None:
-        """Begin to pass on what comes."""
-
         async def begin() -> None:
             self._open.set()
             await asyncio.start_server(lambda *ends: self._join(port, *ends), sock=self._socket)
@@ -96,14 +94,12 @@ class LinkedKafka(EmbeddedKafka):
 
     @property
     def bootstrap(self) -> str:
-        """The links."""
         return ",".join(f"127.0.0.1:{link.port}" for link in self.links)
 
     def link(self, node_id: int) -> Link:
         return self.links[node_id - 1]
 
     def stop(self) -> None:
-        """Stop the brokers, then the links."""
         super().stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -122,8 +118,6 @@ MIB = b"\0" * (1 << 20)
 
 
 class Breaker:
-    """One cluster's faults."""
-
     def __init__(self, kafka: LinkedKafka, world: World, load: Load, volume: Path | None) -> None:
         self.kafka, self.world, self.load, self.truth = kafka, world, load, load.truth
         self.volume = volume
@@ -158,8 +152,7 @@ class Breaker:
             for n in range(20):
                 self.truth.took(log, n, Record(f"{self._lives}/{n}".encode(), at, now_ms(), 0))
         if self._lives % 2:
-            offsets = {self.truth.log(PHOENIX, n): 15 for n in range(2)}
-            commit = self.truth.commits[PHOENIX_READER].sending(offsets)
+            commit = self.truth.commits[PHOENIX_READER].sending({self.truth.log(PHOENIX, n): 15 for n in range(2)})
             self.world.commit(PHOENIX_READER, PHOENIX, {0: 15, 1: 15})
             commit.acknowledged = now_ms()
 

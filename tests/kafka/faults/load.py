@@ -54,7 +54,6 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """Raise what a thread ended with, if any did."""
         if self._failed:
             raise self._failed[0]
 

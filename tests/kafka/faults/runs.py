@@ -155,8 +155,6 @@ main()
 
 @dataclass
 class Run:
-    """A process of kretain."""
-
     process: subprocess.Popen[bytes]
     folder: Path
 
@@ -189,8 +187,6 @@ class Run:
 
 
 class Kretain:
-    """Starts runs with one policy and one state directory."""
-
     def __init__(self, bootstrap: str, policy: Path, state: Path, folder: Path) -> None:
         self.state = state
         self._common = ["-b", bootstrap, "-p", str(policy), "--state-dir", str(state), "--timeout", "5s"]
@@ -213,7 +209,6 @@ class Kretain:
         return self._spawn(["-m", "kretain", *trim])
 
     def trim(self) -> Run:
-        """Run a trim to its end."""
         run = self._spawn(["-m", "kretain", "trim", *self._common, "--yes", "-o", "json"])
         assert run.wait(120) is not None, "a trim hangs"
         return run

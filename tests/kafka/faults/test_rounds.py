@@ -39,8 +39,7 @@ def test_fault_round_is_determined_by_its_seed_and_covers_every_fault() -> None:
         few = list(rounds(seed, FEW))
         assert {fault for one in few for fault in one.faults} == {*FAULTS}
         assert {one.mode for one in few} == {*MODES}
-    steps = Counter(one.step for one in rounds(1, 200) if one.mode == "trim, killed at a step")
-    assert steps.keys() == {*STEPS}
+    assert Counter(one.step for one in rounds(1, 200) if one.mode == "trim, killed at a step").keys() == {*STEPS}
 
 
 @pytest.fixture
@@ -69,8 +68,7 @@ def test_faults_delete_no_protected_record_and_reports_are_true(
     count: int, volume: Path | None, tmp_path: Path
 ) -> None:
     with LinkedKafka(3, settings=SETTINGS) as kafka:
-        world = World(kafka.bootstrap, (volume or tmp_path) / "state")
-        arena = Arena(kafka, world, tmp_path, volume, SEED)
+        arena = Arena(kafka, World(kafka.bootstrap, (volume or tmp_path) / "state"), tmp_path, volume, SEED)
         with arena.load.going_on():
             arena.warm_up()
             for one in rounds(SEED, count):

@@ -57,8 +57,7 @@ def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, 
         check=True,
     )
     world.delete_group(f"{topic}-slow")
-    place = written(tmp_path / "slow.csv", done.stdout)
-    decision = world.decide(with_file(topic, place), topic, remember=False)
+    decision = world.decide(with_file(topic, written(tmp_path / "slow.csv", done.stdout)), topic, remember=False)
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
 
 
@@ -67,8 +66,7 @@ def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, t
     place = tmp_path / "flink.json"
     write(place, **{topic: 4})
     assert world.plan(with_file(topic, place)).notes == []
-    other = world.filled(OLD)
-    assert world.plan(consumed(other)).notes == [], "it has no position there"
+    assert world.plan(consumed(world.filled(OLD))).notes == [], "it has no position there"
     says = (
         "remembered: file:flink; but no entry of floors names it, so it counts for nothing; "
         "if that is meant: kretain groups forget -b HOST:PORT file:flink"
@@ -139,8 +137,7 @@ def test_every_report_names_the_source(world: World, topic: str, tmp_path: Path)
     assert missing["text"] == (
         f"file:flink can't be read: {place}: no such file or directory; held: every managed topic (F3)"
     )
-    table = world.cli("groups", "-p", str(policy), "--group", "file:*", check=0).out
-    assert "unreadable, so it holds" in table
+    assert "unreadable, so it holds" in world.cli("groups", "-p", str(policy), "--group", "file:*", check=0).out
 
 
 def test_group_named_like_a_source_does_not_replace_it(world: World, topic: str, tmp_path: Path) -> None:

@@ -78,7 +78,6 @@ def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> Non
 
 
 def group_topics(world: World, group: str) -> set[str]:
-    """Return the topics that a KIP-848 group's members have been assigned."""
     found = world.admin.describe_consumer_groups([group])[group].result(60)
     return {one.topic for member in found.members for one in member.assignment.topic_partitions}
 
@@ -108,8 +107,7 @@ def test_share_group_counts_by_its_start_offset(world: World) -> None:
     decision = world.decide(consumed(topic), topic)
     assert (decision.trim_to, decision.min_commit_by) == (start, f"share:{group}")
     assert world.decide(consumed(other), other).trim_to == 10
-    listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
-    row = listed[group]
+    row = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}[group]
     assert (row["type"], row["topics"], row["lag"], row["counts"]) == ("share", [topic], end - start, "counts")
     unread = world.cli("offsets", topic, "--unread", "-o", "json", check=0).json()["topics"]
     assert {row["group"]: row["records"] for row in unread} == {f"share:{group}": end - start, f"{topic}-done": 0}
@@ -244,8 +242,7 @@ def test_commits_of_groups_with_unusual_names_count(world: World) -> None:
             world.commit(f"{group}", topic, 7)
     decision = world.decide(consumed(topic), topic)
     assert (decision.trim_to, decision.min_commit_by) == (7, "group:*")
-    shown = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0)
-    assert topic in shown.out
+    assert topic in world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0).out
     for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x"):
         world.delete_group(group)
 
@@ -512,9 +509,7 @@ def test_metadata_without_topic_ids_makes_no_commit_a_leftover(world: World, mon
 
 
 def plan_row(world: World, topic: str) -> dict[str, Any]:
-    """Plan R1 through the command line; return the row of partition 0."""
-    done = world.cli("plan", topic, "--consumed-after", "1h", "-o", "json", check=0)
-    return dict(done.json()["partitions"][0])
+    return dict(world.cli("plan", topic, "--consumed-after", "1h", "-o", "json", check=0).json()["partitions"][0])
 
 
 def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> None:

@@ -46,7 +46,6 @@ class Harmed:
         self.policy.write_text("\n".join(["version: 1", "topics:", *lines, ""]))
 
     def plan(self, *topics: str) -> dict[str, Any]:
-        """Plan through the command line; return the rows by topic."""
         done = self.world.cli("plan", *topics, "-p", str(self.policy), "-o", "json", check=0)
         return {row["topic"]: row for row in done.json()["partitions"]}
 
@@ -56,7 +55,6 @@ class Harmed:
         return dict(done.json()["partitions"][-1])
 
     def start(self, topic: str) -> int:
-        """Return S."""
         return self.world.ends(topic)[0]
 
 

@@ -135,7 +135,6 @@ def make(world: World, count: int = 10) -> str:
 
 
 def until(world: World, topic: str, so: Callable[[Any], bool], **more: str) -> Any:
-    """Plan until it is so; return the decision."""
     found: list[Any] = []
 
     def look() -> bool:
@@ -391,8 +390,7 @@ def test_replica_without_any_copy_trims_nothing(world: World) -> None:
 
 def test_copied_records_are_trimmed_and_others_kept(world: World, dr: World, copying: subprocess.Popen[bytes]) -> None:
     topic = make(world)
-    done = until(world, topic, lambda one: one.trim_to == 10)
-    assert done.min_commit == 10
+    assert until(world, topic, lambda one: one.trim_to == 10).min_commit == 10
     with paused(copying):
         world.produce(topic, [5 * HOUR] * 5)
         read_by_group(world, topic, 15)
@@ -447,8 +445,7 @@ def test_copier_that_continues_in_another_log_is_rejected(
     wait_until(lambda: dr.ends(f"primary.{there}")[1] == 5, "what is new is copied to the new topic there")
     for topic in (here, there):
         for remember in (True, False):
-            held = world.decide(policy(topic), topic, remember=remember)
-            assert held.action == "hold", topic
+            assert world.decide(policy(topic), topic, remember=remember).action == "hold", topic
 
 
 def test_cluster_that_is_its_own_replica_is_an_error(world: World, copying: subprocess.Popen[bytes]) -> None:
@@ -506,8 +503,7 @@ def test_record_rejected_by_the_target_stays_until_copied(
     read_by_group(world, topic, 410)
     wait_until(lambda: dr.ends(f"primary.{topic}")[1] > 20, "records after the one that was refused", 60)
     for _ in range(20):
-        plan = world.plan(policy(topic))
-        world.trim(plan, policy(topic))
+        world.trim(world.plan(policy(topic)), policy(topic))
         assert world.ends(topic)[0] <= 15
         time.sleep(0.2)
 

@@ -1,1 +1,0 @@
-"""Plans of a real cluster: rules, look-ups, guards."""

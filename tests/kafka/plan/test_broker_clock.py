@@ -95,8 +95,6 @@ def test_clock_minutes_off_holds_every_rule_by_time(world: World, ahead_ms: int,
 
 
 class AheadClock(Clock):
-    """A machine's clock that is 40 days ahead."""
-
     def wall_ms(self) -> int:
         return super().wall_ms() + 40 * 24 * HOUR
 

@@ -135,8 +135,7 @@ def test_timestamps_from_a_log_append_time_period_are_no_event_times(world: Worl
     """The topic was LogAppendTime until today: those records carry wall-clock times. So does what was read then (M0)."""
     topic = world.filled(2, stem="event", message_timestamp_type="LogAppendTime")
     if looked:
-        by_brokers = policy(topic, retention__eventtime__source="timestamp")
-        assert world.decide(by_brokers, topic).action == "keep"
+        assert world.decide(policy(topic, retention__eventtime__source="timestamp"), topic).action == "keep"
     old = hours_ago(40 * 24 + 50, 40 * 24)
 
     def kept() -> bool:  # a broker tells the new setting a moment before its logs go by it
@@ -162,8 +161,7 @@ def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: Wor
     held = world.decide(policy(topic), topic)
     assert held.action == "hold"
     assert "G4 the record at offset 3 is stamped" in texts(held)
-    ignoring = policy(topic, retention__eventtime__ignore__future="true")
-    assert world.decide(ignoring, topic).trim_to == 2
+    assert world.decide(policy(topic, retention__eventtime__ignore__future="true"), topic).trim_to == 2
     explained = world.cli(
         "explain", topic, "-p", str(written(world.state_dir.parent / "policy.yaml", policy(topic))), check=0
     )
@@ -189,10 +187,8 @@ def test_ignore_future_works_after_the_stamp_was_read_from_a_header(world: World
     times = [*hours_ago(72, 60, 48, 2), NOW + 30 * DAY, *hours_ago(1)]
     world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])
     source = {"retention__eventtime__source": '"header:et"'}
-    held = world.decide(policy(topic, **source), topic)
-    assert "G4 the record at offset 4 is stamped" in texts(held)
-    ignoring = policy(topic, retention__eventtime__ignore__future="true", **source)
-    assert world.decide(ignoring, topic).trim_to == 3
+    assert "G4 the record at offset 4 is stamped" in texts(world.decide(policy(topic, **source), topic))
+    assert world.decide(policy(topic, retention__eventtime__ignore__future="true", **source), topic).trim_to == 3
 
 
 # -- event times inside records ---------------------------------------------------------------------
@@ -313,18 +309,15 @@ def test_compaction_gap_at_the_log_start_is_no_old_timestamp(world: World) -> No
 
     wait_until(cleaned, "compaction")
     assert world.ends(topic)[0] == 0
-    aged = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h, compacted: trim}}]"
-    row = trim_row(world, aged, topic)
+    row = trim_row(world, f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h, compacted: trim}}]", topic)
     assert row["outcome"] == "trimmed", row
     assert not [reason for reason in row["reasons"] if reason["code"] == "G9"]
     assert world.ends(topic)[0] >= 10
 
 
 def trim_row(world: World, text: str, topic: str) -> dict[str, Any]:
-    """Trim by a policy through the command line; return the topic's row."""
     path = written(world.state_dir.parent / f"{topic}.yaml", text)
-    done = world.cli("trim", topic, "-p", str(path), "--yes", "-o", "json", check=0)
-    return dict(done.json()["partitions"][0])
+    return dict(world.cli("trim", topic, "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"][0])
 
 
 # -- records that can't be read ------------------------------------------------------------------------
@@ -350,8 +343,7 @@ def test_unreadable_record_affects_only_its_partition(world: World, kind: str) -
             if topic == bad and number == 2 and kind == "header name":
                 send_raw(world, topic, Raw("et"))
             else:
-                value = b'{"et": %b}' % text
-                world.produce_at(topic, [NOW], value=value, headers=under_et(text))
+                world.produce_at(topic, [NOW], value=b'{"et": %b}' % text, headers=under_et(text))
     path = world.state_dir.parent / "policy.yaml"
     more = {"retention__eventtime__source": source}
     path.write_text(policy(f"[{bad}, {good}]", **more))

@@ -54,7 +54,6 @@ class Pair:
         return run_cli(*arguments, "--fleet", str(self.fleet), "--state-dir", str(self.state), check=check)
 
     def ends(self) -> dict[str, int]:
-        """Return where the topic starts in each cluster."""
         return {"eu": self.eu.ends(self.topic)[0], "us": self.us.ends(self.topic)[0]}
 
 
@@ -177,8 +176,7 @@ def test_fleet_trim_asks_once_and_keeps_one_audit_log_per_cluster(pair: Pair) ->
         log = (cluster_folder(pair.state, cluster) / "audit.jsonl").read_text().splitlines()
         events = [json.loads(line) for line in log]
         assert {one["run"] for one in events} == {runs[name]}
-        kinds = [one["event"] for one in events]
-        assert kinds == ["run", "evidence", "batch", "result", "evidence", "end"]
+        assert [one["event"] for one in events] == ["run", "evidence", "batch", "result", "evidence", "end"]
     only_two(pair)
     assert pair.cli("trim", "--yes", check=0).err == ""
 

@@ -137,8 +137,7 @@ def test_topic_deleted_during_the_read_holds(world: World, topic: str, before: C
         wait_until(lambda: ids_everywhere(world, topic) == {None}, "the end of it on every broker")
 
     before("list_offsets_soon", delete, call=2)
-    policy = consumed(topic).replace(f'"{topic}"', f'["{topic}", "{other}"]')
-    decision = world.decide(policy, topic)
+    decision = world.decide(consumed(topic).replace(f'"{topic}"', f'["{topic}", "{other}"]'), topic)
     assert (decision.action, codes(decision)) == ("hold", {"metadata"})
     assert "deleted while it was read" in decision.reasons[0].text
 

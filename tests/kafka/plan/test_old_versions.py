@@ -54,8 +54,6 @@ CASES = (
 
 @dataclass
 class Old:
-    """An old cluster with every case's topic on it."""
-
     version: str
     kafka: EmbeddedKafka
     world: World
@@ -63,7 +61,6 @@ class Old:
     policy: Path
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan's rows by case, as ``kretain plan -o json`` prints them."""
         rows = {
             row["topic"]: row
             for row in self.world.cli("plan", "-p", str(self.policy), "-o", "json").json()["partitions"]

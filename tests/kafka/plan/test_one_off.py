@@ -38,8 +38,7 @@ def test_one_off_flag_replaces_the_policys_rules(flights: Flights) -> None:
     assert [(row["action"], row["min_commit"]) for row in made["partitions"]] == [("keep", 7)]
     assert made["policy"]["rules"] == "one-off"
     table = world.cli("plan", topic, *FLAGS, check=0, **prod).out
-    said = f"One-off rules: --older-than 99999999d. The rules of {policy} are off for this run; its guards"
-    assert said in table
+    assert f"One-off rules: --older-than 99999999d. The rules of {policy} are off for this run; its guards" in table
     assert "No changes. 1 partition up to date." in table
     world.cli("trim", topic, *FLAGS, "--yes", check=0, **prod)
     assert world.ends(topic) == (0, 10)
@@ -52,8 +51,7 @@ def test_saved_plan_needs_its_one_off_rules(flights: Flights, tmp_path: Path) ->
     base = ("-p", str(policy))
     world.cli("plan", topic, "--older-than", "1d", "--unconsumed", "trim", *base, "--out", str(saved), check=0)
     for others in ((), ("--older-than", "2d", "--unconsumed", "trim"), ("--older-than", "1d")):
-        refused = world.cli("trim", topic, *others, *base, "--plan", str(saved), "--yes", check=6)
-        assert "one-off rules" in refused.err
+        assert "one-off rules" in world.cli("trim", topic, *others, *base, "--plan", str(saved), "--yes", check=6).err
     saved.write_text(saved.read_text().replace(str(DAY), str(99_999_999 * DAY)))
     report = world.cli(
         *("trim", topic, *FLAGS, "--unconsumed", "trim", *base, "--plan", str(saved), "--yes", "-o", "json"), check=0

@@ -59,8 +59,7 @@ def by_avro(client: SchemaRegistryClient, topic: str, times: list[int]) -> list[
     client.register_schema(f"{topic}-meta", Schema(json.dumps(inner), "AVRO"))
     fields = [{"name": "written", "type": units[0]}, {"name": "meta", "type": "x.Meta"}]
     outer = json.dumps({"type": "record", "name": "x.Order", "fields": fields})
-    schema = Schema(outer, "AVRO", [SchemaReference("x.Meta", f"{topic}-meta", 1)])
-    write = AvroSerializer(client, schema)
+    write = AvroSerializer(client, Schema(outer, "AVRO", [SchemaReference("x.Meta", f"{topic}-meta", 1)]))
     moments = [dt.datetime.fromtimestamp(one / 1000, dt.UTC) for one in times]
     values = [{"written": dt.datetime.now(dt.UTC), "meta": {"at": one}} for one in moments]
     return [bytes(write(one, SerializationContext(topic, MessageField.VALUE))) for one in values]
@@ -76,8 +75,7 @@ def by_protobuf(client: SchemaRegistryClient, topic: str, times: list[int]) -> l
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
     message = file.message_type.add(name="Order")
     message.field.add(name="ms", number=1, type=3, label=1)
-    meta = message.nested_type.add(name="Meta")
-    meta.field.add(name="ms", number=1, type=3, label=1)
+    message.nested_type.add(name="Meta").field.add(name="ms", number=1, type=3, label=1)
     message.field.add(name="meta", number=2, type=11, label=1, type_name=".Order.Meta")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -102,13 +100,11 @@ def test_event_times_of_real_serializers_are_read(
     world: World, registry: str, tmp_path: Path, source: str, serialize: Serialize
 ) -> None:
     client = SchemaRegistryClient({"url": registry})
-    values = serialize(client, world.topic("subject"), [NOW - age * HOUR for age in AGES])
-    topic = filled(world, values)
+    topic = filled(world, serialize(client, world.topic("subject"), [NOW - age * HOUR for age in AGES]))
     config, rules = client_file(tmp_path, registry), policy(tmp_path, topic, source)
     row = planned(world, config, rules)
     assert (row["action"], row["trim_to"]) == ("trim", 3), row["texts"]
-    explained = world.cli("explain", topic, "-p", rules, "-c", config, check=0).out
-    assert "event-time asks for this" in explained
+    assert "event-time asks for this" in world.cli("explain", topic, "-p", rules, "-c", config, check=0).out
     profile = world.cli("profile", topic, "-p", rules, "-c", config, "--by-event-time", "-o", "json", check=0).json()
     assert profile["topics"][0]["no_event_time"] == 0
     world.cli("trim", "-p", rules, "-c", config, "--yes", check=0)

@@ -232,8 +232,7 @@ def test_scenario_leads_to_its_expected_action_and_target(scenario: Scenario, pl
     for group, offset in scenario.commits.items():
         world.commit(group if group.startswith(("console", "tmp", "billing")) else f"{topic}-{group}", topic, offset)
     groups = f"groups: {{{scenario.groups}}}\n" if scenario.groups else ""
-    policy = f"version: 1\n{groups}topics:\n  - {{match: {topic}, {scenario.policy}}}\n"
-    decision = world.decide(policy, topic)
+    decision = world.decide(f"version: 1\n{groups}topics:\n  - {{match: {topic}, {scenario.policy}}}\n", topic)
     assert (decision.action, decision.trim_to) == (scenario.action, scenario.trim_to), decision
     assert decision.rule == scenario.rule
     assert decision.limited_by == scenario.limited_by

@@ -1,1 +1,0 @@
-"""Trims of a real cluster, and what they leave behind."""

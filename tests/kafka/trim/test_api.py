@@ -76,8 +76,7 @@ def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
         report = cluster.trim(plan, yes=True)
         assert [row.outcome for row in report.partitions] == ["unchanged", "trimmed", "trimmed"]
     assert starts(world, topic) == [7, 7, 7]
-    told = world.cli("history", "--run", report.run, "-o", "json", check=0).out
-    assert report.run in told
+    assert report.run in world.cli("history", "--run", report.run, "-o", "json", check=0).out
     assert capfd.readouterr() == ("", "")
 
 
@@ -88,8 +87,7 @@ def test_api_rows_have_the_json_keys_and_integer_offsets(world: World, topic: st
     with connected(world, policy) as cluster:
         plan = cluster.plan()
         report = cluster.trim(plan, dry_run=True)
-    table = plan.to_arrow()
-    assert table.drop_columns(["cluster"]).to_pylist() == plan.to_dict()["partitions"]
+    assert plan.to_arrow().drop_columns(["cluster"]).to_pylist() == plan.to_dict()["partitions"]
     frame = plan.to_pandas()
     assert str(frame["min_commit"].dtype) == "Int64"
     assert list(frame["trim_to"]) == [7, 7, 7]
@@ -108,8 +106,7 @@ def test_api_trims_only_a_plan_that_it_made(world: World, topic: str, policy: Pa
         assert refused.value.exit_code == 2
         for name in ("plan.json", "plan.parquet"):
             plan.save(tmp_path / name)
-            loaded = kretain.load_plan(tmp_path / name)
-            assert loaded.partitions == plan.partitions
+            assert kretain.load_plan(tmp_path / name).partitions == plan.partitions
         edited = (tmp_path / "plan.json").read_text().replace('"trim_to": 7', '"trim_to": 10')
         (tmp_path / "plan.json").write_text(edited)
         cluster.trim(kretain.load_plan(tmp_path / "plan.json"), yes=True)

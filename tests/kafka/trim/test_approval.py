@@ -74,11 +74,9 @@ def test_approved_plan_is_trimmed_and_its_approval_is_kept_as_evidence(desk: Des
     assert "kretain plan --out plan.json" in refused.err
     desk.save()
     assert "plan.json.approval cannot be read" in desk.trim(check=6).err
-    rehearsed = desk.trim("--dry-run", check=0)
-    assert "another person has to approve the plan" in rehearsed.err
+    assert "another person has to approve the plan" in desk.trim("--dry-run", check=0).err
     assert desk.starts() == [0, 0, 0]
-    said = desk.approve()
-    assert "21 records" in said.err
+    assert "21 records" in desk.approve().err
     assert desk.trim("--dry-run", check=0).err == "", "the refused trim did not carry it out"
     with desk.policy.open("a") as file:
         file.write("evidence: {sign: gone.pem}\n")
@@ -87,8 +85,7 @@ def test_approved_plan_is_trimmed_and_its_approval_is_kept_as_evidence(desk: Des
     desk.trim(check=0)
     assert desk.starts() == [7, 7, 7]
     assert is_signed(audit(desk.world)[-1], public_key((desk.folder / "ci.pub").read_bytes()))
-    run = [line for line in audit(desk.world) if line["event"] == "run"][-1]
-    kept = run["approval"]
+    kept = [line for line in audit(desk.world) if line["event"] == "run"][-1]["approval"]
     assert (kept["plans"][0]["records"], kept["format"]) == (21, "kretain.approval/v1")
     signed = Signed(kept["key"], kept.pop("signature"))
     assert check(statement(kept), signed, public_key((desk.folder / "bob.pub").read_bytes()))

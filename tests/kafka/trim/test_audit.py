@@ -29,7 +29,6 @@ def topic(world: World) -> str:
 
 
 def messages(world: World, topic: str) -> list[tuple[bytes, bytes]]:
-    """Return the keys and values of partition 0."""
     return [(one.key(), one.value()) for one in world.messages(topic)]
 
 
@@ -75,8 +74,7 @@ def test_audit_topic_has_each_line_once_in_order_keyed_by_run(world: World, topi
 
 
 def test_missing_or_compacted_audit_topic_gets_nothing_and_stops_nothing(world: World, topic: str) -> None:
-    report = trim(world, topic, 3, "not-there-yet")
-    assert "topic not-there-yet does not exist" in (report.audit_unshipped or "")
+    assert "topic not-there-yet does not exist" in (trim(world, topic, 3, "not-there-yet").audit_unshipped or "")
     compacted = world.topic("audit", cleanup_policy="compact")
     assert "is compacted" in (trim(world, topic, 4, compacted).audit_unshipped or "")
     assert world.ends(compacted)[1] == 0
@@ -121,8 +119,7 @@ def test_unknown_audit_position_sends_the_whole_log_again(world: World, topic: s
         case "damaged":
             place.write_text('{"topic": 7')
         case "another log":
-            told = json.loads(place.read_text())
-            place.write_text(json.dumps({**told, "hash": "0" * 64}))
+            place.write_text(json.dumps({**json.loads(place.read_text()), "hash": "0" * 64}))
         case "gone":
             place.unlink()
     assert trim(world, topic, 5, copy).audit_unshipped is None
@@ -264,8 +261,7 @@ def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small:
     assert report["totals"]["records"] == sum(gone)
     (told,) = [line for line in err.splitlines() if "audit log is incomplete" in line]
     assert "can't be written: No space left on device; nothing more is trimmed" in told
-    chain = log_on(small).verify()
-    assert chain.breaks == []
+    assert log_on(small).verify().breaks == []
     (run,) = log_on(small).runs().values()
     assert run.trimmed().records >= sum(gone), "what is announced, and has no result, counts as gone"
 

@@ -266,8 +266,7 @@ def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
     world = World(kafka.bootstrap, folder / "state")
     topic = world.filled(OLD)
     world.commit("a", topic, 8)
-    policy = written(folder / "policy.yaml", consumed(topic))
-    return world, topic, policy
+    return world, topic, written(folder / "policy.yaml", consumed(topic))
 
 
 def test_resumed_trim_process_decides_again_and_sends_no_stale_delete(one: EmbeddedKafka, tmp_path: Path) -> None:

@@ -45,8 +45,7 @@ def marked(topic: str, *more: str) -> str:
 def journal(world: World, tmp_path: Path) -> tuple[World, str, Path]:
     """A topic whose minimum timestamp lives in the cluster, and its policy file."""
     topic = world.filled(OLD, stem="journal")
-    policy = written(tmp_path / "policy.yaml", marked(topic))
-    return world, topic, policy
+    return world, topic, written(tmp_path / "policy.yaml", marked(topic))
 
 
 def trim_to(world: World, policy: Path, topic: str) -> int | None:

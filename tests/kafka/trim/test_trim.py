@@ -96,8 +96,7 @@ def test_stricter_policy_narrows_a_saved_plan(
     world: World, topic: str, stricter: str, outcome: str, start: int
 ) -> None:
     plan = world.plan(consumed(topic))
-    today = consumed(topic) + f"\n  - {{match: {topic}, {stricter}}}\n"
-    assert only(world.trim(plan, today)).outcome == outcome
+    assert only(world.trim(plan, consumed(topic) + f"\n  - {{match: {topic}, {stricter}}}\n")).outcome == outcome
     assert world.ends(topic)[0] == start
 
 
@@ -260,8 +259,7 @@ def _one_by_one(targets, _leaders):
 
 
 def test_unreadable_audit_log_stops_before_any_request(world: World, topic: str) -> None:
-    plan = world.plan(consumed(topic))
-    world.trim(plan, consumed(topic), max_partitions=1)
+    world.trim(world.plan(consumed(topic)), consumed(topic), max_partitions=1)
     world.produce(topic, OLD)
     world.commit(f"{topic}-a", topic, 12)
     log = next(world.state_dir.glob("*/audit.jsonl"))
@@ -317,8 +315,7 @@ def test_saved_plan_that_expired_behind_the_lock_is_refused(world: World, topic:
         with pytest.raises(PlanRefusedError, match="run kretain plan again"):
             waiting.result(30)
     assert world.ends(topic) == (0, 10)
-    done = world.trim(plan, consumed(topic), max_age_ms=600_000)
-    assert done.count("trimmed") == 1
+    assert world.trim(plan, consumed(topic), max_age_ms=600_000).count("trimmed") == 1
 
 
 def test_partition_rejected_by_the_broker_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,5 +378,4 @@ def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.
     assert len(most) == 6, "three leaders, two batches"
     assert max(max(one.values()) for one in most) == 1
     assert max(len(one) for one in most) == 3, "leaders wait for each other between batches alone"
-    events = [line["event"] for line in audit(world)]
-    assert events == ["run", "batch", "result", "batch", "result", "end"]
+    assert [line["event"] for line in audit(world)] == ["run", "batch", "result", "batch", "result", "end"]

@@ -1,1 +1,0 @@
-"""``kretain watch`` and forecasts on a real cluster."""

@@ -1,5 +1,3 @@
-"""Fixtures of these tests."""
-
 from __future__ import annotations
 
 from pathlib import Path

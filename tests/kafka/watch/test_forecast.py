@@ -63,7 +63,6 @@ A_SECOND = 200
 
 @contextmanager
 def written_to(world: World, *topics: str) -> Iterator[None]:
-    """Write to partition 0 of these topics at a steady rate."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "logger": QUIET})
     begun, count = time.monotonic(), 0
 

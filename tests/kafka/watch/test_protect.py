@@ -34,7 +34,6 @@ MINUTES: Final = float(os.environ.get("PROTECT_MINUTES", "1.5"))
 
 
 def policy_of(world: World, topic: str, group: str = "billing", **rule: Any) -> Path:
-    """Write a policy that protects a topic; return its path."""
     path = world.state_dir.parent / "policy.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     more = "".join(f", {key.replace('_', '.')}: {value}" for key, value in ({"max": "10m"} | rule).items())
@@ -52,7 +51,6 @@ def value(world: World, topic: str, key: str = "retention.ms") -> TopicValue:
 
 
 def own(world: World, topic: str, key: str = "retention.ms") -> str | None:
-    """Return a topic's own value of a setting, None if it has none."""
     found = value(world, topic, key)
     return found.value if found.own else None
 
@@ -84,7 +82,6 @@ def expiring(world: World, stem: str, retention_ms: int = 20 * SECOND) -> str:
 
 
 def protect(world: World, policy: Path, *more: str, every: str = "1s", check: int = 0) -> Any:
-    """Run it once; return its rows by setting."""
     done = world.cli("protect", "-p", str(policy), "--every", every, "-o", "json", *more, check=check)
     return {row["setting"]: row for row in json.loads(done.out)["settings"]}
 
@@ -181,8 +178,7 @@ def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_ori
     world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = world.filled(1_500, stem="sized", retention_bytes="200000", segment_bytes="1048576")
     policy = policy_of(world, topic)
-    made = protect(world, policy, "--yes")["retention.bytes"]
-    assert made["outcome"] == "done"
+    assert protect(world, policy, "--yes")["retention.bytes"]["outcome"] == "done"
     assert int(own(world, topic, "retention.bytes") or 0) > 200_000
     world.delete("_kretain_protected")
     world.cli("cluster", "init", "--protect", "--yes", check=0)

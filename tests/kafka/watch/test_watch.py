@@ -220,8 +220,7 @@ one_pass.Passes.make = lambda self: threading.Event().wait()
 @pytest.mark.thorough
 def test_hanging_loop_becomes_unhealthy_and_exits(here: World) -> None:
     """So that a supervisor starts it again."""
-    policy = policy_of(here, "any")
-    with watching(here, policy, "--interval", "1s", code=STUCK) as watcher:
+    with watching(here, policy_of(here, "any"), "--interval", "1s", code=STUCK) as watcher:
         assert watcher.get("/healthz")[0] == 200
         assert watcher.get("/readyz") == (503, "no pass has succeeded yet\n")
         assert watcher.process.wait(60) == 1
@@ -231,8 +230,7 @@ def test_hanging_loop_becomes_unhealthy_and_exits(here: World) -> None:
 @pytest.mark.thorough
 def test_sigterm_finishes_the_current_batch_and_exits_0(here: World) -> None:
     topic = read_topic(here, partitions=12)
-    policy = policy_of(here, topic)
-    with watching(here, policy, "--trim", "--listen", "off", code=SLOW) as watcher:
+    with watching(here, policy_of(here, topic), "--trim", "--listen", "off", code=SLOW) as watcher:
         wait_until(lambda: batches_of(here.state_dir) >= 3, "a third batch")
         assert watcher.end() == 0
     events = [one["event"] for one in audit_of(here.state_dir)]
@@ -262,8 +260,7 @@ def two(
 def test_killed_leader_is_replaced_within_15_seconds(electing: World) -> None:
     """Also where the next pass is a minute away."""
     topic = read_topic(electing)
-    policy = policy_of(electing, topic)
-    for leader, standby in two(electing, policy, topic, interval="10m"):
+    for leader, standby in two(electing, policy_of(electing, topic), topic, interval="10m"):
         leader.wait_for("trimmed 7 records")
         assert standby.metrics()["kretain_leader",] == 0
         assert standby.get("/readyz")[0] == 200
@@ -389,8 +386,7 @@ def test_watch_memory_and_descriptors_stay_flat(electing: World, passes: int, mo
     monkeypatch.setenv("PASSES", str(passes))
     monkeypatch.setenv("OUT", str(out))
     began = time.monotonic()
-    textfile = str(electing.state_dir.parent / "x.prom")
-    arguments = ("--trim", "--standby-group", topic, "--textfile", textfile)
+    arguments = ("--trim", "--standby-group", topic, "--textfile", str(electing.state_dir.parent / "x.prom"))
     with watching(electing, policy, *arguments, code=COUNTED) as watcher:
         for read in itertools.count(1):
             if watcher.process.poll() is not None or time.monotonic() - began > passes:

@@ -161,7 +161,6 @@ class DiskKafka(SimKafka):
         ]
 
     def replicas_in(self, place: Place) -> list[tuple[Tp, Replica]]:
-        """Return the replicas in a dir, by topic and partition."""
         return [
             (tp, log.replicas[place.broker])
             for (_, tp), one in sorted(self.placed.items())
@@ -172,7 +171,6 @@ class DiskKafka(SimKafka):
         return sum(one.size_bytes for one in self.going if one.place == place)
 
     def used(self, device: Device) -> int:
-        """How much of a device is in use, by anyone."""
         here = [one for one in PLACES if (one.broker, one.device) == device]
         replicas = [replica for place in here for _, replica in self.replicas_in(place)]
         logs = sum(one.disk_bytes for replica in replicas for one in segments_of(replica))

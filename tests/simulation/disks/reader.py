@@ -105,6 +105,5 @@ def scan(kafka: DiskKafka, broker: int) -> tuple[InventoryFile, Any]:
 
 
 def inventory_of(files: dict[int, tuple[InventoryFile, Any]]) -> Inventory:
-    """Return the inventory that these files make together."""
     tables = pa.concat_tables([table for _, table in files.values()]).unify_dictionaries()
     return Inventory(tuple(about for about, _ in files.values()), tables, {})

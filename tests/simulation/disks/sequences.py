@@ -54,8 +54,7 @@ def told(seed: int) -> list[Step]:
     chance, found = random.Random(seed), sequence_of(seed)
     for story in chance.choices(STORIES, k=3):
         place, number = chance.randrange(3, len(found)), chance.randrange(6)
-        steps = [(name, number, *rest) if name in _OF_ONE else (name, *rest) for name, *rest in story]
-        found[place:place] = steps
+        found[place:place] = [(name, number, *rest) if name in _OF_ONE else (name, *rest) for name, *rest in story]
     return found
 
 

@@ -57,8 +57,6 @@ Step = tuple[Any, ...]
 
 
 class DiskWorld:
-    """One run of the simulation."""
-
     def __init__(self) -> None:
         self.kafka = DiskKafka()
         self.hub = Hub()
@@ -160,7 +158,6 @@ class DiskWorld:
     # -- kretain -----------------------------------------------------------------------------
 
     def do_scan(self, number: int) -> None:
-        """Scan a broker, or all."""
         for broker in BROKERS:
             if number % 5 in (0, 4, broker):
                 self.scans[broker] = scan(self.kafka, broker)

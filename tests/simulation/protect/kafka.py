@@ -262,8 +262,7 @@ class ProtectReader:
 
     def _at(self, tp: TopicPartition, since_ms: int) -> Found | NotFound:
         one = self._kafka.topics[tp.topic]
-        later = (n for n in range(one.start, len(one.stamps)) if one.stamps[n] >= since_ms)
-        at = next(later, None)
+        at = next((n for n in range(one.start, len(one.stamps)) if one.stamps[n] >= since_ms), None)
         return NotFound() if at is None else Found(at, one.stamps[at])
 
     def log_dirs(self, brokers: Sequence[int]) -> dict[int, list[LogDirState]]:

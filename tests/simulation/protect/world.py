@@ -126,8 +126,7 @@ class ProtectWorld:
         getattr(self, f"do_{step[0]}")(*step[1:])
 
     def do_produce(self, which: int, count: int) -> None:
-        one = self.kafka.topics[TOPICS[which % 3]]
-        one.stamps += [self.kafka.now_ms - (count % 7) * 1000] * (1 + count % 40)
+        self.kafka.topics[TOPICS[which % 3]].stamps += [self.kafka.now_ms - (count % 7) * 1000] * (1 + count % 40)
 
     def do_wait(self, how_long: int, _more: int) -> None:
         self.kafka.pass_time((1 + how_long % 20) * CHECK_MS)

@@ -17,8 +17,7 @@ def topics_of_ages(world: World, *ages_days: int) -> list[str]:
     for days in ages_days:
         name = world.topic("disk", replicas=3, segment_bytes=str(MIB))
         first = now_ms() - days * DAY
-        stamps = [first + 1000 * n for n in range(COUNT)]
-        world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=20)
+        world.produce_at(name, [first + 1000 * n for n in range(COUNT)], value=lambda: os.urandom(RECORD), batch=20)
         world.commit(f"{name}-g", name, COUNT)
         names.append(name)
 

@@ -80,8 +80,7 @@ def libhdfs() -> Path:
 
     It is native: no jar and no wheel has it. The crate has Hadoop's source of it.
     """
-    given = [os.environ.get("ARROW_LIBHDFS_DIR", ""), os.environ.get("HADOOP_HOME", "") + "/lib/native"]
-    for place in given:
+    for place in [os.environ.get("ARROW_LIBHDFS_DIR", ""), os.environ.get("HADOOP_HOME", "") + "/lib/native"]:
         if place and (Path(place) / "libhdfs.so").is_file():
             return Path(place)
     cargo, compiler = shutil.which("cargo") or Path.home() / ".cargo" / "bin" / "cargo", shutil.which("cc")

@@ -59,7 +59,6 @@ class Yarn:
         return sorted(found, key=lambda one: -int(one["startedTime"]))
 
     def end(self, application: str) -> None:
-        """End an application, as an administrator would."""
         address = f"{self.web}/ws/v1/cluster/apps/{application}/state?user.name={getpass.getuser()}"
         kind = {"Content-Type": "application/json"}
         asking = urllib.request.Request(address, b'{"state": "KILLED"}', kind, method="PUT")  # noqa: S310
@@ -101,7 +100,6 @@ def hadoop() -> list[str]:
 
 
 def hadoop_jars() -> Path:
-    """The folder with all of Hadoop's jars."""
     return ivy.resolved("org.apache.hadoop", "hadoop-minicluster", VERSION)
 
 
