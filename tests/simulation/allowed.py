@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.simulation.kafka import HOUR, Group, Tp, offsets_partition
 from tests.simulation.logs import Partition, Record
-from tests.simulation.rules import Rules
-from tests.simulation.truth import LOGS_CHANGE, REMEMBER_MS, YEAR_2000_MS, Reading, Truth, told
+from tests.simulation.truth import LOGS_CHANGE, REMEMBER_MS, YEAR_2000_MS, Reading, Rules, Truth, told
 
 HIDES_READERS = ("a group went back", "a group came", "a member came", "offsets were deleted", "a group was deleted")
 """What no client can see of groups between its last read and a delete: it excuses what they had yet to read alone."""

@@ -15,8 +15,7 @@ from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from tests.simulation.clients import SimClock, SimDeleter
-from tests.simulation.hub import Hub
+from tests.simulation.clients import Hub, SimClock, SimDeleter
 from tests.simulation.kafka import Group, SimKafka
 from tests.simulation.reader import SimReader
 from tests.support.world import HOUR, World, now_ms, wait_until

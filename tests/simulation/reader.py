@@ -25,8 +25,7 @@ from retention_cli.observe.floors import outside
 from retention_cli.observe.floors.sources.interface import Consumer, Reach, SourceError
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
-from tests.simulation.clients import LATE, SimClock
-from tests.simulation.hub import Hub
+from tests.simulation.clients import LATE, Hub, SimClock
 from tests.simulation.kafka import BROKERS, SimKafka, offsets_partition
 from tests.simulation.logs import NO_STAMP, Partition, Record, Replica
 from tests.simulation.wire import SimWire

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from retention_cli.memory import event_scan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.trim.report import TrimReport
-from tests.simulation.clients import SimClock, SimDeleter
-from tests.simulation.hub import Process
+from tests.simulation.clients import Process, SimClock, SimDeleter
 from tests.simulation.kafka import BEGAN_MS, HOUR
-from tests.simulation.rules import Rules
-from tests.simulation.truth import MemoryTruth
+from tests.simulation.truth import MemoryTruth, Rules
 
 Step = tuple[Any, ...]
 """The name of what happens, and small whole numbers."""
@@ -96,6 +95,22 @@ def policy(rules: Rules, topics: tuple[str, ...], hold: bool, state: str) -> Pol
         if hold:
             lines.append("    hold: a case")
     return parse_policy("\n".join(lines), "policy.yaml", "sha256:simulated")
+
+
+class Simulated:
+    """One run of a simulation: a folder that is deleted at its end."""
+
+    def __init__(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
 
 
 @dataclass

@@ -130,10 +130,6 @@ def do_append_time(world: World, topic: int) -> None:
             world.counts_events(tp, log.log.live())
 
 
-if TYPE_CHECKING:
-    from tests.simulation.world import World
-
-
 def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = None) -> Record | None:
     now = world.kafka.now_ms
     stamp: int | None = (
@@ -169,10 +165,6 @@ def do_end_transaction(world: World, how: int) -> None:
     if world.open:
         tp, txn = world.open.pop(0)
         world.kafka.end_transaction(tp, txn, "committed" if how % 2 else "aborted")
-
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
 
 
 def do_coordinator(world: World, number: int, how: int) -> None:

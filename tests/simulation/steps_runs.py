@@ -1,4 +1,7 @@
-"""Steps: kretain runs, is stopped, killed, and finds its memory as it was, as it was once, or not at all."""
+"""Steps: kretain runs, is stopped, killed, and finds its memory as it was, as it was once, or not at all.
+
+A run is the engine's own functions, with the simulated cluster behind them.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,209 @@ import contextlib
 import functools
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.evidence.verify import verify_runs
+from retention_cli.plan.make import LocalPlanner, PlanJob
+from retention_cli.plan.value import Plan
+from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import AuditRules
+from retention_cli.policy.urls import NONE
+from retention_cli.state.memories import Memories
 from retention_cli.trim.batches import RefusedError
-from tests.simulation.runs import carry_out_saved, memories_of, plan_and_trim, plan_only
-from tests.simulation.scene import CLOCKS_MS, MINUTE, Operator, group_name
-from tests.simulation.truth import MemoryTruth
+from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import TrimJob, carry_out
+from tests.simulation.allowed import check
+from tests.simulation.clients import SimBrokerClock, SimDeleter, SimStateTopic
+from tests.simulation.kafka import HOUR
+from tests.simulation.reader import SimReader
+from tests.simulation.scene import CLOCKS_MS, MINUTE, Operator, group_name, policy
+from tests.simulation.truth import LOGS_CHANGE, MemoryTruth, Moved, Reading
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+GOOD_FOR_S = 30
+"""How old what a delete goes by may be when it is sent (docs/rules.md, What no client can see)."""
+
+EVIDENCE_EVERY = 8
+"""Of so many trims of an operator the first leaves evidence, which must then be accepted: writing it takes time."""
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def selection_of(world: World, one: Operator) -> Selection:
+    return Selection(
+        policy(world.wanted, one.topics, world.hold, "cluster" if world.memories == "cluster" else "local")
+    )
+
+
+def memories_of(world: World, one: Operator) -> Memories:
+    topic = SimStateTopic(world.kafka, world.hub) if world.memories == "cluster" else None
+    return Memories(one.folder, topic, clock_ms=one.clock.wall_ms)
+
+
+def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
+    reading = Reading(one.memory, world.wanted, one.clock, world.memories == "cluster", one.name)
+    reader = SimReader(world.kafka, world.hub, one.clock)
+
+    reader.on_commits = functools.partial(world.truth.read, reading)
+    reader.on_ends = reading.ends_read
+    reader.on_list = lambda: reading.memory.looks.append(world.kafka.now_ms)
+    return reading, reader
+
+
+def planned(world: World, one: Operator, reading: Reading, reader: SimReader, memories: Memories) -> Plan:
+    now_ms = one.clock.wall_ms()
+    reading.began, reading.planned_ms = world.truth.number, now_ms
+    reading.rules = world.wanted
+    plan = LocalPlanner().plan(
+        PlanJob(
+            reader,
+            selection_of(world, one),
+            now_ms,
+            past_day=lambda _cluster: Amount(),
+            memories=memories,
+            clock_ms=one.clock.wall_ms,
+        )
+    )
+    world.truth.passed(reading, one.topics)
+    world.outcomes.update(f"plan {decision.action}" for decision in plan.decisions)
+    one.saved = plan
+    return plan
+
+
+def plan_only(world: World, one: Operator) -> None:
+    reading, reader = reading_of(world, one)
+    with closing(memories_of(world, one)) as memories:
+        planned(world, one, reading, reader, memories)
+    one.state = "own" if one.state == "fresh" else one.state
+
+
+def plan_and_trim(world: World, one: Operator) -> None:
+    reading, reader = reading_of(world, one)
+    with closing(memories_of(world, one)) as memories:
+        carry_out_plan(world, one, planned(world, one, reading, reader, memories), reading, reader, memories)
+    one.state = "own" if one.state == "fresh" else one.state
+
+
+def carry_out_saved(world: World, late: bool, one: Operator) -> None:
+    """Carry a saved plan out, made by whomever and, where its maximum age was set so, long ago."""
+    plan = next((o.saved for o in world.operators if o.saved is not None), None)
+    if plan is None or (not late and plan.created_at_ms < world.kafka.now_ms - HOUR):
+        return
+    reading, reader = reading_of(world, one)
+    with closing(memories_of(world, one)) as memories:
+        carry_out_plan(world, one, plan, reading, reader, memories)
+    one.state = "own" if one.state == "fresh" else one.state
+
+
+def carry_out_plan(
+    world: World, one: Operator, plan: Plan, reading: Reading, reader: SimReader, memories: Memories
+) -> None:
+    if plan.created_at_ms == reading.planned_ms:
+        reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
+
+    def selection() -> Selection:
+        reading.hold_seen = reading.began = world.truth.number
+        reading.began_s = world.kafka.elapsed_s
+        reading.rules = world.wanted
+        return selection_of(world, one)
+
+    def carried(tp: TopicPartition, offset: int) -> Callable[[], None]:
+        asked = replace(reading)
+
+        def effect() -> None:
+            place = (tp.topic, tp.partition)
+            log = world.kafka.partition(place)
+            assert log is not None
+            if offset > log.log.start:
+                check(world.truth, asked, place, offset)
+                asked.moved[place] = asked.moved.get(place, 0) + offset - log.log.start
+                world.truth.moves.append(Moved(world.truth.number, place, log.log.start, offset, one.name))
+
+        return effect
+
+    def sent() -> None:
+        if (old := world.kafka.elapsed_s - reading.began_s) > GOOD_FOR_S:
+            world.truth.violations.append(f"a delete was sent {old:.0f} s after its recheck began")
+
+    deleter = SimDeleter(world.kafka, world.hub, carried, sent)
+    one.deleters = [deleter]
+    job = TrimJob(
+        reader=reader,
+        plan=plan,
+        exit_code_for=lambda _: 0,
+        selection=selection,
+        state_dir=one.folder,
+        clock_ms=one.clock.wall_ms,
+        memories=memories,
+        deleter_for=lambda _reader: deleter,
+        broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(world.kafka, world.hub, clock_ms),
+        audit=AuditRules(evidence=None if len(one.reports) % EVIDENCE_EVERY == 0 else NONE),
+    )
+    began = world.truth.number
+    report = carry_out(job)
+    memories.save(one.clock.wall_ms())
+    again = {(row.topic, row.partition) for row in plan.decisions if row.action == "trim"}
+    world.truth.passed(reading, one.topics, again)
+    one.reports.append(report)
+    check_report(world, report, reading, began, {tp for tp, _ in deleter.late})
+    if job.audit.evidence is None and report.sent:
+        for found in verify_runs(one.folder, [report.run])[0].findings:
+            world.truth.violations.append(f"evidence is refused: {found.where}: {found.text}")
+
+
+def check_report(
+    world: World, report: TrimReport, reading: Reading, began: int, under_way: Collection[TopicPartition]
+) -> None:
+    """Each outcome must be true: what is said to be ours is ours, and no more than that is counted.
+
+    ``trimmed`` counts at the most what this run's deletes moved, and something was moved. ``unchanged`` (also what was
+    gone already), ``held`` and ``failed`` moved nothing, and count nothing; nor is a request of theirs still under way.
+    Where the log changed, or somebody else
+    deleted to the very same offset, no client can tell (docs/plan.md, outcomes): these are counted as residues.
+    """
+    for row in report.rows:
+        world.outcomes[f"trim {row.outcome}"] += 1
+        tp = row.tp
+        moved = reading.moved.get(tp, 0)
+        wrong = None
+        if row.outcome == "trimmed" and row.records > moved:
+            wrong = f"the report claims {row.records} records, this run deleted {moved}"
+        elif row.outcome in ("failed", "held", "unchanged") and moved:
+            wrong = f"the report says {row.outcome}, this run deleted {moved}"
+        elif row.outcome in ("failed", "held", "unchanged") and row.records:
+            wrong = f"the report says {row.outcome}, and counts {row.records} records"
+        elif row.outcome == "failed" and tp in under_way:
+            wrong = "the report says failed, and the request may yet be carried out"
+        if wrong is None:
+            continue
+        since = {one.name for one in world.truth.hazards.get(tp, ()) if one.number >= began}
+        if changed := since.intersection(LOGS_CHANGE):
+            world.truth.residues[f"a report, and {' and '.join(sorted(changed))}"] += 1
+            continue
+        others = world.truth.moved_by_others(tp, reading.who, began)
+        if any(one.who and one.to == row.target for one in others) and not moved:
+            world.truth.residues["a report, and somebody else deleted to the same offset"] += 1
+        elif row.outcome == "trimmed" and row.records <= moved + sum(one.to - one.start for one in others):
+            how = {"another run deleted" if one.who else "retention moved the log start" for one in others}
+            world.truth.residues[f"a report, and {' and '.join(sorted(how))} meanwhile"] += 1
+        else:
+            world.truth.violations.append(f"{tp}: {wrong}: {row}")
+    told = sum(row.records for row in report.rows if row.outcome == "trimmed")
+    if report.trimmed.records != told:
+        world.truth.violations.append(f"the report's total is {report.trimmed}, its rows come to {told}")
 
 
 def do_plan(world: World, number: int, requests: int = 0) -> None:

@@ -1,22 +1,33 @@
-"""The simulated Kafka held against real brokers: the same random sequences on both, and every answer compared."""
+"""The simulated Kafka held against real brokers: the same random sequences on both, and every answer compared.
+
+Groups: odd commits, open transactions, members.
+"""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, Literal
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition as Position
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.groups import GroupKind, ListedGroup, MembersRead
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from tests.simulation import logs
 from tests.simulation.both_kafkas import STEPS, Both, all_led, walk
+from tests.simulation.clients import Hub, SimClock
+from tests.simulation.kafka import Group, SimKafka
+from tests.simulation.reader import SimReader
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, move_leader
-from tests.support.world import World, reader_for, wait_until
+from tests.support.world import QUIET, World, commit_raw, reader_for, wait_until
 
 STEPS_A_SEQUENCE: Final = 12
 
@@ -122,3 +133,173 @@ def test_simulated_kafka_answers_like_a_real_one_across_elections(
         finally:
             for producer, _txn in both.open:
                 producer.abort_transaction(30)
+
+
+GROUP_STEPS: Final = ("commit", "commit", "negative", "pend", "pend", "end", "forget", "add")
+GROUP_STEPS_A_SEQUENCE: Final = 8
+PATIENCE_S: Final = 0.1
+
+
+class BothGroups:
+    """A group and its two topics on a real cluster, and the same in memory."""
+
+    def __init__(self, world: World, reader: ClusterReader) -> None:
+        self.world = world
+        self.topics = (world.topic("one"), world.topic("two"))
+        self.group = f"{self.topics[0]}-group"
+        self.kafka = SimKafka()
+        for name in self.topics:
+            self.kafka.create(name, 1)
+        hub = Hub()
+        self.readers = (reader, SimReader(self.kafka, hub, SimClock(self.kafka, hub)))
+        self.open: dict[str, Producer] = {}
+        self.later: set[str] = set()
+        """Topics with a commit that was written after the pending one. It stays, even if the transaction commits."""
+
+    @property
+    def simulated(self) -> Group:
+        return self.kafka.groups.setdefault(self.group, Group(self.group))
+
+    # -- steps ---------------------------------------------------------------------------
+
+    def commit(self, chance: random.Random) -> None:
+        topic, offset = chance.choice(self.topics), chance.randrange(20)
+        self.world.commit(self.group, topic, offset)
+        self.simulated.commits[topic, 0] = offset, None
+        self.later.add(topic)
+
+    def negative(self, chance: random.Random) -> None:
+        topic, offset = chance.choice(self.topics), chance.choice((-1, -2, -7))
+        commit_raw(self.world, self.group, topic, offset)
+        self.simulated.commits[topic, 0] = offset, None
+        self.later.add(topic)
+
+    def pend(self, chance: random.Random) -> None:
+        """An offset waits in a transaction, of one topic each."""
+        topic, offset = chance.choice(self.topics), chance.randrange(20)
+        if topic in self.open:
+            return
+        producer = self.world.transaction(topic, [], end="open")
+        consumer = Consumer({"bootstrap.servers": self.world.bootstrap, "group.id": self.group, "logger": QUIET})
+        member = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction([Position(topic, 0, offset)], member, 30)
+        consumer.close()
+        self.open[topic] = producer
+        self.later.discard(topic)
+        self.simulated.pending[topic, 0] = offset, None
+
+    def end(self, chance: random.Random) -> None:
+        if not self.open:
+            return
+        topic, producer = self.open.popitem()
+        offset, _ = self.simulated.pending.pop((topic, 0))
+        if chance.random() < 0.5:
+            producer.commit_transaction(30)
+            if topic not in self.later:
+                self.simulated.commits[topic, 0] = offset, None
+        else:
+            producer.abort_transaction(30)
+        wait_until(lambda: topic not in self._pending(self.readers[0]), "the marker in the offsets topic")
+
+    def forget(self, _chance: random.Random) -> None:
+        if self.open or self.group not in self.kafka.groups or not self.simulated.commits:
+            return
+        self.world.admin.delete_consumer_groups([self.group])[self.group].result(30)
+        del self.kafka.groups[self.group]
+
+    def add(self, _chance: random.Random) -> None:
+        topic = self.topics[1]
+        if len(self.kafka.topics[topic].partitions) == 1:
+            self.world.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+            self.world.await_leaders(topic, 2)
+            self.kafka.add_partition(topic)
+
+    # -- answers ---------------------------------------------------------------------------
+
+    def compare(self, after: str) -> None:
+        real, simulated = (self._answers(one) for one in self.readers)
+        assert real == simulated, after
+
+    def _answers(self, reader: ClusterReader) -> dict[str, Any]:
+        one, read = self._commits(reader)
+        partitions = reader.metadata(self.topics).topics
+        return {
+            "listed": [row.kind for row in reader.list_groups(reader.brokers()) if row.name == self.group],
+            "doubted": one.topics if isinstance(one, CommitsUnknown) else frozenset(),
+            "commits": {topic: sorted(rows) for topic, rows in read.topics.items() if rows},
+            "no position": {topic: dict(rows) for topic, rows in read.no_position.items()},
+            "pending": self._pending(reader),
+            "partitions": {name: sorted(topic.partitions) for name, topic in partitions.items()},
+        }
+
+    def _commits(self, reader: ClusterReader) -> tuple[GroupCommits | CommitsUnknown, GroupCommits]:
+        """Return the answer, and what was read in it: of a new cluster's first group only when it has a coordinator."""
+        for patience_s in (PATIENCE_S, 30.0):
+            found: list[GroupCommits | CommitsUnknown] = []
+            reader.read_commits([self.group], found.append, patience_s)
+            (one,) = found
+            if (read := one.read if isinstance(one, CommitsUnknown) else one) is not None:
+                return one, read
+        raise AssertionError(one)
+
+    def _pending(self, reader: ClusterReader) -> frozenset[str]:
+        counts = {name: len(self.kafka.topics[name].partitions) for name in self.topics}
+        rows = reader.read_pending([self.group], counts, PATIENCE_S)
+        return frozenset[str]().union(*(one.topics or () for one in rows))
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(one, marks=pytest.mark.long) for one in range(4, 60))])
+def test_simulated_group_has_the_offsets_of_a_real_one(world: World, kafka: EmbeddedKafka, seed: int) -> None:
+    with reader_for(kafka.bootstrap) as reader:
+        both = BothGroups(world, reader)
+        try:
+            walk(both, GROUP_STEPS, GROUP_STEPS_A_SEQUENCE, seed)
+        finally:
+            for producer in both.open.values():
+                producer.abort_transaction(30)
+
+
+@pytest.mark.parametrize("listed", ["classic", "consumer"])
+@pytest.mark.parametrize(
+    ("kind", "subscribed"),  # a classic group's client evaluates an expression itself
+    [("classic", "by name"), ("consumer", "by name"), ("consumer", "by a regular expression")],
+)
+def test_simulated_group_has_the_members_of_a_real_one(
+    world: World, kafka: EmbeddedKafka, kind: Literal["classic", "consumer"], listed: GroupKind, subscribed: str
+) -> None:
+    """A group that was listed with another protocol than it has now is found all the same (F3)."""
+    topic = world.topic("read")
+    group, sim = f"{topic}-group", SimKafka()
+    one = sim.groups[group] = Group(group, kind)
+    wanted = topic
+    if subscribed == "by name":
+        one.members.add(topic)
+    else:
+        wanted = f"^{topic}$"
+        one.pattern = f"({wanted})"  # librdkafka joins its patterns
+        one.assigned.add(topic)
+    hub = Hub()
+    simulated = SimReader(sim, hub, SimClock(sim, hub))
+    with ExitStack() as stack:
+        reader = stack.enter_context(reader_for(kafka.bootstrap))
+        member = world.member(group, [wanted], group_protocol=kind)
+        stack.callback(member.close)
+
+        def told(by: ClusterReader) -> dict[str, MembersRead | str]:
+            found: dict[str, MembersRead | str] = {}
+            by.describe_members(
+                [
+                    ListedGroup(group, listed, "consumer", "Stable"),
+                    ListedGroup(f"{group}-gone", listed, "consumer", ""),
+                ],
+                lambda name, reads: found.update(
+                    {name: str(reads) if isinstance(reads, RequestFailedError) else reads}
+                ),
+            )
+            return found
+
+        deadline = time.monotonic() + 30
+        while not isinstance((real := told(reader))[group], frozenset):
+            assert time.monotonic() < deadline, real
+            member.poll(0.2)
+        assert real == told(simulated)

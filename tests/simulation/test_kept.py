@@ -1,4 +1,4 @@
-"""Sequences that the simulation found and shrank: each broke a rule once, by the name that it has here."""
+"""Sequences of a fixed range of seeds, and those that the simulation found and shrank: each broke a rule once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from tests.simulation.scene import Step
+from tests.simulation.sequences import sequence_of
 from tests.simulation.world import run
 
 KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
@@ -373,3 +374,9 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_sequence_breaks_no_rule(name: str) -> None:
     run(*KEPT[name])
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(one, marks=pytest.mark.thorough) for one in (50, 100))])
+def test_sequence_of_a_seed_breaks_no_rule(first: int) -> None:
+    for seed in range(first, first + 50):
+        run(*sequence_of(seed))

@@ -1,21 +1,118 @@
-"""Plans over Spark, request by request: they are those of this process, whatever happened before or in between."""
+"""Plans over Spark, request by request: they are those of this process, whatever happened before or in between.
+
+There is no Spark: the client's own functions and the tasks' run one after the other, and others act in between.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from greenlet import getcurrent
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.plan.value import Plan, row_as_json
 from tests.simulation.runs import memories_of, planned, reading_of
 from tests.simulation.scene import Operator
 from tests.simulation.sequences import sequence_of
+from tests.simulation.steps_runs import memories_of, planned, reading_of, selection_of
 from tests.simulation.world import World
+
+_RUNS: dict[Any, tuple[World, TaskReader]] = {}
+"""The run of each greenlet."""
+_LARGEST_SLICE = 2
+
+
+class TaskReader(SimReader):
+    """What a client and its tasks read by."""
+
+    def topic_configs(
+        self, topics: Sequence[str], patience_s: float | None = None
+    ) -> dict[str, TopicConfig | RequestFailedError]:
+        found: dict[str, TopicConfig | RequestFailedError] = self.topic_configs_soon(topics, patience_s).result()
+        return found
+
+
+@dataclass(frozen=True)
+class Here:
+    """A value that was sent to tasks (:class:`retention_cli.engines.spark.shipping.Sent`)."""
+
+    raw: bytes
+
+    def load(self) -> Any:
+        return from_bytes(self.raw)
+
+    load_once = load
+
+
+class Sender:
+    """See :class:`retention_cli.engines.spark.shipping.Sender`."""
+
+    def send(self, value: Any) -> Here:
+        return Here(to_bytes(value))
+
+    def connection(self, _settings: object) -> ConnectionRef:
+        return ConnectionRef(SentFile("simulated"))
+
+
+def clock_since(_sent_ms: int) -> Callable[[], int]:
+    """The clock of the machine on which a run is under way."""
+    return _RUNS[getcurrent()][1].clock.wall_ms
+
+
+def simulate_tasks(patch: pytest.MonkeyPatch) -> None:
+    """Let tasks read by the simulated reader and clock of their run."""
+    patch.setattr(plans, "_rows_of_tasks", rows_of_tasks)
+    patch.setattr(tasks, "clock_since", clock_since)
+
+
+def rows_of_tasks(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = False) -> Generator[Any, None, None]:
+    """Yield what all tasks yield: shares first, as a shuffle is between them and the slices.
+
+    ``again``: Spark has lost what shares have read for the client, and reads it once more.
+    """
+    world, reader = _RUNS[getcurrent()]
+    one, task_reader = sender.send(whole).load(), reader
+    given: Any = task_reader
+    world.hub.pause("spark starts")
+    rows = [*own]
+    with tempfile.TemporaryDirectory() as name:
+        for share in range(one.shares):
+            rows += tasks.read_share(one, share, one.memories[share].load_once(), given, Path(name) / f"share-{share}")
+        world.hub.pause("spark reads ends")
+        for number, (_topics, sent) in enumerate(one.slices):
+            floors = [(row["name"], from_bytes(row["content"])) for row in rows if row["slice"] == number]
+            folder = Path(name) / f"slice-{number}"
+            for row in tasks.plan_slice(one, sent.load_once(), floors, given, folder):
+                yield {"name": None, **row, "slice": number}
+        if again:
+            world.hub.pause("spark loses a share")
+            rows = []
+            for share in range(one.shares):
+                folder = Path(name) / f"again-{share}"
+                rows += tasks.read_share(one, share, one.memories[share].load_once(), given, folder)
+    yield from ({"name": None, **row} for row in rows if row["slice"] < 0)
+    world.hub.pause("spark remembers")
+
+
+def spark_plan(world: World, one: Operator, reader: TaskReader, memories: Memories) -> Plan:
+    """Make a plan, and remember what was seen."""
+    _RUNS[getcurrent()] = world, reader
+    try:
+        simulated: Any = reader
+        sender: Any = Sender()
+        selection, clock_ms = selection_of(world, one), one.clock.wall_ms
+        job = PlanJob(simulated, selection, clock_ms(), lambda _: Amount(), memories, clock_ms)
+        return plans.plan_giant(sender, job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1)
+    finally:
+        del _RUNS[getcurrent()]
+
 
 pytest.importorskip("pyarrow")
 
@@ -28,14 +125,10 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.simulation.spark_runs import simulate_tasks
-
     simulate_tasks(monkeypatch)
 
 
 def _by_spark(world: World, one: Operator) -> Rows:
-    from tests.simulation.spark_runs import TaskReader, spark_plan
-
     reader = TaskReader(world.kafka, world.hub, one.clock)
     with closing(memories_of(world, one)) as memories:
         return _rows(spark_plan(world, one, reader, memories))
@@ -170,10 +263,7 @@ def test_truncation_below_another_runs_observation_is_found(how: Callable[..., R
 
 def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeypatch: pytest.MonkeyPatch) -> None:
     """F5: an executor was lost, and a group has moved on since its log's end was read. Then it stands still."""
-    from retention_cli.engines.spark import plans
-    from tests.simulation import spark_runs
-
-    monkeypatch.setattr(plans, "_rows_of_tasks", functools.partial(spark_runs.planned, again=True))
+    monkeypatch.setattr(plans, "_rows_of_tasks", functools.partial(rows_of_tasks, again=True))
     rows: Rows = []
     with World("R1") as world:
         for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1), ("read", 1, 0, 2, 1)):
@@ -198,8 +288,6 @@ def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeyp
 @pytest.mark.parametrize("lost", ["0:", "client"])
 def test_slice_without_all_its_shares_is_not_planned(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     """F3: it may have had the lowest commit of any partition."""
-    from retention_cli.engines.spark import tasks
-
     honest = tasks.plan_slice
 
     def short(whole: Any, one: Any, arrived: Any, *rest: Any) -> Any:

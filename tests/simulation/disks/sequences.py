@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
-from tests.simulation.disks.judge import PERCENT
+from tests.simulation.disks.judge import PERCENT, brute_force
 from tests.simulation.disks.kafka import PLACES, TOTALS
-from tests.simulation.disks.truth import brute_force
 from tests.simulation.disks.world import PARTITIONS, DiskWorld, Step
 from tests.simulation.scene import ViolationError
 

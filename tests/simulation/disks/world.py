@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, Self, get_args
+from typing import Any, Final, get_args
 
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Unknown
@@ -23,14 +21,11 @@ from retention_cli.policy.settings import AuditRules
 from retention_cli.policy.urls import NONE
 from retention_cli.state.memories import Memories
 from retention_cli.trim.run import TrimJob, carry_out
-from tests.simulation.clients import SimBrokerClock, SimClock, SimDeleter
-from tests.simulation.disks.judge import PERCENT, Judge, Moment
-from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, DiskKafka
-from tests.simulation.disks.reader import DiskReader, inventory_of, scan
-from tests.simulation.disks.truth import Bounds, Files
-from tests.simulation.hub import Hub
+from tests.simulation.clients import Hub, SimBrokerClock, SimClock, SimDeleter
+from tests.simulation.disks.judge import PERCENT, Bounds, Files, Judge, Moment
+from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, DiskKafka, DiskReader, inventory_of, scan
 from tests.simulation.kafka import BROKERS, HOUR, Group, Storage, Tp
-from tests.simulation.scene import STATE_ROOT
+from tests.simulation.scene import Simulated
 
 FULL: Final = 0.96
 """Producers stop here: what a broker does without any room is not modelled."""
@@ -56,12 +51,12 @@ WITHOUT: Final = parse_policy(_ENTRIES, "policy.yaml", "sha256:simulated")
 Step = tuple[Any, ...]
 
 
-class DiskWorld:
+class DiskWorld(Simulated):
     def __init__(self) -> None:
+        super().__init__()
         self.kafka = DiskKafka()
         self.hub = Hub()
         self.clock = SimClock(self.kafka, self.hub)
-        self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
         self.folders = [self.root / "op0", self.root / "op1"]
         self.wiped = 0
         self.scans: dict[int, Any] = {}
@@ -69,12 +64,6 @@ class DiskWorld:
         for name, places in TOPICS.items():
             self.kafka.create_on(name, places)
         self.kafka.groups["g"] = Group("g")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def apply(self, step: Step) -> None:
         name, *numbers = step

@@ -10,7 +10,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.protect.kafka import CHECK_MS, Killed
-from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld
+from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld, run, sequence_of
 
 
 def lagging(world: ProtectWorld) -> None:
@@ -103,8 +103,7 @@ def test_last_record_of_a_run_does_not_count_if_another_run_went_on_from_its_fir
         world.protect(1, alone=False)
 
     once(world, ["altered", "append"], other)
-    job = world.job(0)
-    first = carry_out(job, plan_protection(job))
+    first = world.carried_out(0)
     assert "another kretain is changing retention.ms of topic b" in str(first.failed[0].problem)
     assert value(world) != str(first.rows[2].new)
     check_restored(world)
@@ -126,8 +125,7 @@ def test_change_that_is_under_way_is_left_to_its_run_for_a_minute(world: Protect
     with pytest.raises(Killed):
         world.protect(0)
     assert value(world) is None
-    job = world.job(1)
-    assert len(carry_out(job, plan_protection(job)).failed) == 1
+    assert len(world.carried_out(1).failed) == 1
     world.kafka.pass_time(CHECK_MS)
     world.protect(1)
     assert value(world) is not None
@@ -136,33 +134,26 @@ def test_change_that_is_under_way_is_left_to_its_run_for_a_minute(world: Protect
 def test_request_is_not_sent_long_after_its_record(world: ProtectWorld) -> None:
     """P5: by then another run may have gone on from there."""
     once(world, ["appended", "look"], lambda: world.kafka.pass_time(CHECK_MS))
-    job = world.job(0)
-    assert [one.problem for one in carry_out(job, plan_protection(job)).failed] == ["not sent"]
+    assert [one.problem for one in world.carried_out(0).failed] == ["not sent"]
     assert value(world) is None
 
 
-def test_record_that_counts_survives_compaction(world: ProtectWorld) -> None:
-    """P5: a run that knew less wrote last, and the one that counts was put back behind that."""
-    job = world.job(0)
-    planned = plan_protection(job)
-    world.kafka.pass_time(CHECK_MS)
-    world.protect(1)
-    assert len(carry_out(job, planned).failed) == 1
-    world.kafka.compact(len(world.kafka.messages))
-    check_restored(world)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_record_that_counts_survives_compaction(world: ProtectWorld, goes_on: bool) -> None:
+    """P5: a run that knew less wrote last, and the one that counts was put back behind that.
 
-
-def test_records_go_on_from_one_that_was_put_back_though_its_segment_alone_is_compacted(world: ProtectWorld) -> None:
-    """P5: what was read before compaction, and goes on from there, counts for those who read only what is left."""
+    What was read before compaction of that segment, and goes on from there, counts for those who read only what is left.
+    """
     job = world.job(0)
     planned = plan_protection(job)
     world.kafka.pass_time(CHECK_MS)
     world.protect(1)
     assert len(carry_out(job, planned).failed) == 1
     rolled, raised = len(world.kafka.messages), value(world)
-    world.kafka.pass_time(20 * CHECK_MS)
-    world.protect(1)
-    assert value(world) != raised
+    if goes_on:
+        world.kafka.pass_time(20 * CHECK_MS)
+        world.protect(1)
+        assert value(world) != raised
     world.kafka.compact(rolled)
     check_restored(world)
 
@@ -283,10 +274,18 @@ def test_nothing_is_raised_that_would_be_forgotten(world: ProtectWorld) -> None:
     with pytest.raises(BrokerError, match="_kretain_protected can't be read: not authorized"):
         world.protect(0)
     world.kafka.no_configs = TopicConfig(frozenset({"compact"}), -1, "LogAppendTime")  # brokers do otherwise
-    job = world.job(0)
-    assert "don't stamp" in str(carry_out(job, plan_protection(job)).failed[0].problem)
+    assert "don't stamp" in str(world.carried_out(0).failed[0].problem)
     world.kafka.messages.clear()
     world.kafka.stamped, world.kafka.hidden = "LogAppendTime", 1
-    job = world.job(0)
-    assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
+    assert "can't be read" in str(world.carried_out(0).failed[0].problem)
     assert value(world) is None
+
+
+def test_protect_sequences_of_seeds_break_no_rule() -> None:
+    counts = run(sequence_of(0)).counts
+    for seed in range(1, 40):
+        counts.update(run(sequence_of(seed)).counts)
+    assert counts["raise"] > 5
+    assert counts["restore"] > 5
+    assert counts["killed"] > 0
+    assert counts["met"] > 0

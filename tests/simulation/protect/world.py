@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume
-from retention_cli.protect.value import SETTINGS, Terms
+from retention_cli.protect.value import SETTINGS, Protection, Terms
 from tests.simulation.protect.kafka import CHECK_MS, DISK, RECORD, Hands, Killed, ProtectKafka, ProtectReader
-from tests.simulation.scene import ViolationError
+from tests.simulation.scene import Simulated, ViolationError
 
 HOUR: Final = 3_600_000
 EVERY_MS: Final = 5 * 60_000
@@ -74,12 +71,12 @@ def sequence_of(seed: int, length: int = 40) -> list[Step]:
     return [(name, chance.randrange(1000), chance.randrange(1000)) for name in chance.choices(names, weights, k=length)]
 
 
-class ProtectWorld:
+class ProtectWorld(Simulated):
     """The cluster, its operators, and what people set by hand."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.kafka = ProtectKafka()
-        self.root = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.selection = Selection(parse_policy(POLICY, "simulated", "sha256:0"), ())
         self.hand: dict[tuple[str, str], str | None] = {}
         self.tampered: set[str] = set()
@@ -88,12 +85,6 @@ class ProtectWorld:
         self.active = 0
         for name in TOPICS:
             self.begin(name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def begin(self, name: str) -> None:
         self.kafka.create(name)
@@ -119,6 +110,10 @@ class ProtectWorld:
             alterer_for=lambda _reader: hands,
             writer_for=lambda _reader: hands,
         )
+
+    def carried_out(self, operator: int) -> Protection:
+        job = self.job(operator)
+        return carry_out(job, plan_protection(job))
 
     # -- what happens ------------------------------------------------------------------------
 
@@ -272,8 +267,7 @@ class ProtectWorld:
     def protect(self, operator: int, *, alone: bool = True) -> None:
         before = {(name, key): one.own.get(key) for name, one in self.kafka.topics.items() for key in SETTINGS}
         full = self.kafka.used > DISK * CEILING // 100
-        job = self.job(operator)
-        made = carry_out(job, plan_protection(job))
+        made = self.carried_out(operator)
         self.counts.update(row.action for row in made.rows)
         for name, key, value in self.kafka.altered:
             if name == "spared":

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.mutants import MUTANTS
-from tests.support.decided_evidence import write, wrong
+from tests.support.evidence import write, wrong
 from tests.support.mutate import Mutant, mutated
 
 OF_WHOLE_PLANS: Final = ("decide/guards/limits.py", "decide/guards/approval.py")
@@ -31,7 +31,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_mutant_of_decide_is_found_both_ways(mutant: Mutant, right: Path, tmp_path: Path) -> None:
     with mutated(mutant, ["tests/support"]) as copy:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.support.decided_evidence", str(tmp_path), str(right)],
+            [sys.executable, "-m", "tests.support.evidence", str(tmp_path), str(right)],
             cwd=copy,
             capture_output=True,
             text=True,
