@@ -6,12 +6,11 @@ import shlex
 import subprocess
 from typing import Any
 
-from kretain.embedded import DEFAULT_VERSION, jars
-from kretain.embedded.java import find_java
 from kretain.render.advise import row
 from retention_cli.advise.advice import advise as judge, kafka_configs
 from retention_cli.advise.facts import Demand
 from retention_cli.advise.reading import read_topics
+from tests.support.processes import kafka_tool
 from tests.support.world import World, now_ms, reader_for
 
 MINUTE = 60_000
@@ -45,15 +44,8 @@ def carry_out(line: str) -> None:
     """Run an advised line with Kafka's own class, as kafka-configs.sh does."""
     script, *arguments = shlex.split(line)
     assert script == "kafka-configs.sh"
-    java = find_java()
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
-    command = [
-        str(java),
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        f"{lib}/*",
-        "org.apache.kafka.tools.ConfigCommand",
-    ]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        kafka_tool("ConfigCommand", *arguments), capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     assert "Completed updating config" in done.stdout

@@ -19,12 +19,7 @@ OLD = [30 * HOUR] * 10
 
 def read_topic(world: World, partitions: int = 1, upto: int | Mapping[int, int] = 7, **settings: Any) -> str:
     """Make a topic of ten old records a partition, which group ``TOPIC-group`` has read so far."""
-    topic = world.topic("watched", partitions=partitions, **settings)
-    for partition in range(partitions):
-        world.produce(topic, OLD, partition)
-    read = dict.fromkeys(range(partitions), upto) if isinstance(upto, int) else upto
-    world.commit(f"{topic}-group", topic, read)
-    return topic
+    return world.filled(OLD, {"group": upto}, partitions, stem="watched", **settings)
 
 
 def trimmed_with_evidence_at(world: World, url: str, file: Path) -> tuple[Cli, str]:

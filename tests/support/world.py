@@ -211,13 +211,18 @@ class World:
         return name
 
     def filled(
-        self, ages_ms: Iterable[int] | int, read: Mapping[str, Mapping[int, int] | int] | None = None, **topic: Any
+        self,
+        ages_ms: Iterable[int] | int,
+        read: Mapping[str, Mapping[int, int] | int] | None = None,
+        each: int = 1,
+        **topic: Any,
     ) -> str:
-        """Make a topic with a record of each age in partition 0; ``TOPIC-NAME`` of each name has read so far."""
-        made = self.topic(**topic)
-        self.produce(made, ages_ms)
-        for name, offsets in (read or {}).items():
-            self.commit(f"{made}-{name}", made, offsets)
+        """Make a topic with a record of each age in ``each`` partitions; ``TOPIC-NAME`` of each name has read so far."""
+        made, ages = self.topic(**{"partitions": each, **topic}), ages_ms if isinstance(ages_ms, int) else [*ages_ms]
+        for partition in range(each):
+            self.produce(made, ages, partition)
+        for name, upto in (read or {}).items():
+            self.commit(f"{made}-{name}", made, dict.fromkeys(range(each), upto) if isinstance(upto, int) else upto)
         return made
 
     def configure(self, topic: str, settings: Mapping[str, str]) -> None:
@@ -225,6 +230,11 @@ class World:
         entries = [ConfigEntry(*one, incremental_operation=AlterConfigOpType.SET) for one in settings.items()]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         self.admin.incremental_alter_configs([resource])[resource].result(60)
+
+    def settings(self, name: str, kind: ResourceType = ResourceType.TOPIC) -> dict[str, Any]:
+        """Return a topic's settings, or a broker's, as the admin client describes them."""
+        resource = ConfigResource(kind, name)
+        return dict(self.admin.describe_configs([resource])[resource].result(60))
 
     def await_leaders(self, name: str, partitions: int) -> None:
         def led(topic: Any) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
 from kretain.embedded import EmbeddedError
 from kretain.embedded.node import free_ports
@@ -33,9 +33,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def settings_of(world: World, broker: str = "1") -> dict[str, str | None]:
-    resource = ConfigResource(ConfigResource.Type.BROKER, broker)
-    described = world.admin.describe_configs([resource])[resource].result(60)
-    return {name: entry.value for name, entry in described.items()}
+    return {name: entry.value for name, entry in world.settings(broker, ResourceType.BROKER).items()}
 
 
 def test_embedded_kafka_is_as_asked_restarts_a_killed_node_and_keeps_folders_it_did_not_make(
@@ -50,9 +48,7 @@ def test_embedded_kafka_is_as_asked_restarts_a_killed_node_and_keeps_folders_it_
         world = World(kafka.bootstrap, scratch)
         assert settings_of(world).items() >= wanted.items(), "also those that we set ourselves (num.io.threads)"
 
-        topic = world.topic(partitions=6)
-        for partition in range(6):
-            world.produce(topic, 2, partition)
+        topic = world.filled(2, None, 6)
         assert all(list(folder.glob(f"{topic}-*")) for folder in dirs), "partitions are spread over all log dirs"
 
         node = kafka.node(1)

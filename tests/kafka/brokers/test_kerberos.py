@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,8 @@ from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
 from tests.support.java_stores import key_pem, self_signed
-from tests.support.world import HOUR, Cli, World, run_cli, wait_until, written
+from tests.support.secured import ask
+from tests.support.world import HOUR, World, wait_until, written
 
 REALM = "KRETAIN.TEST"
 _SBIN = ":".join((os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"))
@@ -200,11 +200,6 @@ def with_keytab(tmp_path: Path, keytab: Path, principal: str = US, **more: objec
     return file_of(tmp_path, **{**ours, **more})
 
 
-def ask(kafka: EmbeddedKafka, config: Path, *arguments: str, **environ: Any) -> Cli:
-    where = ("-b", kafka.secure_bootstrap, "-c", str(config), "--state-dir", str(config.parent / "state"))
-    return run_cli(*(arguments or ("groups",)), *where, "--timeout", "5s", **environ)
-
-
 def test_java_file_with_keytab_plans_and_trims_and_leaves_ticket_cache_alone(
     kerberos: EmbeddedKafka, ours: Path, realm: Kdc, topic: str, tmp_path: Path
 ) -> None:
@@ -326,7 +321,7 @@ def test_wrong_clock_and_absent_kdc_are_each_reported_in_one_line(
     strict = realm.configure("strict.conf", kdc_timesync="0")
     realm.stop()
     try:
-        absent = ask(kerberos, config)
+        absent = ask(kerberos, config, timeout="5s")
         realm.start(ahead="+1h")
         skewed, adjusted = ask(kerberos, config, KRB5_CONFIG=str(strict)), ask(kerberos, config)
     finally:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -36,9 +35,7 @@ def delete_both(world: World) -> None:
 
 
 def config(world: World, topic: str) -> dict[str, str]:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    found = world.admin.describe_configs([resource])[resource].result(60)
-    return {name: entry.value for name, entry in found.items()}
+    return {name: entry.value for name, entry in world.settings(topic).items()}
 
 
 def alter(world: World, topic: str, line: str) -> None:

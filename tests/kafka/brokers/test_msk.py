@@ -16,7 +16,6 @@ from retention_cli.brokers.security.client_files import read_properties, transla
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
-from tests.support.leaks import said_of_a_trim, show_none
 from tests.support.msk.brokers import (
     ACCESS_KEY,
     REGION,
@@ -27,7 +26,8 @@ from tests.support.msk.brokers import (
     sent_by_java,
     signer_classes,
 )
-from tests.support.world import HOUR, Cli, World, run_cli
+from tests.support.secured import ask, said_of_a_trim, show_none
+from tests.support.world import HOUR, World
 
 OLD = [30 * HOUR] * 10
 MODULE = "software.amazon.msk.auth.iam"
@@ -70,11 +70,6 @@ def client_file(tmp_path: Path, msk: MskKafka, style: str, profile: str = "trimm
         for side in ("login", "client"):
             given[f"sasl_{side}_callback_handler_class"] = f"{MODULE}.IAMOAuthBearerLoginCallbackHandler"
     return properties(tmp_path, **given)
-
-
-def ask(msk: EmbeddedKafka, config: Path, *arguments: str) -> Cli:
-    state = ("--state-dir", str(config.parent / "state"))
-    return run_cli(*arguments, "-b", msk.secure_bootstrap, "-c", str(config), "--timeout", "10s", *state)
 
 
 @pytest.mark.parametrize("style", ["iam", "oauth", "plain"])

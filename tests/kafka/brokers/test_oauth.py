@@ -18,9 +18,9 @@ from retention_cli.brokers.writer import ClusterWriter
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
-from tests.support.leaks import said_of_a_trim, show_none
+from tests.support.secured import ask, said_of_a_trim, show_none
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
-from tests.support.world import HOUR, Cli, World, run_cli, wait_until, written
+from tests.support.world import HOUR, World, wait_until, written
 
 OLD = [30 * HOUR] * 10
 SESSION_MS = 3000
@@ -93,11 +93,6 @@ def file_with(tmp_path: Path, idp: TokenServer, source: str) -> Path:
     given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     given[f"sasl_oauthbearer_token_{source}"] = str(token) if source == "file" else f"cat '{token}'"
     return properties(tmp_path, **given)
-
-
-def ask(oauth: EmbeddedKafka, config: Path, *arguments: str, timeout: str = "10s") -> Cli:
-    state = ("--state-dir", str(config.parent / "state"))
-    return run_cli(*arguments, "-b", oauth.secure_bootstrap, "-c", str(config), "--timeout", timeout, *state)
 
 
 @pytest.mark.parametrize("style", ["java", "librdkafka", "file", "command"])

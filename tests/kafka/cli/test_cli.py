@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import kafka_tool
 from tests.support.terminal import Terminal
 from tests.support.world import HOUR, World, consumed, run_cli, written
 
@@ -21,11 +22,7 @@ OLD = [30 * HOUR] * 10
 def shop(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, str, str, Path]:
     """One topic of three partitions: one trims, one is held, one keeps; and a policy for it."""
     world = World(kafka.bootstrap, tmp_path_factory.mktemp("cli") / "state")  # type: ignore[attr-defined]
-    topic = world.topic("shop", partitions=3)
-    for partition in (0, 1):
-        world.produce(topic, OLD, partition)
-    world.commit(f"{topic}-billing", topic, {0: 7, 1: 4, 2: 0})
-    world.commit(f"{topic}-stray", topic, {0: 9})
+    topic = world.filled(OLD, {"billing": {0: 7, 1: 4, 2: 0}, "stray": {0: 9}}, 2, stem="shop", partitions=3)
     policy = written(tmp_path_factory.mktemp("policy") / "policy.yaml", consumed(topic))
     return world, topic, f"{topic}-billing", policy
 
@@ -41,27 +38,13 @@ def world(shop: Shop) -> World:
 @pytest.mark.thorough
 def test_plan_delete_records_format_is_accepted_by_kafkas_tool(world: World, tmp_path: Path) -> None:
     """Read by Kafka's own parser, against the cluster, for a topic of its own."""
-    from kretain.embedded import DEFAULT_VERSION, jars
-    from kretain.embedded.java import find_java
-
     topic = world.filled(OLD, {"a": 6})
     wanted = written(
         tmp_path / "delete.json",
         world.cli("plan", topic, "--consumed-after", "1h", "-o", "delete-records", check=0).out,
     )
-    java = find_java()
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     done = subprocess.run(
-        [
-            str(java),
-            "-cp",
-            f"{lib}/*",
-            "org.apache.kafka.tools.DeleteRecordsCommand",
-            "--bootstrap-server",
-            world.bootstrap,
-            "--offset-json-file",
-            str(wanted),
-        ],
+        kafka_tool(*("DeleteRecordsCommand", "--bootstrap-server", world.bootstrap, "--offset-json-file", str(wanted))),
         capture_output=True,
         text=True,
         timeout=120,
@@ -196,10 +179,7 @@ class TestTrim:
     def test_confirmation_shows_only_the_selected_partitions(self, shop: Shop, tmp_path: Path) -> None:
         """Though stdout is a file, and -q says nothing else."""
         world = World(shop[0].bootstrap, tmp_path / "state")
-        topic = world.topic(partitions=2)
-        for partition in (0, 1):
-            world.produce(topic, OLD, partition)
-        world.commit(f"{topic}-a", topic, {0: 8, 1: 8})
+        topic = world.filled(OLD, {"a": 8}, 2)
         script = shlex.join(
             [
                 *(sys.executable, "-m", "kretain", "trim", topic, "--consumed-after", "1h", "--max-partitions", "1"),

@@ -206,9 +206,7 @@ def follow(recipe: str, world: World, folder: Path) -> None:
 
 
 def test_recipe_consumed_trims_what_every_group_has_read(here: World, tmp_path: Path) -> None:
-    topic = here.topic(name="orders", partitions=3)
-    for partition in range(3):
-        here.produce(topic, [10 * DAY] * 700 + [HOUR] * 300, partition)
+    topic = here.filled([10 * DAY] * 700 + [HOUR] * 300, None, 3, name="orders")
     here.commit("billing", topic, {0: 950, 1: 950})
     here.commit("shipping", topic, {0: 900, 1: 420, 2: 900})
     follow("consumed", here, tmp_path)

@@ -41,9 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 @pytest.fixture
 def topic(world: World) -> Iterator[str]:
     """Two groups of such names read it: the hostile one is behind, and has no commit on the second partition (F2)."""
-    topic = world.topic(partitions=2)
-    for partition in (0, 1):
-        world.produce(topic, [100 * HOUR] * 10, partition=partition)
+    topic = world.filled([100 * HOUR] * 10, None, 2)
     world.commit(HOSTILE, topic, 3)
     world.commit(FORMULA, topic, {0: 5, 1: 5})
     yield topic

@@ -61,9 +61,7 @@ def odd(world: World, tmp_path: Path) -> tuple[World, list[str]]:
     topics: dict[str, list[str]] = {"missing": [], "below": [], "gone": []}
     for number, name in enumerate(NAMES):
         for kind, some in topics.items():
-            some.append(world.topic(f"odd.{kind}_{number}-", partitions=2))
-            for partition in (0, 1):
-                world.produce(some[-1], [40 * 3_600_000] * 4, partition)
+            some.append(world.filled([40 * 3_600_000] * 4, None, 2, stem=f"odd.{kind}_{number}-"))
             group = f"{name}gone{some[-1]}" if kind == "gone" else name
             committed(world, group, some[-1], -2 if kind == "below" else 1)
     policy = written(tmp_path / "it's policy.yaml", consumed("odd.*"))

@@ -27,11 +27,7 @@ OLD = [30 * HOUR] * 10
 @pytest.fixture
 def topic(world: World) -> str:
     """Ten old records in each of two partitions; a group has read eight of the first, and never the second."""
-    name = world.topic(partitions=2)
-    for partition in (0, 1):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, 8)
-    return name
+    return world.filled(OLD, {"a": {0: 8}}, 2)
 
 
 def arguments(world: World, command: str, topic: str, *more: str) -> list[str]:

@@ -233,9 +233,7 @@ def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Pa
     """One has no leader, and one has a leader that answers no more: exit 5, and what was read is right."""
     with EmbeddedKafka(3, settings=SETTINGS) as three:
         world = World(three.bootstrap, tmp_path / "state")
-        topic = world.topic(partitions=3)
-        for partition in range(3):
-            world.produce(topic, [HOUR] * 10, partition)
+        topic = world.filled([HOUR] * 10, None, 3)
         led = {leader: partition for partition, leader in leaders(world, topic).items()}
         with reader_for(world.bootstrap, 5) as reader:
             ready = prepare(reader, Wanted((topic,), now_ms()))

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
@@ -135,12 +134,7 @@ def shell(here: World, tmp_path: Path) -> Shell:
 
 def read_topic(world: World, stem: str, partitions: int = 1, **upto: int) -> str:
     """A topic of ten old records a partition, read by these groups up to these offsets; their names begin with it."""
-    topic = world.topic(stem, partitions=partitions)
-    for partition in range(partitions):
-        world.produce(topic, OLD, partition)
-    for group, offset in upto.items():
-        world.commit(f"{topic}-{group}", topic, dict.fromkeys(range(partitions), offset))
-    return topic
+    return world.filled(OLD, upto, partitions, stem=stem)
 
 
 def groups_of(world: World) -> set[str]:
@@ -149,9 +143,7 @@ def groups_of(world: World) -> set[str]:
 
 
 def own_settings(world: World, topic: str) -> dict[str, str]:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    found = world.admin.describe_configs([resource])[resource].result(60)
-    return {name: str(one.value) for name, one in found.items() if one.source == 1}
+    return {name: str(one.value) for name, one in world.settings(topic).items() if one.source == 1}
 
 
 # -- disk filling ---------------------------------------------------------------------------

@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import DEFAULT_VERSION, jars
-from kretain.embedded.java import find_java
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
+from tests.support.processes import kafka_tool
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 MIB = str(1 << 20)
@@ -47,11 +46,7 @@ class Dumped:
 
 def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
     """Run DumpLogSegments once over log files, all records included."""
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
-    command = [
-        *(str(find_java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*"),
-        *("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, files))),
-    ]
+    command = kafka_tool("DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, files)))
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found: dict[Path, Dumped] = {}
     now = Dumped()

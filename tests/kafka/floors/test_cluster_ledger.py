@@ -310,14 +310,11 @@ def test_unusable_cache_of_a_shared_memory_counts_as_lost(fresh_store: Store) ->
 @pytest.fixture(params=["local", "cluster"])
 def shop(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> tuple[World, str, str]:
     """A topic of two partitions with a group that is there and one that is gone, remembered by a plan."""
-    topic = world.topic("shop", partitions=2, message_timestamp_type="CreateTime")
+    read = {"there": {0: 7, 1: 8}, "gone": {0: 3, 1: 4}}
+    topic = world.filled(OLD, read, 2, stem="shop", message_timestamp_type="CreateTime")
     policy = written(
         tmp_path / "policy.yaml", f"state: {request.param}\n{consumed(topic)}\n    retention.max.eventtime.ms: 7d\n"
     )
-    for partition in (0, 1):
-        world.produce(topic, OLD, partition)
-    world.commit(f"{topic}-there", topic, {0: 7, 1: 8})
-    world.commit(f"{topic}-gone", topic, {0: 3, 1: 4})
     run(world, "plan", "-p", str(policy), check=0)
     world.delete_group(f"{topic}-gone")
     return world, topic, str(policy)

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import jars
-from kretain.embedded.jars import DEFAULT_VERSION
-from kretain.embedded.java import find_java
+from tests.support.processes import kafka_tool
 from tests.support.world import HOUR, World, consumed, now_ms, written
 
 OLD = [5 * HOUR] * 10
@@ -41,16 +39,9 @@ def said(decision: Any) -> list[str]:
 def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, tmp_path: Path) -> None:
     """Of a group in another cluster, say: its file counts here. Its age is the file's."""
     world.commit(f"{topic}-slow", topic, 3)
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
-    tool = [
-        str(find_java()),
-        "-cp",
-        f"{lib}/*",
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    ]
-    asked = ["--bootstrap-server", world.bootstrap, "--group", f"{topic}-slow", "--all-topics"]
+    asked = ("--bootstrap-server", world.bootstrap, "--group", f"{topic}-slow", "--all-topics")
     done = subprocess.run(
-        [*tool, *asked, "--reset-offsets", "--to-current", "--export"],
+        kafka_tool("consumer.group.ConsumerGroupCommand", *asked, "--reset-offsets", "--to-current", "--export"),
         capture_output=True,
         text=True,
         timeout=120,

@@ -43,11 +43,8 @@ def test_group_reset_to_a_negative_offset_holds_until_it_commits(world: World) -
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_live_member_without_a_commit_holds_its_topic(world: World, protocol: str) -> None:
     """F2; in every protocol it counts by its commit once there is one (F1)."""
-    topic, other = world.topic(), world.topic()
+    topic, other = (world.filled(OLD, {"done": 10}) for _ in range(2))
     group = f"{topic}-new"
-    for name in (topic, other):
-        world.produce(name, OLD)
-        world.commit(f"{topic}-done", name, 10)
     with kept_alive(world.member(group, [topic], group_protocol=protocol)):
         decision = world.decide(consumed(topic), topic)
         assert (decision.action, codes(decision)) == ("hold", {"F2"})
@@ -84,10 +81,7 @@ def group_topics(world: World, group: str) -> set[str]:
 
 def test_share_group_counts_by_its_start_offset(world: World) -> None:
     """F1: what none of its members has acknowledged stays. A partition that it has not touched is unknown (F2)."""
-    topic, other = world.topic("share"), world.topic("plain")
-    for name in (topic, other):
-        world.produce(name, OLD)
-        world.commit(f"{topic}-done", name, 10)
+    topic, other = (world.filled(OLD, {"done": 10}, stem=stem) for stem in ("share", "plain"))
     group = f"{topic}-share"
     from_the_start(world, group)
     share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": group})
@@ -125,10 +119,7 @@ def test_share_group_counts_by_its_start_offset(world: World) -> None:
 
 def test_share_group_that_has_read_nothing_holds_also_once_its_member_has_left(world: World) -> None:
     """The group keeps start offset -1, and its next member starts where ``share.auto.offset.reset`` says."""
-    topic, other = world.topic("share"), world.topic("plain")
-    for name in (topic, other):
-        world.produce(name, OLD)
-        world.commit(f"{topic}-done", name, 10)
+    topic, other = (world.filled(OLD, {"done": 10}, stem=stem) for stem in ("share", "plain"))
     group = f"{topic}-share"
     from_the_start(world, group)
     with share_member(world, group, topic):
@@ -208,11 +199,9 @@ def share_member(world: World, group: str, topic: str) -> Iterator[None]:
 
 def test_pending_offsets_hold_their_topics_until_the_transaction_ends(world: World) -> None:
     """F3: the stable ones are asked for (require_stable). A group's first offset on a topic is in no answer at all."""
-    sink, lower, first, other = (world.topic(stem) for stem in ("sink", "lower", "first", "other"))
+    sink = world.topic("sink")
+    lower, first, other = (world.filled(OLD, {"done": 10}, stem=stem) for stem in ("lower", "first", "other"))
     group = f"{sink}-tx"
-    for name in (lower, first, other):
-        world.produce(name, OLD)
-        world.commit(f"{sink}-done", name, 10)
     world.commit(group, lower, 8)
     world.commit(group, other, 6)
     member = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
@@ -392,10 +381,7 @@ def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned:
 
 
 def test_live_streams_group_holds_its_sources_and_counts_by_commits(world: World) -> None:
-    topic, other = world.topic("source"), world.topic("other")
-    for name in (topic, other):
-        world.produce(name, OLD)
-        world.commit(f"{topic}-done", name, 10)
+    topic, other = (world.filled(OLD, {"done": 10}, stem=stem) for stem in ("source", "other"))
     with streams_member(world.bootstrap, f"{topic}-streams", topic):
         wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the streams group's hold")
         assert f"{topic}-streams" in world.decide(consumed(topic), topic).reasons[0].text

@@ -17,11 +17,8 @@ from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for
 
 
 def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path: Path) -> None:
-    topic = world.topic("unread", partitions=2)
-    for partition in range(2):
-        world.produce(topic, [5 * HOUR] * 10, partition)
-    for group, offsets in (("fast", {0: 10, 1: 9}), ("leaves", {0: 2, 1: 10}), ("lacks", {0: 7})):
-        world.commit(f"{topic}-{group}", topic, offsets)
+    read = {"fast": {0: 10, 1: 9}, "leaves": {0: 2, 1: 10}, "lacks": {0: 7}}
+    topic = world.filled([5 * HOUR] * 10, read, 2, stem="unread")
     flink, policy = tmp_path / "flink.json", tmp_path / "policy.yaml"
     rows = [{"topic": topic, "partition": 0, "offset": 5}, {"topic": topic, "partition": 1, "offset": 0}]
     flink.write_text(json.dumps({"at": now_ms(), "positions": rows}))

@@ -7,10 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # (they are there)
-    ConfigResource,
-    ResourceType,
-)
 
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_time
@@ -21,10 +17,7 @@ NOW = now_ms()
 
 def set_config(world: World, topic: str, key: str, value: str) -> None:
     world.configure(topic, {key: value})
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    wait_until(
-        lambda: world.admin.describe_configs([resource])[resource].result(60)[key].value == value, f"{key}={value}"
-    )
+    wait_until(lambda: world.settings(topic)[key].value == value, f"{key}={value}")
     time.sleep(0.3)  # a broker tells a new setting a moment before its logs go by it
 
 

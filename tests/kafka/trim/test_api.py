@@ -30,11 +30,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "python.md"
 @pytest.fixture
 def topic(world: World) -> str:
     """Three partitions of ten old records each, of which seven are read."""
-    name = world.topic("api", partitions=3)
-    for partition in range(3):
-        world.produce(name, [30 * HOUR] * 10, partition)
-    world.commit(f"{name}-billing", name, dict.fromkeys(range(3), 7))
-    return name
+    return world.filled([30 * HOUR] * 10, {"billing": 7}, 3, stem="api")
 
 
 @pytest.fixture

@@ -61,10 +61,8 @@ def coordinator_of(world: World, group: str) -> int:
 
 def both_kinds(world: World) -> tuple[str, str, str]:
     """A topic that survives a broker's death, one that doesn't, and a policy for both."""
-    safe, lone = world.topic("safe", partitions=3, replicas=3), world.topic("lone", partitions=3)
+    safe, lone = (world.filled(OLD, None, 3, stem=stem, replicas=n) for stem, n in (("safe", 3), ("lone", 1)))
     for name in (safe, lone):
-        for partition in range(3):
-            world.produce(name, OLD, partition)
         world.commit("readers", name, {0: 8, 1: 8, 2: 8})
     rules = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
     return safe, lone, f"version: 1\ntopics: [{{match: [{safe}, {lone}], {rules}}}]"

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from kretain.embedded import DEFAULT_VERSION, jars
-from kretain.embedded.java import find_java
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, merged
 from retention_cli.policy.load import parse_policy
 from retention_cli.state import policy_topic
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import make_kretain_topics, run
+from tests.support.processes import kafka_tool
 from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for, written
 
 DOC = (Path(__file__).parents[3] / "docs" / "live-settings.md").read_text(encoding="utf-8")
@@ -159,13 +158,8 @@ def test_documented_console_producer_moves_the_minimum(journal: Journal) -> None
     assert words[0] == "kafka-console-producer.sh"
     text = shlex.split(printed)[1].replace("\\t", "\t").replace("\\n", "\n")
     text = text.replace("journal", topic).replace("1793491200000", str(now_ms() - DAY))
-    java = find_java()
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     done = subprocess.run(
-        [
-            *(str(java), "-cp", f"{lib}/*", "org.apache.kafka.tools.ConsoleProducer"),
-            *(world.bootstrap if word == "broker-1:9092" else word for word in words[1:]),
-        ],
+        kafka_tool("ConsoleProducer", *(world.bootstrap if word == "broker-1:9092" else word for word in words[1:])),
         input=text,
         capture_output=True,
         text=True,

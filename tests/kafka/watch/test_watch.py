@@ -26,11 +26,7 @@ from tests.support.world import HOUR, World, now_ms, reader_for, wait_until, wri
 
 
 def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> None:
-    topic = here.topic("watched", partitions=3)
-    for partition in (0, 1):
-        here.produce(topic, OLD, partition)
-    here.commit(f"{topic}-billing", topic, {0: 7, 1: 4, 2: 0})
-    here.commit(f"{topic}-stray", topic, {0: 9})
+    topic = here.filled(OLD, {"billing": {0: 7, 1: 4, 2: 0}, "stray": {0: 9}}, 2, stem="watched", partitions=3)
     policy = policy_of(here, topic)
     with watching(here, policy, "--interval", "1s") as watcher:
         assert watcher.get("/healthz") == (200, "ok\n")

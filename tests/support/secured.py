@@ -1,4 +1,4 @@
-"""Everything that commands say, write and show to other users of a machine, for a search for secrets."""
+"""Brokers that ask who it is: commands with a client's file, users' rights, and a search for secrets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,39 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from tests.support.world import run_cli
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.support.clusters import EmbeddedKafka
+from tests.support.world import Cli, World, run_cli
+
+
+def ask(cluster: EmbeddedKafka, config: Path, *arguments: str, timeout: str = "10s", **environ: Any) -> Cli:
+    """Run a command (``groups`` if none is given) at the second listener, with a state directory beside the file."""
+    where = ("-b", cluster.secure_bootstrap, "-c", str(config), "--state-dir", str(config.parent / "state"))
+    return run_cli(*(arguments or ("groups",)), *where, "--timeout", timeout, **environ)
+
+
+def allow(
+    world: World,
+    user: str,
+    kind: ResourceType,
+    name: str,
+    *operations: AclOperation,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+) -> None:
+    """Give a user rights, or take them away (``permission``)."""
+    wanted = [AclBinding(kind, name, pattern, f"User:{user}", "*", one, permission) for one in operations]
+    for future in world.admin.create_acls(wanted).values():
+        future.result(60)
 
 
 def said_of_a_trim(folder: Path, bootstrap: str, config: Path, topic: str) -> list[str]:
