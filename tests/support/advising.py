@@ -10,7 +10,7 @@ from kretain.render.advise import row
 from retention_cli.advise.advice import advise as judge, kafka_configs
 from retention_cli.advise.facts import Demand
 from retention_cli.advise.reading import read_topics
-from tests.support.processes import kafka_tool
+from tests.support.clusters import kafka_tool
 from tests.support.world import World, now_ms, reader_for
 
 MINUTE = 60_000

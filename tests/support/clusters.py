@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import socket
 import subprocess
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kretain.embedded import EmbeddedError, EmbeddedKafka as OneNode
+from kretain.embedded import DEFAULT_VERSION, EmbeddedError, EmbeddedKafka as OneNode, jars
 from kretain.embedded.cluster import HEAP_MB, properties_of
+from kretain.embedded.java import find_java
 from kretain.embedded.node import Node, free_ports, new_id
+from tests.support import processes
 
 STOP_SECONDS = 20
 
@@ -188,3 +191,35 @@ class EmbeddedKafka(OneNode):
             own["advertised.listeners"] += f",SECURE://127.0.0.1:{secure}"
             own["listener.security.protocol.map"] += f",SECURE:{self._secure_protocol}"
         return own | self._settings
+
+
+_SCRIPTS = {
+    "kafka-configs.sh": "ConfigCommand",
+    "kafka-consumer-groups.sh": "consumer.group.ConsumerGroupCommand",
+    "kafka-dump-log.sh": "DumpLogSegments",
+    "kafka-topics.sh": "TopicCommand",
+    "kafka-transactions.sh": "TransactionsCommand",
+}
+
+
+def kafka_tool(name: str, *arguments: str) -> list[str]:
+    """Return the command line of one of Kafka's own tools, by its class in ``org.apache.kafka.tools``."""
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
+    java = (
+        str(find_java()),
+        "-Xmx512m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        "-cp",
+        f"{lib}/*",
+    )
+    return [*java, f"org.apache.kafka.tools.{name}", *arguments]
+
+
+def tools_on_path(folder: Path) -> None:
+    """Put ``kretain`` and Kafka's own tools into a folder, by the names of their scripts."""
+    processes.on_path(folder)
+    for name, main in _SCRIPTS.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(kafka_tool(main))} "$@"\n', encoding="utf-8")
+        (folder / name).chmod(0o755)

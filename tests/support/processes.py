@@ -17,8 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from kretain.embedded import DEFAULT_VERSION, jars
-from kretain.embedded.java import find_java
 from tests.support import fork_server
 
 _COLD = ("PYTHON", "LC_", "LANG")
@@ -106,13 +104,6 @@ def _fork(server: str, arguments: Sequence[str], streams: Sequence[int], environ
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 raise
-
-
-def kafka_tool(name: str, *arguments: str) -> list[str]:
-    """Return the command line of one of Kafka's own tools, by its class in ``org.apache.kafka.tools``."""
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
-    java = (str(find_java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*")
-    return [*java, f"org.apache.kafka.tools.{name}", *arguments]
 
 
 def processes_of(folder: Path) -> list[str]:

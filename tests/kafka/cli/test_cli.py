@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import kafka_tool
+from tests.support.clusters import kafka_tool
 from tests.support.terminal import Terminal
 from tests.support.world import HOUR, World, consumed, run_cli, written
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,8 @@ import pytest
 import yaml
 
 from tests.support import archiving
-from tests.support.world import HOUR, Cli, World, now_ms
+from tests.support.clusters import EmbeddedKafka, tools_on_path
+from tests.support.world import HOUR, Cli, World, commit_raw, consumed, now_ms, wait_until, written
 
 HOSTILE = "evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
 
@@ -130,3 +134,90 @@ def test_escape_sequences_in_records_and_commits_reach_no_terminal(world: World,
             said = world.cli(*words, "-o", output)
             assert (said.code, odd(said)) == (0, set()), (words, output, said.out + said.err)
     assert world.ends(contents) == (8, 10)
+
+
+_WORD = r"""(?:[^\s'"$,;()]|'[^']*'|"[^"]*"|\$'(?:\\.|[^'\\])*'|,(?!\s))+"""
+_COMMAND = re.compile(rf"(?:kafka-[a-z-]+\.sh|kretain [a-z]+(?: [a-z]+)? (?=-)|kretain groups forget)(?: ?{_WORD})*")
+NAMES = ["", "-g", "--group", "it's; $(touch x) `y`", "two\nlines", "billing,"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory, kafka: EmbeddedKafka) -> str:
+    del kafka  # it has resolved its own jars
+    folder = tmp_path_factory.mktemp("bin")
+    tools_on_path(folder)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def commands_in(text: str) -> Iterator[str]:
+    """Yield the command lines in a text: each begins with a tool's name and ends where the sentence goes on."""
+    for found in _COMMAND.finditer(text):
+        line = found[0].rstrip(",;) ")
+        if len(line.split()) > 2:
+            yield line
+
+
+@pytest.fixture
+def troubles(world: World, tmp_path: Path) -> tuple[World, list[str]]:
+    """A topic of each kind of trouble for each group name; the options that reach them."""
+    world.commit("warm-up", world.topic(), 0)
+    topics: dict[str, list[str]] = {"missing": [], "below": [], "gone": []}
+    for number, name in enumerate(NAMES):
+        for kind, some in topics.items():
+            some.append(world.filled([40 * 3_600_000] * 4, None, 2, stem=f"odd.{kind}_{number}-"))
+            group = f"{name}gone{some[-1]}" if kind == "gone" else name
+            committed(world, group, some[-1], -2 if kind == "below" else 1)
+    policy = written(tmp_path / "it's policy.yaml", consumed("odd.*"))
+    client = written(tmp_path / "client file.properties", "client.id=odd\n")
+    options = ["-b", world.bootstrap, "-c", str(client), "-p", str(policy), "--state-dir", str(world.state_dir)]
+    world.cli("plan", *options[2:], check=None)
+    for name, topic in zip(NAMES, topics["gone"], strict=True):
+        world.delete_group(f"{name}gone{topic}")
+    return world, options
+
+
+def committed(world: World, group: str, topic: str, offset: int) -> None:
+    def done() -> bool:
+        try:
+            commit_raw(world, group, topic, offset)
+        except (KeyError, AssertionError):
+            return False
+        return True
+
+    wait_until(done, f"a commit of {group!r}")
+
+
+def test_printed_commands_run_as_printed(troubles: tuple[World, list[str]], path: str, tmp_path: Path) -> None:
+    world, options = troubles
+    told: dict[str, None] = {}
+    for command in (("plan",), ("plan", "-o", "json"), ("plan", "-o", "yaml"), ("plan", "-o", "csv"), ("offsets",)):
+        out = world.cli(*command, *options[2:]).out
+        if command[-1] == "json":
+            rows = json.loads(out)["partitions"]
+            out = "\n".join(reason["text"] for row in rows for reason in row["reasons"])
+        elif command[-1] != "plan":
+            continue
+        told.update(dict.fromkeys(commands_in(out)))
+    kinds = ("--delete-offsets", "--delete ", "--reset-offsets", "groups forget")
+    assert [kind for kind in kinds if not any(kind in one for one in told)] == [], list(told)
+    assert len(told) >= 4 * len(NAMES) - 6, list(told)
+    named = world.cli("offsets", "--group", "", "-o", "json", *options[2:], check=0).json()
+    assert {row["group"] for row in named["partitions"]} == {""}
+    assert not any("group  " in one or "HOST:PORT" in one for one in told)
+    for line in told:
+        ran = subprocess.run(
+            ["bash", "-c", line],
+            env={**os.environ, "PATH": path},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = ran.stdout + ran.stderr
+        assert ran.returncode == 0, f"{line}\n{said}"
+        assert "rror" not in said.replace("ConsumerGroupCommand", ""), f"{line}\n{said}"
+    assert not (tmp_path / "x").exists(), "a name was run"
+    after = json.loads(world.cli("plan", "-o", "json", *options[2:]).out)
+    assert not any(reason["code"] == "F6" for row in after["partitions"] for reason in row["reasons"]), (
+        "all are forgotten"
+    )

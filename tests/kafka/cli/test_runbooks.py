@@ -18,22 +18,13 @@ from typing import Final
 
 import pytest
 
-from kretain.embedded import DEFAULT_VERSION, jars
-from kretain.embedded.java import find_java
 from tests.conftest import QUICK
-from tests.support import archiving, processes
-from tests.support.clusters import EmbeddedKafka
+from tests.support import archiving
+from tests.support.clusters import EmbeddedKafka, tools_on_path
 from tests.support.terminal import Terminal
 from tests.support.world import HOUR, Cli, World, consumed, everywhere, reader_for, wait_until
 
 FOLDER: Final = Path(__file__).parents[3] / "docs" / "runbooks"
-TOOLS: Final = {
-    "kafka-configs.sh": ("kafka-tools", "org.apache.kafka.tools.ConfigCommand"),
-    "kafka-consumer-groups.sh": ("kafka-tools", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
-    "kafka-dump-log.sh": ("kafka-tools", "org.apache.kafka.tools.DumpLogSegments"),
-    "kafka-topics.sh": ("kafka-tools", "org.apache.kafka.tools.TopicCommand"),
-}
-"""Kafka's own tools: the artifact that has them, and their class."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +96,7 @@ def runbooks_for(world: World, policy: str, folder: Path) -> Runbooks:
     tools.mkdir()
     saves.mkdir()
     file.write_text(f"{policy}\n", encoding="utf-8")
-    processes.on_path(tools)
-    java = find_java()
-    for tool, (artifact, main) in TOOLS.items():
-        lib = jars.resolve(artifact, DEFAULT_VERSION, print)
-        options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-        script = f'#!/bin/sh\nexec {shlex.quote(str(java))} {options} -cp "{lib}/*" {main} "$@"\n'
-        (tools / tool).write_text(script, encoding="utf-8")
-        (tools / tool).chmod(0o755)
+    tools_on_path(tools)
     return Runbooks(world, file, tools, saves)
 
 

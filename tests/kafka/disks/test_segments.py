@@ -19,8 +19,7 @@ import pytest
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
 from tests.conftest import QUICK
-from tests.support.clusters import EmbeddedKafka
-from tests.support.processes import kafka_tool
+from tests.support.clusters import EmbeddedKafka, kafka_tool
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 MIB = str(1 << 20)

@@ -15,9 +15,8 @@ from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, merged
 from retention_cli.policy.load import parse_policy
 from retention_cli.state import policy_topic
-from tests.support.clusters import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka, kafka_tool
 from tests.support.ledger_stores import make_kretain_topics, run
-from tests.support.processes import kafka_tool
 from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for, written
 
 DOC = (Path(__file__).parents[3] / "docs" / "live-settings.md").read_text(encoding="utf-8")

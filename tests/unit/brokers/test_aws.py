@@ -115,7 +115,7 @@ def test_unusable_msk_client_file_is_refused_in_one_line(keys: dict[str, str], s
 
 
 def test_signature_is_the_java_librarys() -> None:
-    """As aws-msk-iam-auth 2.3.5 signed it; test_msk.py compares all bytes with the library itself."""
+    """As aws-msk-iam-auth 2.3.5 signed it; test_oauth.py compares all bytes with the library itself."""
     signer = Signer("AKIDEXAMPLE", "se/cr+et", "tok/en+with=chars&x", "eu-central-1")
     host = "b-1.c.x.c2.kafka.eu-central-1.amazonaws.com"
     now = dt.datetime(2026, 11, 27, 10, 11, 12, tzinfo=dt.UTC)
