@@ -19,6 +19,7 @@ from retention_cli.trim.report import TrimReport
 from tests.support.archiving import (
     archive,
     archived,
+    filled,
     odd_flights,
     policy,
     produce,
@@ -28,7 +29,7 @@ from tests.support.archiving import (
     whole_and_tidy,
 )
 from tests.support.spark.clusters import spark_connect, spark_standalone, standalone
-from tests.support.spark.commands import SMALL, Command, filled
+from tests.support.spark.commands import SMALL, Command
 from tests.support.spark.engines import Engines
 from tests.support.world import World, wait_until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archiving import archived, policy, whole, whole_and_tidy
+from tests.support.archiving import archived, filled, policy, whole, whole_and_tidy
 from tests.support.fleet import Fleet
 from tests.support.spark.commands import (
     INSTALLED,
@@ -17,7 +17,6 @@ from tests.support.spark.commands import (
     SMALL,
     Command,
     cluster_with_a_password,
-    filled,
 )
 from tests.support.spark.yarn import Yarn, spark_yarn
 from tests.support.world import HOUR, World, consumed, wait_until, written

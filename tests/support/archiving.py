@@ -107,6 +107,15 @@ def produce(world: World, topic: str, records: Iterable[Whole], partition: int =
     assert producer.flush(60) == 0
 
 
+def filled(world: World, partitions: int = 1, records: int = 1_200, codec: str = "none") -> str:
+    """Make a topic of odd records in every partition, of which ``TOPIC-g`` has read all."""
+    topic = world.topic("archived", partitions=partitions)
+    for partition in range(partitions):
+        produce(world, topic, odd_flights(records), partition, codec)
+    world.commit(f"{topic}-g", topic, dict.fromkeys(range(partitions), records))
+    return topic
+
+
 def transaction(world: World, topic: str, records: Iterable[Whole], partition: int = 0, *, commit: bool) -> None:
     name = f"archived-{next(_names)}-{os.getpid()}"
     producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": name, "logger": QUIET})

@@ -253,6 +253,16 @@ class World:
 
         wait_until(gone, f"end of {name}")
 
+    def renew(self, topic: str) -> None:
+        """Delete a topic, and make another one of its name."""
+        self.delete(topic)
+        self.topic(name=topic)
+
+    def groups(self) -> set[str]:
+        """Return the names of all groups that brokers list."""
+        with reader_for(self.bootstrap) as reader:
+            return {one.name for one in reader.list_groups(reader.brokers())}
+
     def produce(
         self,
         topic: str,

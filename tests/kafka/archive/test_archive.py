@@ -29,6 +29,7 @@ from tests.support.archiving import (
     Killer,
     archive,
     archived,
+    filled,
     odd_flights,
     policy,
     produce,
@@ -73,10 +74,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def topic(world: World) -> str:
     """1,200 odd records in one partition, all of them read."""
-    name = world.topic("archived")
-    produce(world, name, odd_flights(1_200))
-    world.commit(f"{name}-g", name, 1_200)
-    return name
+    return filled(world)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +100,7 @@ def test_changes_during_archiving_are_seen_by_the_recheck(
         done = honest(self, wanted, progress)
         match meanwhile:
             case "recreated":
-                world.delete(topic)
-                world.topic(name=topic)
+                world.renew(topic)
                 produce(world, topic, odd_flights(1_200))
                 world.commit(f"{topic}-g", topic, 1_200)
             case "other archive":
@@ -140,8 +137,7 @@ def test_topic_recreated_during_archiving_leaves_no_manifest(
 
     def recreated(self, tp, span, on_record):
         reached = honest(self, tp, span, on_record)
-        world.delete(topic)
-        world.topic(name=topic)
+        world.renew(topic)
         return reached
 
     monkeypatch.setattr(ClusterReader, "read_whole", recreated)
@@ -239,9 +235,7 @@ def test_partition_that_is_not_archived_completely_holds(
 
 def test_unwritable_archive_holds_its_topic_and_no_other(world: World, topic: str, tmp_path: Path) -> None:
     blocked = written(tmp_path / "blocked", "a file where a folder should be")
-    other = world.topic("free")
-    produce(world, other, odd_flights(10))
-    world.commit(f"{other}-g", other, 10)
+    other = filled(world, records=10)
     text = policy(topic, blocked / "archive") + "\n" + "\n".join(policy(other, tmp_path / "fine").splitlines()[2:])
     rows = {one.tp.topic: one for one in world.trim(world.plan(text), text).rows}
     assert rows[other].outcome == "trimmed"

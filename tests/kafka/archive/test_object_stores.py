@@ -23,7 +23,7 @@ from kretain.embedded.node import free_ports
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support import ivy
-from tests.support.archiving import archived, odd_flights, policy, produce, small, whole
+from tests.support.archiving import archived, filled, policy, small, whole
 from tests.support.trims import trimmed_with_evidence_at
 from tests.support.world import Cli, World, run_cli, wait_until, written
 
@@ -170,11 +170,8 @@ def commands(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_archive_trim_verify_and_restore_work_on_s3(
     world: World, s3: S3, commands: list[Cli], tmp_path: Path, spark: tuple[str, ...]
 ) -> None:
-    topic = world.topic("in-s3", partitions=2)
-    for partition in range(2):
-        produce(world, topic, odd_flights(1_200), partition, "zstd")
+    topic = filled(world, 2, codec="zstd")
     before = [whole(world, topic, partition) for partition in range(2)]
-    world.commit(f"{topic}-g", topic, {0: 1_200, 1: 1_200})
     file = written(tmp_path / "policy.yaml", policy(topic, f'"{s3.url}"'))
     commands.append(world.cli("trim", "-p", str(file), "--yes", "-o", "json", *spark, check=0))
     assert [one["outcome"] for one in commands[-1].json()["partitions"]] == ["trimmed"] * 2
@@ -195,9 +192,7 @@ def test_archive_trim_verify_and_restore_work_on_s3(
 def test_missing_write_permission_on_s3_holds_and_is_named(
     world: World, s3: S3, commands: list[Cli], tmp_path: Path, spark: tuple[str, ...]
 ) -> None:
-    topic = world.topic("refused")
-    produce(world, topic, odd_flights(10))
-    world.commit(f"{topic}-g", topic, 10)
+    topic = filled(world, records=10)
     file = written(tmp_path / "policy.yaml", policy(topic, f'"{s3.url}"'))
     wrong = {"AWS_SECRET_ACCESS_KEY": "another"}
     commands.append(world.cli("trim", "-p", str(file), "--yes", "-o", "json", *spark, check=0, **wrong))
@@ -219,11 +214,8 @@ def test_encrypted_archive_works_on_azure(
     for name, value in azure.environ.items():
         monkeypatch.setenv(name, value)
     small(monkeypatch, 400)
-    topic = world.topic("in-azure", partitions=2)
-    for partition in range(2):
-        produce(world, topic, odd_flights(1_200), partition, "zstd")
+    topic = filled(world, 2, codec="zstd")
     before = [whole(world, topic, partition) for partition in range(2)]
-    world.commit(f"{topic}-g", topic, {0: 1_200, 1: 1_200})
     key, file = tmp_path / "archive.key", tmp_path / "policy.yaml"
     key.write_bytes(base64.b64encode(os.urandom(32)))
     text = policy(topic, f'"{azure.url}"')

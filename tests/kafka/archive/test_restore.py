@@ -42,11 +42,6 @@ def run(world: World, folder: Path, wanted: Wanted) -> tuple[Job, Restored]:
         return job, restore(reader, store, job)
 
 
-def groups(world: World) -> set[str]:
-    with reader_for(world.bootstrap) as reader:
-        return {one.name for one in reader.list_groups(reader.brokers())}
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     return tmp_path / "archive"
@@ -92,7 +87,7 @@ def test_every_kind_of_record_is_archived_before_it_is_trimmed_and_restored(worl
     assert (done["format"], done["dry_run"], done["finished"]) == ("kretain.restore/v1", False, True)
     assert done["totals"] == totals
     assert {partition: whole(world, target, partition) + left[partition] for partition in range(count)} == before
-    assert not [name for name in groups(world) if name.startswith("kretain-restore-")]
+    assert not [name for name in world.groups() if name.startswith("kretain-restore-")]
 
 
 def test_restore_killed_at_any_step_loses_and_duplicates_nothing(world: World, topic: str, place: Path) -> None:
@@ -203,8 +198,7 @@ def test_restore_of_a_missing_topic_or_range_is_an_error(world: World, topic: st
         run(world, place, Wanted("nothing", target))
     with pytest.raises(ArchiveError, match=f"no records of {topic}-7"):
         run(world, place, Wanted(topic, target, partitions=(7,)))
-    world.delete(topic)
-    world.topic(name=topic)
+    world.renew(topic)
     produce(world, topic, odd_flights(10))
     archive(world, topic, place)
     with pytest.raises(ArchiveError, match=r"has 2 topics of the name .* say which: --from-cluster .* --topic-id"):

@@ -22,7 +22,7 @@ from tests.conftest import QUICK
 from tests.support import archiving
 from tests.support.clusters import EmbeddedKafka, tools_on_path
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, Cli, World, consumed, everywhere, reader_for, wait_until
+from tests.support.world import HOUR, Cli, World, consumed, everywhere, wait_until
 
 FOLDER: Final = Path(__file__).parents[3] / "docs" / "runbooks"
 
@@ -119,11 +119,6 @@ def shell(here: World, tmp_path: Path) -> Shell:
 def read_topic(world: World, stem: str, partitions: int = 1, **upto: int) -> str:
     """A topic of ten old records a partition, read by these groups up to these offsets; their names begin with it."""
     return world.filled(OLD, upto, partitions, stem=stem)
-
-
-def groups_of(world: World) -> set[str]:
-    with reader_for(world.bootstrap) as reader:
-        return {one.name for one in reader.list_groups(reader.brokers())}
 
 
 def own_settings(world: World, topic: str) -> dict[str, str]:
@@ -232,17 +227,17 @@ def test_group_runbook_removes_a_dead_group_and_can_restore_its_offsets(here: Wo
     assert "Nothing was changed" in said
     (saved,) = books.saves.glob("*.csv")
     assert sorted(csv.reader(saved.open())) == sorted([[other, "0", "4"], [topic, "0", "3"], [topic, "1", "3"]])
-    assert group in groups_of(here)
+    assert group in here.groups()
     assert here.cli("plan", "-p", str(books.policy), "-o", "json").json()["totals"]["records"] == 6
     books.run("dead-consumer", group, "--idle", "0", "--release", check=6)
-    assert group in groups_of(here), "nobody has said yes"
+    assert group in here.groups(), "nobody has said yes"
     said = books.run("dead-consumer", group, "--idle", "0", "--release", "--yes").out
-    assert group not in groups_of(here)
+    assert group not in here.groups()
     assert [here.ends(topic, one) for one in (0, 1)] == [(9, 10), (9, 10)]
     assert here.ends(other) == (0, 10)
     assert f"{group} --back" in said
     books.run("dead-consumer", group, "--back", str(saved), check=6)
-    assert group not in groups_of(here)
+    assert group not in here.groups()
     books.run("dead-consumer", group, "--back", str(saved), "--yes")
     rows = here.cli("offsets", "*", "--groups", "--group", group, "-o", "json", check=0).json()["partitions"]
     stands = {(one["topic"], one["partition"]): one["committed"] for one in rows}
@@ -262,7 +257,7 @@ def test_group_runbook_leaves_a_live_group_alone(here: World, shell: Shell) -> N
         assert "it has members" in books.run(*arguments, "--idle", "0", check=6).out
     finally:
         member.close()
-    assert f"{topic}-slow" in groups_of(here)
+    assert f"{topic}-slow" in here.groups()
     assert here.ends(topic) == (0, 10)
     assert not list(books.saves.glob("*.json"))
 
@@ -298,12 +293,12 @@ def test_runbook_in_a_terminal_asks_before_each_change(here: World, shell: Shell
         terminal.read_until("Delete the group")
         terminal.type("yes please\n")
         assert terminal.wait() == 6
-    assert group in groups_of(here)
+    assert group in here.groups()
     with books.in_terminal(*arguments) as terminal:
         terminal.read_until("Delete the group")
         terminal.type("y\n")
         terminal.read_until("This can't be undone. [y/N]")
-        assert group not in groups_of(here)
+        assert group not in here.groups()
         terminal.type("n\n")
         assert terminal.wait() == 6
         assert "The group is gone, and not all of that was trimmed" in terminal.text

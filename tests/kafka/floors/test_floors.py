@@ -289,8 +289,7 @@ def test_commit_by_name_is_found_under_any_topic_id(world: World) -> None:
 
     topic = world.filled(OLD, {"first": 10})
     group = f"{topic}-late"
-    world.delete(topic)
-    world.topic(name=topic)
+    world.renew(topic)
     world.produce(topic, OLD)
     commit_raw(world, group, topic, 9)
     Group = OffsetFetchRequest.OffsetFetchRequestGroup  # noqa: N806  (a class)

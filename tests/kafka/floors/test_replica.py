@@ -433,10 +433,8 @@ def test_copier_that_continues_in_another_log_is_rejected(
     for topic in (here, there):
         until(world, topic, lambda one: one.trim_to == 10)
     with paused(copying):
-        world.delete(here)
-        world.topic(name=here)
-        dr.delete(f"primary.{there}")
-        dr.topic(name=f"primary.{there}")
+        world.renew(here)
+        dr.renew(f"primary.{there}")
         world.produce(here, [4 * HOUR] * 15, value=b"new")
         world.produce(there, [4 * HOUR] * 5)
         for topic in (here, there):

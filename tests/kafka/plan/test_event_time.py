@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,25 +41,6 @@ def texts(decision: object) -> str:
 
 
 # -- the broker's own timestamps -------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("ages", "trim_to"),
-    [
-        ([72, 60, 48, 10, 1], 3),
-        ([172, 160, 148, 110, 101], 3),  # idle for days: time never moves an idle partition
-        ([72, 1, 60, 48], 1),  # out of order: the first young record ends the prefix
-        ([1, 72, 60], None),
-        ([5, 4, 3], None),
-    ],
-)
-def test_record_older_than_the_newest_by_more_than_e_is_trimmed(
-    world: World, ages: Sequence[float], trim_to: int | None
-) -> None:
-    topic = world.topic("event")
-    world.produce_at(topic, hours_ago(*ages))
-    decision = world.decide(policy(topic), topic)
-    assert (decision.trim_to, decision.rule) == (trim_to, "event-time" if trim_to else None)
 
 
 def test_markers_timestamp_is_no_event_time(world: World) -> None:
@@ -192,13 +173,6 @@ def test_ignore_future_works_after_the_stamp_was_read_from_a_header(world: World
 
 
 # -- event times inside records ---------------------------------------------------------------------
-
-
-def test_log_append_time_topic_needs_an_event_time_source(world: World) -> None:
-    topic = world.filled(3, stem="event", message_timestamp_type="LogAppendTime")
-    decision = world.decide(policy(topic), topic)
-    assert decision.action == "hold"
-    assert "retention.eventtime.source" in texts(decision)
 
 
 def test_record_above_100_mb_is_read(world: World) -> None:

@@ -153,21 +153,6 @@ def test_old_version_live_member_without_a_commit_holds(old: Old) -> None:
         member.close()
 
 
-def test_old_version_topic_recreated_since_the_plan_is_not_trimmed(old: Old) -> None:
-    topic = old.world.topic("anew")
-    old.world.produce(topic, [72 * HOUR] * 4)
-    old.world.commit(f"{topic}-a", topic, 4)
-    policy = f"version: 1\ntopics: [{{match: {topic}, {CASES[0].rule}}}]"
-    plan = old.world.plan(policy)
-    assert plan.totals.records == 4
-    old.world.delete(topic)
-    old.world.topic(name=topic)
-    old.world.produce(topic, [72 * HOUR] * 4)
-    old.world.commit(f"{topic}-a", topic, 4)
-    [row] = old.world.trim(plan, policy).rows
-    assert (row.outcome, old.world.ends(topic)) == ("held", (0, 4))
-
-
 def test_old_version_trim_deletes_the_planned_records_once(old: Old) -> None:
     before = {case.name: old.world.records(old.topics[case.name]) for case in CASES}
     done = old.world.cli("trim", "-p", str(old.policy), "--yes", "-o", "json", check=0).json()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from retention_cli.core.units import format_time
 from tests.support.world import DAY, HOUR, World, now_ms, wait_until
 
 
@@ -30,9 +31,18 @@ class Scenario:
     codes: tuple[str, ...] = ()
     config: dict[str, str] = field(default_factory=dict)
     groups: str = ""
+    text: str = ""
 
 
 R1 = "retention.commitoffset.enable: true, retention.commitoffset.ms: 24h"
+R2 = "retention.max.eventtime.ms: 24h, unconsumed: trim"
+R3 = "log.retention.min.timestamp"
+
+
+def hours_ago(hours: int) -> str:
+    return format_time(now_ms() - hours * HOUR)
+
+
 OLD3_NEW2 = [72, 60, 48, 2, 1]
 
 SCENARIOS = [
@@ -208,6 +218,24 @@ SCENARIOS = [
         "consumed",
         config={"message.timestamp.type": "LogAppendTime"},
     ),
+    Scenario("R2 by the newest record", [72, 60, 48, 10, 1], {}, R2, "trim", 3, "event-time", unconsumed=3),
+    Scenario("R2 idle for days", [172, 160, 148, 110, 101], {}, R2, "trim", 3, "event-time", unconsumed=3),
+    Scenario("R2 out of order", [72, 1, 60, 48], {}, R2, "trim", 1, "event-time", unconsumed=1),
+    Scenario("R2 with a young first record", [1, 72, 60], {}, R2, "keep"),
+    Scenario("R2 with nothing old", [5, 4, 3], {}, R2, "keep"),
+    Scenario(
+        "R2 by append times needs a source",
+        [0, 0, 0],
+        {},
+        R2,
+        "hold",
+        codes=("R2",),
+        config={"message.timestamp.type": "LogAppendTime"},
+        text="retention.eventtime.source",
+    ),
+    Scenario("R3 by a date", [72, 48, 2], {"a": 3}, f"{R3}: {hours_ago(24)}", "trim", 2, "min-timestamp"),
+    Scenario("R3 moved back", [72, 48, 2], {"a": 3}, f"{R3}: {hours_ago(60)}", "trim", 1, "min-timestamp"),
+    Scenario("R3 off", [72, 48, 2], {"a": 3}, f"{R3}: 0", "keep"),
 ]
 
 
@@ -238,6 +266,7 @@ def test_scenario_leads_to_its_expected_action_and_target(scenario: Scenario, pl
     assert decision.limited_by == scenario.limited_by
     assert decision.unconsumed == scenario.unconsumed
     assert {reason.code for reason in decision.reasons} >= set(scenario.codes), decision.reasons
+    assert scenario.text in str(decision.reasons)
     if scenario.action == "trim":
         assert decision.records == scenario.trim_to
         assert decision.size_bytes is not None

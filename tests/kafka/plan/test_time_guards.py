@@ -58,14 +58,6 @@ def test_records_stamped_before_the_minimum_are_trimmed(world: World, kind: str)
     assert (decision.trim_to, decision.rule) == (2 if kind == "CreateTime" else 3, "min-timestamp")
 
 
-def test_minimum_timestamp_may_be_a_date_and_move_back(world: World) -> None:
-    topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum")
-    world.commit("reader", topic, 3)
-    assert world.decide(minimum(topic, format_time(NOW - 24 * HOUR)), topic).trim_to == 2
-    assert world.decide(minimum(topic, format_time(NOW - 60 * HOUR)), topic).trim_to == 1
-    assert world.decide(minimum(topic, 0), topic).action == "keep"
-
-
 def test_flags_alone_make_a_plan_without_a_file(world: World) -> None:
     topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum")
     world.commit("reader", topic, 3)

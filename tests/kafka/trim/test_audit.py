@@ -113,8 +113,7 @@ def test_unknown_audit_position_sends_the_whole_log_again(world: World, topic: s
     before = lines_of(world)
     match harm:
         case "anew":
-            world.delete(copy)
-            world.topic(name=copy)
+            world.renew(copy)
             before = []
         case "damaged":
             place.write_text('{"topic": 7')

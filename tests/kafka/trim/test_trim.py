@@ -72,8 +72,7 @@ def test_commits_since_the_plan_only_narrow_it(
 
 def test_topic_recreated_since_the_plan_is_not_trimmed(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
-    world.delete(topic)
-    world.topic(name=topic)
+    world.renew(topic)
     world.produce(topic, OLD)
     world.commit(f"{topic}-a", topic, 8)
     row = only(world.trim(plan, consumed(topic)))
@@ -135,24 +134,20 @@ def slow_rechecks(monkeypatch: pytest.MonkeyPatch, clock: LateClock, slow_from: 
     return asked
 
 
-def test_slow_recheck_is_followed_by_one_of_half_the_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trim of very many partitions is not given up because all of them can't be decided within 30 s."""
-    clock = LateClock()
-    asked, name = slow_rechecks(monkeypatch, clock, 3), read_topic(world, 4)
-    report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
-    assert asked == [4, 2, 2]
-    assert [row.outcome for row in report.rows] == ["trimmed"] * 4
-
-
-def test_rechecks_that_stay_too_slow_end_the_trim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes half a minute and more, under the lock: not four of them for each part of the plan."""
+@pytest.mark.parametrize(
+    ("slow_from", "sizes", "outcome"), [(3, [4, 2, 2], "trimmed"), (1, [4, 2, 1, 1, 1, 1], "failed")]
+)
+def test_slow_recheck_is_followed_by_one_of_half_the_size_until_it_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, slow_from: int, sizes: list[int], outcome: str
+) -> None:
+    """A trim of very many partitions goes on, if all of them can't be decided within 30 s; four tries of one are enough."""
     clock = LateClock(meanwhile=lambda _seconds: None)
-    asked, name = slow_rechecks(monkeypatch, clock, 1), read_topic(world, 4)
+    asked, name = slow_rechecks(monkeypatch, clock, slow_from), read_topic(world, 4)
     report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
-    assert asked == [4, 2, 1, 1, 1, 1]
-    assert [row.outcome for row in report.rows] == ["failed"] * 4
-    assert all("took longer than" in row.reasons[0].text for row in report.rows)
-    assert world.ends(name) == (0, 10)
+    assert asked == sizes
+    assert [row.outcome for row in report.rows] == [outcome] * 4
+    assert all("took longer than" in row.reasons[0].text for row in report.rows if outcome == "failed")
+    assert world.ends(name) == (7 if outcome == "trimmed" else 0, 10)
 
 
 def test_r4_deletes_unread_records_up_to_the_shown_target(world: World, topic: str) -> None:

@@ -33,6 +33,12 @@ MINUTES: Final = float(os.environ.get("PROTECT_MINUTES", "1.5"))
 """How long the consumer that stops is watched: for two thirds of that it does not read."""
 
 
+@pytest.fixture
+def world(electing: World) -> World:
+    electing.cli("cluster", "init", "--protect", "--yes", check=0)
+    return electing
+
+
 def policy_of(world: World, topic: str, group: str = "billing", **rule: Any) -> Path:
     path = world.state_dir.parent / "policy.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,10 +92,8 @@ def protect(world: World, policy: Path, *more: str, every: str = "1s", check: in
     return {row["setting"]: row for row in json.loads(done.out)["settings"]}
 
 
-def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_has_read(electing: World) -> None:
+def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_has_read(world: World) -> None:
     """P1, P2: a plan first; the record is on the cluster, and a machine without any memory restores the original."""
-    world = electing
-    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = expiring(world, "once", 4 * SECOND)
     world.commit("billing", topic, 0)
     policy = policy_of(world, topic)
@@ -109,10 +113,8 @@ def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_ha
     assert world.cli("history", "--verify", check=0)
 
 
-def test_protect_raises_what_an_open_transaction_hides(electing: World) -> None:
+def test_protect_raises_what_an_open_transaction_hides(world: World) -> None:
     """P2: nobody reads what is behind it, and a broker deletes it all the same."""
-    world = electing
-    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = world.filled(3, stem="hidden", retention_ms="60000")
     world.commit("billing", topic, 3)
     end = time.time_ns() // 1_000_000
@@ -126,10 +128,8 @@ def test_protect_raises_what_an_open_transaction_hides(electing: World) -> None:
     assert protect(world, policy_of(world, topic), "--dry-run", every="5s")["retention.ms"]["action"] == "none"
 
 
-def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(electing: World) -> None:
+def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(world: World) -> None:
     """P4: the default is in hours, or set on the broker; kretain's own topic shows it."""
-    world = electing
-    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = f"default-{os.getpid()}"
     world.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     world.await_leaders(topic, 1)
@@ -147,10 +147,8 @@ def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(electin
 
 
 @pytest.mark.thorough
-def test_value_set_by_hand_counts_until_protect_is_told_to_resume(electing: World) -> None:
+def test_value_set_by_hand_counts_until_protect_is_told_to_resume(world: World) -> None:
     """P6: then its value is the original."""
-    world = electing
-    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = world.topic("hand")
     world.configure(topic, {"retention.ms": "60000"})
     world.produce(topic, [50 * SECOND])
@@ -172,10 +170,8 @@ def test_value_set_by_hand_counts_until_protect_is_told_to_resume(electing: Worl
 
 
 @pytest.mark.thorough
-def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_original(electing: World) -> None:
+def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_original(world: World) -> None:
     """P5: the topic of records is deleted, and this machine's ledger still has the original."""
-    world = electing
-    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = world.filled(1_500, stem="sized", retention_bytes="200000", segment_bytes="1048576")
     policy = policy_of(world, topic)
     assert protect(world, policy, "--yes")["retention.bytes"]["outcome"] == "done"
@@ -241,10 +237,9 @@ def numbered(bootstrap: str, *topics: str) -> Iterator[list[int]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(300 + 60 * MINUTES)
-def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_without(electing: World) -> None:
+def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_without(world: World) -> None:
     """What must be shown: it stops for two thirds of the time, and returns; then the original is restored."""
-    world, minute = electing, MINUTES * 60
-    world.cli("cluster", "init", "--protect", "--yes", check=0)
+    minute = MINUTES * 60
     retention_s = max(20, round(minute / 15))
     interval = f"{max(1, retention_s // 20)}s"
     config: dict[str, Any] = {

@@ -16,13 +16,12 @@ import pytest
 from retention_cli import __version__
 from retention_cli.brokers import election
 from retention_cli.brokers.election import Candidate
-from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
 from tests.support.trims import OLD, read_topic
 from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, trimming, watching
-from tests.support.world import HOUR, World, now_ms, reader_for, wait_until, written
+from tests.support.world import HOUR, World, now_ms, wait_until, written
 
 
 def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> None:
@@ -322,14 +321,9 @@ def test_cluster_that_takes_over_an_address_does_not_join_the_election(monkeypat
                 wait_until(lambda: second.cluster_id in (candidate.problem or ""), "the candidate's problem")
                 assert candidate.term() is None
                 assert candidate.confirm(1) is not None
-                assert "kretain-watch" not in {one.name for one in groups_on(second)}
+                assert "kretain-watch" not in World(second.bootstrap, Path()).groups()
         finally:
             candidate.close()
-
-
-def groups_on(cluster: EmbeddedKafka) -> list[ListedGroup]:
-    with reader_for(cluster.bootstrap) as reader:
-        return reader.list_groups(reader.brokers())
 
 
 def test_consumer_group_is_never_joined(electing: World) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.archiving import odd_flights, produce
 from tests.support.clusters import EmbeddedKafka
 from tests.support.spark.clusters import (
     QUICK_START,
@@ -121,15 +120,6 @@ def packed_environment(folder: Path) -> Path:
         made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
         assert made.returncode == 0, made.stderr
     return packed
-
-
-def filled(world: World, partitions: int = 1, records: int = 1_200) -> str:
-    """Odd records in every partition, all of them read."""
-    topic = world.topic("executed", partitions=partitions)
-    for partition in range(partitions):
-        produce(world, topic, odd_flights(records), partition)
-    world.commit(f"{topic}-g", topic, dict.fromkeys(range(partitions), records))
-    return topic
 
 
 # As where each machine has what executors need: the tests' own Python.
