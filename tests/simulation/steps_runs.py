@@ -46,9 +46,6 @@ GOOD_FOR_S = 30
 EVIDENCE_EVERY = 8
 """Of so many trims of an operator the first leaves evidence, which must then be accepted: writing it takes time."""
 
-if TYPE_CHECKING:
-    from tests.simulation.world import World
-
 
 def selection_of(world: World, one: Operator) -> Selection:
     return Selection(
@@ -91,29 +88,21 @@ def planned(world: World, one: Operator, reading: Reading, reader: SimReader, me
     return plan
 
 
-def plan_only(world: World, one: Operator) -> None:
+def run_once(world: World, saved: Plan | None, trims: bool, one: Operator) -> None:
+    """Plan, unless there is a saved plan, and trim."""
     reading, reader = reading_of(world, one)
     with closing(memories_of(world, one)) as memories:
-        planned(world, one, reading, reader, memories)
-    one.state = "own" if one.state == "fresh" else one.state
-
-
-def plan_and_trim(world: World, one: Operator) -> None:
-    reading, reader = reading_of(world, one)
-    with closing(memories_of(world, one)) as memories:
-        carry_out_plan(world, one, planned(world, one, reading, reader, memories), reading, reader, memories)
+        plan = planned(world, one, reading, reader, memories) if saved is None else saved
+        if trims:
+            carry_out_plan(world, one, plan, reading, reader, memories)
     one.state = "own" if one.state == "fresh" else one.state
 
 
 def carry_out_saved(world: World, late: bool, one: Operator) -> None:
     """Carry a saved plan out, made by whomever and, where its maximum age was set so, long ago."""
     plan = next((o.saved for o in world.operators if o.saved is not None), None)
-    if plan is None or (not late and plan.created_at_ms < world.kafka.now_ms - HOUR):
-        return
-    reading, reader = reading_of(world, one)
-    with closing(memories_of(world, one)) as memories:
-        carry_out_plan(world, one, plan, reading, reader, memories)
-    one.state = "own" if one.state == "fresh" else one.state
+    if plan is not None and (late or plan.created_at_ms >= world.kafka.now_ms - HOUR):
+        run_once(world, plan, True, one)
 
 
 def carry_out_plan(
@@ -215,12 +204,12 @@ def check_report(
 
 
 def do_plan(world: World, number: int, requests: int = 0) -> None:
-    start(world, number, "plan", functools.partial(plan_only, world), requests)
+    start(world, number, "plan", functools.partial(run_once, world, None, False), requests)
 
 
 def do_trim(world: World, number: int, requests: int = 0) -> None:
     """Plan and trim; with ``requests``, it stops after so many of them and others go on."""
-    start(world, number, "trim", functools.partial(plan_and_trim, world), requests)
+    start(world, number, "trim", functools.partial(run_once, world, None, True), requests)
 
 
 def do_saved(world: World, number: int, requests: int = 0) -> None:
