@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from confluent_kafka import ElectionType, TopicPartition as ClientTopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.structs import TopicPartition as KafkaTopicPartition, TopicPartition as Partition
+from kafka.structs import TopicPartition as Partition
 
 from tests.conftest import QUICK
 from tests.support.world import World, reader_for, wait_until
@@ -23,15 +25,16 @@ def leaders(world: World, topic: str) -> dict[int, int | None]:
         return {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
 
 
+def _place(world: World, topic: str, replicas: list[int]) -> None:
+    with closing(KafkaAdminClient(bootstrap_servers=world.bootstrap)) as admin:
+        admin.alter_partition_reassignments({Partition(topic, 0): replicas})
+
+
 def move_leader(world: World, topic: str) -> None:
     """Make the other replica of a partition its leader, without harm."""
     with reader_for(world.bootstrap) as reader:
         one = reader.metadata([topic]).topics[topic].partitions[0]
-    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
-    try:
-        admin.alter_partition_reassignments({KafkaTopicPartition(topic, 0): list(reversed(one.replicas))})
-    finally:
-        admin.close()
+    _place(world, topic, list(reversed(one.replicas)))
     world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(60)
     wait_until(lambda: leaders(world, topic)[0] == one.replicas[-1], "the other leader")
 
@@ -43,9 +46,5 @@ def epoch_now(world: World, topic: str) -> int:
 
 def lead_by(world: World, topic: str, broker: int) -> None:
     """Give partition 0 to one broker, which begins a leader epoch."""
-    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
-    try:
-        admin.alter_partition_reassignments({Partition(topic, 0): [broker]})
-    finally:
-        admin.close()
+    _place(world, topic, [broker])
     wait_until(lambda: leaders(world, topic)[0] == broker, f"{topic} on broker {broker}")

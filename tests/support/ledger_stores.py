@@ -6,7 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,14 +52,13 @@ class Store:
 
     @contextmanager
     def opened(self, clock_ms: Callable[[], int] = now_ms) -> Iterator[tuple[Ledger, Memories]]:
-        with reader_for(self.bootstrap) as reader:
-            memories = memories_of(self.state_dir, self.kind, reader, clock_ms)
-            try:
-                memory = memories(CLUSTER)
-                assert memory.on_disk, memories.notes or memory.lost
-                yield memory, memories
-            finally:
-                memories.close()
+        with (
+            reader_for(self.bootstrap) as reader,
+            closing(memories_of(self.state_dir, self.kind, reader, clock_ms)) as memories,
+        ):
+            memory = memories(CLUSTER)
+            assert memory.on_disk, memories.notes or memory.lost
+            yield memory, memories
 
     def save(self, memories: Memories) -> None:
         memories.save(now_ms())
@@ -124,11 +123,10 @@ def renew_state_topic(bootstrap: str) -> None:
 def plan(world: World, policy: str, machine: str, kind: Kind = "cluster") -> Plan:
     """Plan on a machine that has its own disk."""
     with reader_for(world.bootstrap) as reader:
-        memories = memories_of(world.state_dir / machine, kind, reader)
         chosen = world.selection(f"state: {kind}\n{policy}")
-        made = LocalPlanner().plan(PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories))
-        memories.close()
-        return made
+        with closing(memories_of(world.state_dir / machine, kind, reader)) as memories:
+            job = PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories)
+            return LocalPlanner().plan(job)
 
 
 def decide(world: World, policy: str, topic: str, machine: str, kind: Kind = "cluster") -> Decision:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -104,6 +105,33 @@ def _fork(server: str, arguments: Sequence[str], streams: Sequence[int], environ
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 raise
+
+
+@contextlib.contextmanager
+def beside(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server in a folder, what it says goes to ``log`` there; kill it at the end."""
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def port_of(process: subprocess.Popen[bytes], folder: Path, seconds: float = 120) -> int:
+    """Wait until it listens; return its port, as the kernel knows it."""
+    import psutil
+
+    deadline = time.monotonic() + seconds
+    while True:
+        assert process.poll() is None, (folder / "log").read_text()
+        for one in psutil.Process(process.pid).net_connections("tcp"):
+            if one.status == psutil.CONN_LISTEN:
+                return int(one.laddr.port)
+        assert time.monotonic() < deadline, "it does not listen"
+        time.sleep(0.05)
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from tests.support.world import World
 
 
@@ -17,8 +19,5 @@ class Raw(str):
 def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=world.bootstrap)
-    try:
+    with closing(KafkaProducer(bootstrap_servers=world.bootstrap)) as producer:
         producer.send(topic, value, headers=[(name, b"2")], partition=0).get(30)
-    finally:
-        producer.close()

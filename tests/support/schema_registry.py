@@ -6,9 +6,7 @@ import base64
 import json
 import shutil
 import ssl
-import subprocess
 import tarfile
-import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,8 +18,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
 from tests.support.http_server import Answer, LocalServer
-from tests.support.processes import locked
-from tests.support.zookeeper import listening
+from tests.support.processes import beside, locked, port_of
 
 VERSION: Final = "2.6.13.Final"
 """The newest that runs on Java 17."""
@@ -51,20 +48,10 @@ def apicurio(folder: Path) -> Iterator[str]:
     root = _unpacked()
     command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.port=0"]
     command += ["-Dquarkus.http.host=127.0.0.1", "-jar", str(root / f"apicurio-registry-app-{VERSION}-runner.jar")]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
-    try:
-        deadline = time.monotonic() + 120
-        while (port := listening(process.pid)) is None:
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline, "Apicurio does not listen"
-            time.sleep(0.1)
-        url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+    with beside(command, folder) as process:
+        url = f"http://127.0.0.1:{port_of(process, folder)}/apis/ccompat/v7"
         urllib.request.urlopen(f"{url}/subjects", timeout=60).close()  # noqa: S310
         yield url
-    finally:
-        process.kill()
-        process.wait()
 
 
 class Registry(LocalServer):

@@ -62,10 +62,7 @@ class Filled:
         return total, total - usable, sum(replica.size_bytes for one in dirs for replica in one.replicas)
 
     def scan(self, name: str) -> str:
-        [node] = self.kafka.nodes
-        out = self.root / f"{name}.parquet"
-        run_cli("segments", "scan", *map(str, node.log_dirs), "--out", str(out), "--no-tiered", check=0)
-        return str(out)
+        return str(scan_all(self.kafka, self.root / name) / "1.parquet")
 
     def policy(self, percent: float, *entries: str) -> Path:
         """A ceiling for these entries, or for all topics."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from kretain.embedded.java import find_java
+from tests.support.processes import beside, port_of
 
 SETTINGS = """
 tickTime=500
@@ -33,21 +31,5 @@ def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     (folder / "zoo.cfg").write_text(SETTINGS.format(folder=folder))
     command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
     command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg")]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while (port := listening(process.pid)) is None:
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline, "ZooKeeper does not listen"
-            time.sleep(0.05)
-        yield f"127.0.0.1:{port}", process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def listening(pid: int) -> int | None:
-    """Return the port on which a process listens, as the kernel knows it."""
-    found = psutil.Process(pid).net_connections("tcp")
-    return next((one.laddr.port for one in found if one.status == psutil.CONN_LISTEN), None)
+    with beside(command, folder) as process:
+        yield f"127.0.0.1:{port_of(process, folder)}", process

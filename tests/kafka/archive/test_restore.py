@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -290,13 +291,10 @@ def read_next(world: World, group: str, topic: str, protocol: str, partitions: i
 
 
 def read_some(world: World, group: str, topic: str, protocol: str, count: int) -> None:
-    member = world.member(group, [topic], group_protocol=protocol)
-    try:
+    with closing(world.member(group, [topic], group_protocol=protocol)) as member:
         while count > 0:
             count -= len(member.consume(count, timeout=1))
         member.commit(asynchronous=False)
-    finally:
-        member.close()
 
 
 @pytest.fixture(scope="module")
@@ -349,12 +347,9 @@ def test_groups_continue_in_an_empty_cluster_with_the_record_they_would_have_rea
 
 
 def positions_in(world: World, group: str, topic: str, partitions: int) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
-    try:
+    with closing(Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})) as consumer:
         answers = consumer.committed([TopicPartition(topic, n) for n in range(partitions)], timeout=30)
         return {one.partition: one.offset for one in answers if one.offset >= 0}
-    finally:
-        consumer.close()
 
 
 @pytest.fixture
@@ -377,12 +372,9 @@ def test_group_in_use_is_refused_and_one_with_commits_needs_overwrite(
     target = world.topic("used", retention_ms="-1")
     group = f"{name}-g"
     arguments = ("restore", name, "--from", str(place), "--to", target, "--group", group, "--yes")
-    member = world.member(group, [target])
-    try:
+    with closing(world.member(group, [target])):
         assert f"group {group} has live members: stop its consumers" in world.cli(*arguments, check=6).err
         assert whole(world, target) == []
-    finally:
-        member.close()
     world.commit(group, target, 0)
     assert "pass --overwrite to replace them" in world.cli(*arguments, check=6).err
     world.cli(*arguments, "--overwrite", check=0)
@@ -474,12 +466,8 @@ def test_group_that_gets_a_member_before_the_commit_is_not_moved(
 
     name, _log = trimmed
     target = world.topic("late")
-    member = world.member(f"{name}-g", [target])
-    try:
-        with reader_for(world.bootstrap) as reader:
-            resetter = GroupResetter(reader.settings, target, 30)
-            with pytest.raises(BrokerError, match=r"could not be reset: it has live members by now"):
-                resetter.reset(f"{name}-g", {0: 5})
-    finally:
-        member.close()
+    with closing(world.member(f"{name}-g", [target])), reader_for(world.bootstrap) as reader:
+        resetter = GroupResetter(reader.settings, target, 30)
+        with pytest.raises(BrokerError, match=r"could not be reset: it has live members by now"):
+            resetter.reset(f"{name}-g", {0: 5})
     assert positions_in(world, f"{name}-g", target, 1) == {}

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -252,11 +253,8 @@ def test_group_runbook_leaves_a_live_group_alone(here: World, shell: Shell) -> N
     assert "unknown" in books.run(*arguments, check=6).out, "kretain has not looked before"
     here.cli("plan", "-p", str(books.policy), check=0)
     assert "for 0 h" in books.run(*arguments, check=6).out
-    member = here.member(f"{topic}-slow", [topic])
-    try:
+    with closing(here.member(f"{topic}-slow", [topic])):
         assert "it has members" in books.run(*arguments, "--idle", "0", check=6).out
-    finally:
-        member.close()
     assert f"{topic}-slow" in here.groups()
     assert here.ends(topic) == (0, 10)
     assert not list(books.saves.glob("*.json"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -58,11 +58,8 @@ def test_replica_moving_between_dirs_is_left_until_it_arrives(two_volumes: Fille
     one.world.admin.incremental_alter_configs([broker])[broker].result(60)
     [(home, _)] = placed()[moving]
     away = next(str(one_dir) for one_dir in one.kafka.nodes[0].log_dirs if str(one_dir) != home)
-    admin = KafkaAdminClient(bootstrap_servers=one.world.bootstrap)
-    try:
+    with closing(KafkaAdminClient(bootstrap_servers=one.world.bootstrap)) as admin:
         admin.alter_replica_log_dirs({(moving, 0, 1): away})
-    finally:
-        admin.close()
     wait_until(lambda: len(placed()[moving]) == 2, "a copy on its way")
     path = written(
         one.root / "policy.yaml",

@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,19 +28,18 @@ Place = tuple[str, int]
 @contextmanager
 def _consumer(bootstrap: str) -> Iterator[KafkaConsumer]:
     """One that has heard nothing of earlier leaders, and hides nothing: aborted and open transactions are there, too."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap,
-        auto_offset_reset="none",
-        enable_auto_commit=False,
-        isolation_level="read_uncommitted",
-        check_crcs=False,
-        request_timeout_ms=10_000,
-        max_poll_records=5_000,
-    )
-    try:
+    with closing(
+        KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            isolation_level="read_uncommitted",
+            check_crcs=False,
+            request_timeout_ms=10_000,
+            max_poll_records=5_000,
+        )
+    ) as consumer:
         yield consumer
-    finally:
-        consumer.close()
 
 
 def log_starts(bootstrap: str, places: Mapping[Place, Log]) -> dict[Log, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -229,8 +229,5 @@ class Load:
 @contextmanager
 def admin_of(bootstrap: str) -> Iterator[KafkaAdminClient]:
     """An admin client that fails with an error where brokers go."""
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5_000)
-    try:
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5_000)) as admin:
         yield admin
-    finally:
-        admin.close()

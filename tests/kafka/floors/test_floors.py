@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -20,7 +19,7 @@ from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.reader import ClusterReader
 from tests.support import schemas
 from tests.support.leaders import lead_by, leaders
-from tests.support.plain import kept_alive
+from tests.support.plain import kept_alive, meanwhile
 from tests.support.share_groups import OLD, from_the_start, share_offsets
 from tests.support.world import HOUR, World, codes, commit_raw, consumed, reader_for, wait_until, written
 
@@ -403,7 +402,6 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
         copartition_groups=[],
     )
     topology = StreamsGroupHeartbeatRequest.Topology(epoch=0, subtopologies=[sub])
-    done = threading.Event()
     with reader_for(bootstrap) as reader:
 
         def beat(epoch: int) -> int:
@@ -423,19 +421,16 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
             )
             return heartbeat(reader, group, epoch, request)
 
-        def live() -> None:
-            epoch = 0
-            while not done.wait(0.2):
-                epoch = beat(epoch)
-            beat(-1)
+        epoch = 0
 
-        thread = threading.Thread(target=live)
-        thread.start()
-        try:
+        def live() -> None:
+            nonlocal epoch
+            epoch = beat(epoch)
+            time.sleep(0.2)
+
+        with meanwhile(live):
             yield
-        finally:
-            done.set()
-            thread.join()
+        beat(-1)
 
 
 @pytest.mark.parametrize("remedy", ["offsets", "group"])
@@ -501,11 +496,8 @@ def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> 
     from kafka.admin import KafkaAdminClient
     from kafka.structs import TopicPartition as Partition
 
-    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
-    try:
+    with closing(KafkaAdminClient(bootstrap_servers=world.bootstrap)) as admin:
         admin.delete_group_offsets(group, [Partition(topic, partition)])
-    finally:
-        admin.close()
 
 
 def test_confirmation_counts_records_unread_by_deleted_groups(world: World) -> None:

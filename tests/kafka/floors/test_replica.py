@@ -23,6 +23,7 @@ from kretain.embedded.java import find_java
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from tests.support.clusters import EmbeddedKafka
+from tests.support.processes import beside
 from tests.support.raw_headers import Raw, send_raw
 from tests.support.world import HOUR, World, consumed, now_ms, wait_until
 
@@ -59,13 +60,8 @@ def mirror_maker(folder: Path, primary: str, dr: str, topics: str) -> Iterator[s
     (folder / "mm2.properties").write_text(SETTINGS.format(primary=primary, dr=dr, topics=topics))
     command = [str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*:{runtime}/*"]
     command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
+    with beside(command, folder) as process:
         yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 pytestmark = pytest.mark.timeout(600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,13 +145,10 @@ def test_old_version_live_member_without_a_commit_holds(old: Old) -> None:
     old.world.commit(f"{topic}-a", topic, 2)
     policy = f"version: 1\ntopics: [{{match: {topic}, {CASES[0].rule}}}]"
     assert old.world.decide(policy, topic).trim_to == 2
-    member = old.world.member(f"{topic}-b", [topic])
-    try:
+    with closing(old.world.member(f"{topic}-b", [topic])):
         decision = old.world.decide(policy, topic)
         assert decision.action == "hold"
         assert {reason.code for reason in decision.reasons} == {"F2"}
-    finally:
-        member.close()
 
 
 def test_old_version_trim_deletes_the_planned_records_once(old: Old) -> None:

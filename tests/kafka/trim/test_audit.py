@@ -19,6 +19,7 @@ from retention_cli.core.state_dir import cluster_folder
 from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
 from tests.support.trims import OLD, read_topic
+from tests.support.volumes import volume
 from tests.support.world import World, consumed, written
 
 
@@ -200,15 +201,8 @@ PLACES = [FULL.replace("WHERE", "Deleter.delete"), FULL.replace("WHERE", "AuditJ
 @pytest.fixture
 def small(world: World, tmp_path: Path) -> Iterator[World]:
     """A state directory on a disk of 2 MiB. Each batch has one partition of each of three leaders."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "kretain-test", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs root")
-    try:
+    with volume(tmp_path / "disk", 2) as disk:
         yield World(world.bootstrap, disk / "state")
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def trim_on_a_disk(world: World, topic: str, code: str = "") -> tuple[int, str, str]:
@@ -244,10 +238,6 @@ def trim_on_a_disk(world: World, topic: str, code: str = "") -> tuple[int, str, 
     return done.returncode, done.stdout, done.stderr
 
 
-def log_on(world: World) -> AuditLog:
-    return AuditLog(next(world.state_dir.glob("*/audit.jsonl")).parent)
-
-
 @pytest.mark.parametrize("filled", PLACES, ids=["deleted", "written"])
 def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small: World, filled: str) -> None:
     topic = read_topic(small, partitions=4)
@@ -260,8 +250,8 @@ def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small:
     assert report["totals"]["records"] == sum(gone)
     (told,) = [line for line in err.splitlines() if "audit log is incomplete" in line]
     assert "can't be written: No space left on device; nothing more is trimmed" in told
-    assert log_on(small).verify().breaks == []
-    (run,) = log_on(small).runs().values()
+    assert log_of(small).verify().breaks == []
+    (run,) = log_of(small).runs().values()
     assert run.trimmed().records >= sum(gone), "what is announced, and has no result, counts as gone"
 
     code, out, err = trim_on_a_disk(small, topic)
@@ -274,4 +264,4 @@ def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small:
     code, out, err = trim_on_a_disk(small, topic)
     assert code == 0, err
     assert [small.ends(topic, partition)[0] for partition in range(4)] == [7] * 4
-    assert log_on(small).verify().breaks == []
+    assert log_of(small).verify().breaks == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -81,12 +81,8 @@ def written_to(world: World, *topics: str) -> Iterator[None]:
 
 def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:
     chosen = world.selection(policy)
-    with reader_for(world.bootstrap) as reader:
-        memories = Memories(world.state_dir)
-        try:
-            return read_forecast(reader, chosen, Terms(2000, least_ms, now_ms()), memories=memories)
-        finally:
-            memories.close()
+    with reader_for(world.bootstrap) as reader, closing(Memories(world.state_dir)) as memories:
+        return read_forecast(reader, chosen, Terms(2000, least_ms, now_ms()), memories=memories)
 
 
 MIB = 1 << 20

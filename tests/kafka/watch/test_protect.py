@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -215,24 +214,18 @@ class Reader:
 @contextmanager
 def numbered(bootstrap: str, *topics: str) -> Iterator[list[int]]:
     """Append consecutive numbers to each topic, five a second, for as long as the context is open; yield those."""
-    over = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "logger": QUIET})
     numbers: list[int] = []
 
-    def loop() -> None:
-        while not over.wait(0.2):
-            for topic in topics:
-                producer.produce(topic, str(len(numbers)).encode(), partition=0)
-            producer.flush(10)
-            numbers.append(len(numbers))
+    def write() -> None:
+        time.sleep(0.2)
+        for topic in topics:
+            producer.produce(topic, str(len(numbers)).encode(), partition=0)
+        producer.flush(10)
+        numbers.append(len(numbers))
 
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
+    with meanwhile(write):
         yield numbers
-    finally:
-        over.set()
-        thread.join()
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,33 +54,22 @@ class Engines:
         return Sender(self.session, self.folder)
 
     def local(self, policy: str, now: int, clock_ms: Callable[[], int] = SYSTEM.wall_ms) -> Plan:
-        memories = Memories(self.folder / self.local_state)
-        try:
-            with reader_for(self.world.bootstrap) as reader:
-                selection = self.selection(policy)
-                inventory: InventoryView | None = None
-                if self.inventory is not None:
-                    inventory = InventoryView(read_inventory([self.inventory], READ))
-                return LocalPlanner(inventory).plan(
-                    PlanJob(reader, selection, now, past_day=past_day, memories=memories, clock_ms=clock_ms)
-                )
-        finally:
-            memories.close()
+        inventory = None if self.inventory is None else InventoryView(read_inventory([self.inventory], READ))
+        with closing(Memories(self.folder / self.local_state)) as memories, reader_for(self.world.bootstrap) as reader:
+            return LocalPlanner(inventory).plan(
+                PlanJob(reader, self.selection(policy), now, past_day=past_day, memories=memories, clock_ms=clock_ms)
+            )
 
     def spark(self, policy: str, now: int) -> Plan:
-        memories = Memories(self.folder / "spark")
-        try:
-            with reader_for(self.world.bootstrap) as reader:
-                job = PlanJob(reader, self.selection(policy), now, past_day, memories)
-                target = Target("", job, () if self.inventory is None else (self.inventory,))
-                a_task = 1 if self.in_parts else PARTITIONS_A_TASK
-                [(_name, plan)] = make_plans(lambda _: self.sender, [target], a_task=a_task)
-                assert isinstance(plan, Plan), plan
-                whole = replace(plan, decisions=tuple(plan.decisions), counted=None)
-                assert plan.totals == whole.totals
-                return whole
-        finally:
-            memories.close()
+        with closing(Memories(self.folder / "spark")) as memories, reader_for(self.world.bootstrap) as reader:
+            job = PlanJob(reader, self.selection(policy), now, past_day, memories)
+            target = Target("", job, () if self.inventory is None else (self.inventory,))
+            a_task = 1 if self.in_parts else PARTITIONS_A_TASK
+            [(_name, plan)] = make_plans(lambda _: self.sender, [target], a_task=a_task)
+            assert isinstance(plan, Plan), plan
+            whole = replace(plan, decisions=tuple(plan.decisions), counted=None)
+            assert plan.totals == whole.totals
+            return whole
 
     def same(self, policy: str, clock: Callable[[], int]) -> Plan:
         """Return the plan that both make, byte for byte.
