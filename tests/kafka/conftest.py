@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import QUICK
-from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop
+from tests.support.advising import ANY_STAMP, Shop
 from tests.support.clusters import EmbeddedKafka
-from tests.support.world import DAY, HOUR, World
+from tests.support.world import DAY, HOUR, MIB, MINUTE, World
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -77,15 +77,20 @@ def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Seq
         and first.append_time
         and reading.memory.kinds.get(topic.topic_id, True)
     )
-    if unseen and not youngest.append_time:
-        truth.residues["a topic was switched to CreateTime and back, unseen"] += 1
-        return None
-    if not youngest.append_time and reading.memory.clock_was_off:
-        truth.residues["our clock was wrong when it was noted how far the log had come"] += 1
-        return None
-    if not reading.shared and age + reading.clock.off_ms >= reading.rules.wallclock_h * HOUR:
-        truth.residues["our clock is wrong, and nobody can be asked for the time"] += 1
-        return None
+    for excuse, is_so in (
+        ("a topic was switched to CreateTime and back, unseen", unseen and not youngest.append_time),
+        (
+            "our clock was wrong when it was noted how far the log had come",
+            not youngest.append_time and reading.memory.clock_was_off,
+        ),
+        (
+            "our clock is wrong, and nobody can be asked for the time",
+            not reading.shared and age + reading.clock.off_ms >= reading.rules.wallclock_h * HOUR,
+        ),
+    ):
+        if is_so:
+            truth.residues[excuse] += 1
+            return None
     return f"G3: {youngest.offset} was written {age / HOUR:.1f} h ago"
 
 

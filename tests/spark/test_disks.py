@@ -12,8 +12,8 @@ from retention_cli.plan.value import Plan
 from tests.support.clusters import EmbeddedKafka
 from tests.support.spark.disks import COUNT, ceiling, topics_of_ages
 from tests.support.spark.engines import Engines, reasons_of
-from tests.support.volumes import MIB, RECORD, scan_all
-from tests.support.world import DAY, World, now_ms
+from tests.support.volumes import RECORD, scan_all
+from tests.support.world import DAY, MIB, World, now_ms
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from retention_cli.advise.reading import read_topics
 from tests.support.clusters import kafka_tool
 from tests.support.world import World, now_ms, reader_for
 
-MINUTE = 60_000
-MIB = 1 << 20
 ANY_STAMP = str((1 << 63) - 1)
 
 Shop = tuple[World, dict[str, str]]

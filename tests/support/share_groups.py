@@ -8,9 +8,7 @@ from typing import Any
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from retention_cli.brokers.commits import GroupCommits
-from tests.support.world import HOUR, World, reader_for
-
-OLD = [30 * HOUR] * 10
+from tests.support.world import World, reader_for
 
 
 def configure_group(world: World, group: str, settings: Mapping[str, str]) -> None:

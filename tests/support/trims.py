@@ -12,9 +12,7 @@ import pytest
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.trim.report import TrimReport, TrimRow
-from tests.support.world import HOUR, Cli, World
-
-OLD = [30 * HOUR] * 10
+from tests.support.world import OLD, Cli, World
 
 
 def read_topic(world: World, partitions: int = 1, upto: int | Mapping[int, int] = 7, **settings: Any) -> str:

@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import EmbeddedKafka
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
-
-MIB = 1 << 20
-
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, run_cli, wait_until
 
 RECORD = 10_000
 

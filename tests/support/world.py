@@ -55,6 +55,10 @@ from tests.support import processes
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
+MINUTE = 60_000
+MIB = 1 << 20
+OLD = [30 * HOUR] * 10
+"""The ages of ten records."""
 
 _numbers = itertools.count(1)
 
@@ -79,6 +83,10 @@ _MOVING: Final = frozenset(
 
 def codes(decision: Decision) -> set[str]:
     return {reason.code for reason in decision.reasons}
+
+
+def texts(decision: Decision) -> str:
+    return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)
 
 
 def log_ends(bootstrap: str, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:

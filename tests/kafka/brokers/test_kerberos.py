@@ -24,7 +24,7 @@ from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
 from tests.support.java_stores import key_pem, self_signed
 from tests.support.secured import ask
-from tests.support.world import HOUR, World, wait_until, written
+from tests.support.world import OLD, World, wait_until, written
 
 REALM = "KRETAIN.TEST"
 _SBIN = ":".join((os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"))
@@ -139,7 +139,6 @@ def kdc(folder: Path) -> Iterator[Kdc]:
         made.stop()
 
 
-OLD = [30 * HOUR] * 10
 KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
 SESSION_MS = 3000
 US = f"kretain@{REALM}"

@@ -17,7 +17,7 @@ from kretain.embedded.node import free_ports
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
 from tests.support.plain import kept_alive
-from tests.support.world import HOUR, Cli, World, run_cli, written
+from tests.support.world import OLD, Cli, World, run_cli, written
 
 API_VERSIONS: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
@@ -131,7 +131,6 @@ def _as_uvarint(value: int) -> bytes:
     return bytes([*found, value])
 
 
-OLD = [30 * HOUR] * 10
 APIS: dict[str, tuple[int, int | None]] = {
     "DeleteRecords": (21, None),
     "DescribeCluster": (60, None),

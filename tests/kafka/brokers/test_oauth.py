@@ -34,9 +34,8 @@ from tests.support.msk.brokers import (
 )
 from tests.support.secured import ask, said_of_a_trim, show_none
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
-from tests.support.world import HOUR, World, wait_until, written
+from tests.support.world import OLD, World, wait_until, written
 
-OLD = [30 * HOUR] * 10
 SESSION_MS = 3000
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"

@@ -28,9 +28,8 @@ from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
 from tests.support.secured import allow, ask, said_of_a_trim, show_none
 from tests.support.watching import watching
-from tests.support.world import HOUR, World, consumed, run_cli, wait_until, written
+from tests.support.world import HOUR, OLD, World, consumed, run_cli, wait_until, written
 
-OLD = [30 * HOUR] * 10
 SECRET = "hunter2-s3cret"
 STORE = "st0re-s3cret"
 

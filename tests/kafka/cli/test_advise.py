@@ -14,10 +14,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests.conftest import QUICK
-from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop, advice, carry_out, codes, judged
+from tests.support.advising import ANY_STAMP, Shop, advice, carry_out, codes, judged
 from tests.support.clusters import EmbeddedKafka
 from tests.support.secured import allow
-from tests.support.world import DAY, HOUR, QUIET, World, now_ms, run_cli, wait_until, written
+from tests.support.world import DAY, HOUR, MIB, MINUTE, QUIET, World, now_ms, run_cli, wait_until, written
 
 DANGERS: dict[str, set[str]] = {
     "good": set(),

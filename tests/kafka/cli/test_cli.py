@@ -13,9 +13,7 @@ import pytest
 
 from tests.support.clusters import kafka_tool
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, World, consumed, run_cli, written
-
-OLD = [30 * HOUR] * 10
+from tests.support.world import HOUR, OLD, World, consumed, run_cli, written
 
 
 @pytest.fixture(scope="module")

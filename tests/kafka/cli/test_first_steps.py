@@ -22,7 +22,7 @@ from tests.support.clusters import EmbeddedKafka
 from tests.support.docs import ROOT
 from tests.support.ledger_stores import renew_state_topic
 from tests.support.terminal import Terminal
-from tests.support.world import DAY, HOUR, World, run_cli
+from tests.support.world import DAY, HOUR, MIB, World, run_cli
 
 _BLOCK: Final = re.compile(r"^```(yaml|sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE: Final = re.compile(r"# ([\w.-]+)\n")
@@ -185,7 +185,6 @@ def test_cluster_init_asks_and_needs_yes_without_a_terminal(world: World) -> Non
 
 
 HOWTO = ROOT / "docs" / "howto"
-MIB = 1 << 20
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 

@@ -19,9 +19,7 @@ from kretain.app import app
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import make_kretain_topics, renew_state_topic
 from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
-from tests.support.world import HOUR, World, consumed, run_cli
-
-OLD = [30 * HOUR] * 10
+from tests.support.world import OLD, World, consumed, run_cli
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.conftest import QUICK
 from tests.support import archiving
 from tests.support.clusters import EmbeddedKafka, tools_on_path
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, Cli, World, consumed, everywhere, wait_until
+from tests.support.world import HOUR, MIB, OLD, Cli, World, consumed, everywhere, wait_until
 
 FOLDER: Final = Path(__file__).parents[3] / "docs" / "runbooks"
 
@@ -100,9 +100,6 @@ def runbooks_for(world: World, policy: str, folder: Path) -> Runbooks:
     tools_on_path(tools)
     return Runbooks(world, file, tools, saves)
 
-
-OLD = [30 * HOUR] * 10
-MIB = 1 << 20
 
 Shell = Callable[[str], Runbooks]
 

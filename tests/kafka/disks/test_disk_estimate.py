@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from retention_cli.core.units import format_bytes
 from tests.support.clusters import EmbeddedKafka
-from tests.support.volumes import MIB, RECORD, await_copies, scan_all, used
-from tests.support.world import HOUR, Cli, World, now_ms, wait_until, written
+from tests.support.volumes import RECORD, await_copies, scan_all, trimmed, used
+from tests.support.world import HOUR, MIB, World, now_ms, wait_until, written
 
 CEILING = 60
 
@@ -79,17 +79,13 @@ def freed_by(inventory: Path, bounds: dict[str, int]) -> dict[int, int]:
     return freed
 
 
-def bounds_of(plan: Cli) -> dict[str, int]:
-    return {row["topic"]: row["trim_to"] for row in plan.json()["partitions"] if row["action"] == "trim"}
-
-
 def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: Stuffed, tmp_path: Path) -> None:
     """The issue's figure, on each disk of a real cluster; and the plan says that it is estimated."""
     policy, inventory = stuffed.policy(tmp_path, "unconsumed: trim"), scan_all(stuffed.kafka, tmp_path / "inventory")
     exact = stuffed.world.cli("plan", "-p", str(policy), "--inventory", str(inventory), "-o", "json", check=0)
     guess = stuffed.world.cli("plan", "-p", str(policy), "-o", "json", check=0)
-    assert bounds_of(guess)
-    really, should = freed_by(inventory, bounds_of(guess)), freed_by(inventory, bounds_of(exact))
+    assert trimmed(guess)
+    really, should = freed_by(inventory, trimmed(guess)), freed_by(inventory, trimmed(exact))
     print({broker: f"{really[broker] / should[broker]:.2f}" for broker in should})  # noqa: T201
     for broker, wanted in should.items():
         assert wanted > 5 * MIB
@@ -115,7 +111,7 @@ def test_disk_estimate_stops_at_the_floor_and_names_the_group(stuffed: Stuffed, 
     for name, offset in read.items():
         stuffed.world.commit("slow", name, offset)
     made = stuffed.world.cli("plan", "-p", str(stuffed.policy(tmp_path)), "-o", "json", check=0)
-    assert bounds_of(made).items() <= read.items()
+    assert trimmed(made).items() <= read.items()
     rows = {row["topic"]: row for row in made.json()["partitions"]}
     assert rows[stuffed.topics[0]]["action"] == "hold"
     assert {reason["code"] for reason in rows[stuffed.topics[0]]["reasons"]} == {"F4"}
@@ -129,19 +125,19 @@ def test_disk_estimate_does_not_count_a_previous_trim_twice(stuffed: Stuffed, tm
     """Last in this module: data goes. Nothing is swept yet: its bytes count as on their way, and its topics hold."""
     policy = str(stuffed.policy(tmp_path, "unconsumed: trim"))
     first = stuffed.world.cli("trim", "-p", policy, "--yes", "-o", "json", check=0)
-    trimmed = {row["topic"] for row in first.json()["partitions"] if row["outcome"] == "trimmed"}
-    assert trimmed
+    gone = {row["topic"] for row in first.json()["partitions"] if row["outcome"] == "trimmed"}
+    assert gone
     after = stuffed.starts()
     again = stuffed.world.cli("trim", "-p", policy, "--yes", "-o", "json")
     rows = {row["topic"]: row for row in again.json()["partitions"]}
-    assert {rows[name]["outcome"] for name in trimmed} == {"held"}
-    assert {rows[name]["outcome"] for name in set(stuffed.topics) - trimmed} <= {"unchanged"}
-    assert all("swept yet" in rows[name]["reasons"][0]["text"] for name in trimmed)
+    assert {rows[name]["outcome"] for name in gone} == {"held"}
+    assert {rows[name]["outcome"] for name in set(stuffed.topics) - gone} <= {"unchanged"}
+    assert all("swept yet" in rows[name]["reasons"][0]["text"] for name in gone)
     assert stuffed.starts() == after
     for disk in again.json()["disks"]:
         assert disk["dead_bytes"] > 0
     fresh = World(stuffed.world.bootstrap, tmp_path / "another-state")  # who remembers nothing trusts nothing
-    assert not trimmed & bounds_of(fresh.cli("plan", "-p", policy, "-o", "json", check=0)).keys()
+    assert not gone & trimmed(fresh.cli("plan", "-p", policy, "-o", "json", check=0)).keys()
     assert stuffed.starts() == after
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import EmbeddedKafka
-from tests.support.volumes import MIB, RECORD, scan_all, volume
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
+from tests.support.volumes import RECORD, scan_all, volume
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, wait_until
 
 ROOM = 48
 """MiB of each broker's volume."""

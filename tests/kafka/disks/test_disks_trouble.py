@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka.admin import KafkaAdminClient
 
 from tests.support.clusters import EmbeddedKafka
-from tests.support.volumes import MIB, RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until, written
+from tests.support.volumes import RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, wait_until, written
 
 
 @pytest.fixture

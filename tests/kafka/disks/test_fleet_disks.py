@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import EmbeddedKafka
-from tests.support.volumes import MIB, scan_all
-from tests.support.world import HOUR, World, now_ms, run_cli
+from tests.support.volumes import scan_all
+from tests.support.world import HOUR, MIB, World, now_ms, run_cli
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import pytest
 from kretain.embedded import jars
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import locked
-from tests.support.volumes import MIB, RECORD, Filled, disk_in, trimmed, volume
-from tests.support.world import HOUR, World, now_ms, wait_until, written
+from tests.support.volumes import RECORD, Filled, disk_in, trimmed, volume
+from tests.support.world import HOUR, MIB, World, now_ms, wait_until, written
 
 VERSION: Final = "4.3.0"
 """The newest whose test jar of Kafka's storage is published: brokers with tiered storage are of this version."""

@@ -34,9 +34,7 @@ from tests.support.ledger_stores import (
     see,
 )
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, written
-
-OLD = [30 * HOUR] * 10
+from tests.support.world import HOUR, OLD, World, codes, consumed, now_ms, reader_for, written
 
 
 @pytest.fixture(scope="module", autouse=True)

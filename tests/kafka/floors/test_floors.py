@@ -20,8 +20,8 @@ from retention_cli.brokers.reader import ClusterReader
 from tests.support import schemas
 from tests.support.leaders import lead_by, leaders
 from tests.support.plain import kept_alive, meanwhile
-from tests.support.share_groups import OLD, from_the_start, share_offsets
-from tests.support.world import HOUR, World, codes, commit_raw, consumed, reader_for, wait_until, written
+from tests.support.share_groups import from_the_start, share_offsets
+from tests.support.world import HOUR, OLD, World, codes, commit_raw, consumed, reader_for, wait_until, written
 
 
 def test_group_reset_to_a_negative_offset_holds_until_it_commits(world: World) -> None:

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer  # type: ignore[attr-defined]
 
 from retention_cli.core.model import Decision
-from tests.support.share_groups import OLD, configure_group, from_the_start
-from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, written
+from tests.support.share_groups import configure_group, from_the_start
+from tests.support.world import DAY, HOUR, OLD, World, codes, consumed, now_ms, reader_for, written
 
 
 def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path: Path) -> None:
@@ -112,9 +112,6 @@ def test_dead_letters_that_point_to_records_hold_them(world: World) -> None:
     configure_group(world, group, {"errors.deadletterqueue.copy.record.enable": "false"})
     assert world.decide(ignored, topic, remember=False).action == "trim"
     world.delete_group(group)  # tests that share these brokers look at every group
-
-
-DAY = 24 * HOUR
 
 
 def watching(topic: str, first: str = "3d", **more: str) -> str:

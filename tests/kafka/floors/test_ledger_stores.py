@@ -13,9 +13,7 @@ from retention_cli.core.model import EventMax, Sample
 from retention_cli.state.memories import Kind
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see
-from tests.support.world import now_ms, reader_for
-
-DAY = 86_400_000
+from tests.support.world import DAY, now_ms, reader_for
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,7 @@ from retention_cli.trim.report import TrimReport, report_as_json
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import memories_of, renew_state_topic
-from tests.support.world import HOUR, World, consumed, now_ms, reader_for
-
-OLD = [30 * HOUR] * 10
-MINUTE = 60_000
+from tests.support.world import HOUR, MINUTE, OLD, World, consumed, now_ms, reader_for
 
 
 @pytest.fixture(scope="module", autouse=True)

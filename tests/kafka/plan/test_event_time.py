@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.raw_headers import Raw, send_raw
-from tests.support.world import DAY, HOUR, QUIET, World, now_ms, wait_until, written
+from tests.support.world import DAY, HOUR, QUIET, World, now_ms, texts, wait_until, written
 
 NOW = now_ms()
 
@@ -34,10 +34,6 @@ def policy(topic: str, keep: str = "24h", **more: str) -> str:
 
 def hours_ago(*ages: float) -> list[int]:
     return [NOW - int(age * HOUR) for age in ages]
-
-
-def texts(decision: object) -> str:
-    return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)  # type: ignore[attr-defined]
 
 
 # -- the broker's own timestamps -------------------------------------------------------------

@@ -20,9 +20,8 @@ import pytest
 from retention_cli.audit.lock import trim_lock
 from retention_cli.core.state_dir import cluster_folder
 from tests.support.clusters import EmbeddedKafka
-from tests.support.world import HOUR, Cli, World, consumed, run_cli
+from tests.support.world import OLD, Cli, World, consumed, run_cli
 
-OLD = [30 * HOUR] * 10
 SECRET = "hunter2-of-the-fleet"
 
 

@@ -24,9 +24,7 @@ from retention_cli.observe.request import FullRead
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.support.leaders import move_leader
-from tests.support.world import HOUR, LateClock, World, codes, consumed, now_ms, reader_for, skipping, wait_until
-
-OLD = [30 * HOUR] * 10
+from tests.support.world import HOUR, OLD, LateClock, World, codes, consumed, now_ms, reader_for, skipping, wait_until
 
 
 @pytest.fixture

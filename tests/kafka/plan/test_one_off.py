@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.clusters import EmbeddedKafka
-from tests.support.world import DAY, HOUR, World, consumed, written
+from tests.support.world import DAY, OLD, World, consumed, written
 
-OLD = [30 * HOUR] * 10
 FLAGS = ("--older-than", "99999999d")
 
 

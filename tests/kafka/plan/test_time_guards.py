@@ -10,7 +10,7 @@ import pytest
 
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_time
-from tests.support.world import DAY, HOUR, World, consumed, now_ms, wait_until, written
+from tests.support.world import DAY, HOUR, World, consumed, now_ms, texts, wait_until, written
 
 NOW = now_ms()
 
@@ -26,10 +26,6 @@ def minimum(topic: str, moment: object, **more: str) -> str:
     return "\n".join(
         ["version: 1", "topics:", f"  - match: {topic}", f"    log.retention.min.timestamp: {moment}", *lines]
     )
-
-
-def texts(decision: Decision) -> str:
-    return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)
 
 
 # -- R3 ----------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
-from tests.support.trims import OLD, read_topic
-from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, wait_until, written
+from tests.support.trims import read_topic
+from tests.support.world import HOUR, OLD, World, codes, consumed, now_ms, reader_for, wait_until, written
 
 
 @pytest.fixture(scope="module")

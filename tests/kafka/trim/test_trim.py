@@ -22,8 +22,8 @@ from retention_cli.trim import batches
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.run import PlanRefusedError
-from tests.support.trims import OLD, audit, only, read_topic
-from tests.support.world import LateClock, World, consumed, reader_for, written
+from tests.support.trims import audit, only, read_topic
+from tests.support.world import OLD, LateClock, World, consumed, reader_for, written
 
 
 def test_planned_records_are_deleted_and_logged_before_and_after(world: World, topic: str) -> None:

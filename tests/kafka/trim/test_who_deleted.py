@@ -22,8 +22,8 @@ from retention_cli.trim import batches
 from retention_cli.trim.history import past_day
 from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.report import TrimReport
-from tests.support.trims import OLD, audit, leave_unanswered, only
-from tests.support.world import HOUR, LateClock, World, consumed, now_ms
+from tests.support.trims import audit, leave_unanswered, only
+from tests.support.world import HOUR, OLD, LateClock, World, consumed, now_ms
 
 
 def step_in(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], *, answer: bool = True) -> None:

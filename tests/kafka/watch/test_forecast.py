@@ -17,7 +17,7 @@ from retention_cli.forecast.value import Forecast, Span
 from retention_cli.state.memories import Memories
 from tests.support.plain import meanwhile
 from tests.support.watching import PLAIN, Watcher, watching
-from tests.support.world import QUIET, World, now_ms, reader_for, wait_until
+from tests.support.world import MIB, QUIET, World, now_ms, reader_for, wait_until
 
 
 def test_deleted_group_holds_without_end_in_a_forecast(world: World) -> None:
@@ -85,7 +85,6 @@ def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:
         return read_forecast(reader, chosen, Terms(2000, least_ms, now_ms()), memories=memories)
 
 
-MIB = 1 << 20
 QUICKLY = f"import retention_cli.watch.one_pass as one_pass\nassert one_pass.HOUR_MS\none_pass.HOUR_MS = 3000\n{PLAIN}"
 """Rates are measured over three seconds, not over an hour."""
 SLACK_S = 3.0

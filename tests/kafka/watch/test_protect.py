@@ -24,10 +24,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from retention_cli.brokers.topic_configs import TopicValue
 from tests.support.plain import meanwhile
 from tests.support.watching import watching
-from tests.support.world import QUIET, World, reader_for, wait_until
+from tests.support.world import DAY, QUIET, World, reader_for, wait_until
 
 SECOND = 1000
-DAY = 86_400 * SECOND
 MINUTES: Final = float(os.environ.get("PROTECT_MINUTES", "1.5"))
 """How long the consumer that stops is watched: for two thirds of that it does not read."""
 

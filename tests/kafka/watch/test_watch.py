@@ -19,9 +19,9 @@ from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
-from tests.support.trims import OLD, read_topic
+from tests.support.trims import read_topic
 from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, trimming, watching
-from tests.support.world import HOUR, World, now_ms, wait_until, written
+from tests.support.world import HOUR, OLD, World, now_ms, wait_until, written
 
 
 def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> None:

@@ -15,10 +15,10 @@ from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
 from tests.support.java_stores import PEM, key_pem, pair, self_signed
-from tests.support.trims import OLD, read_topic
+from tests.support.trims import read_topic
 from tests.support.watching import PLAIN, policy_of, trimming, watching
 from tests.support.webhook import Webhook
-from tests.support.world import HOUR, World, wait_until
+from tests.support.world import HOUR, OLD, World, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from tests.support.volumes import MIB, RECORD, await_copies, used
-from tests.support.world import DAY, World, now_ms
+from tests.support.volumes import RECORD, await_copies, used
+from tests.support.world import DAY, MIB, World, now_ms
 
 COUNT = 6 * MIB // RECORD
 
