@@ -16,9 +16,15 @@ from typing import Any, Final
 import pytest
 from greenlet import getcurrent
 
-from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.engines.spark import plans, tasks
+from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
+from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan, row_as_json
-from tests.simulation.runs import memories_of, planned, reading_of
+from retention_cli.state.memories import Memories
+from tests.simulation.reader import SimReader
 from tests.simulation.scene import Operator
 from tests.simulation.sequences import sequence_of
 from tests.simulation.steps_runs import memories_of, planned, reading_of, selection_of

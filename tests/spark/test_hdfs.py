@@ -12,9 +12,9 @@ import pytest
 from kretain.embedded.java import find_java
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
-from tests.support.archiving import archived, policy, whole
+from tests.support.archiving import archived, filled, policy, whole
 from tests.support.refusals import refusal
-from tests.support.spark.commands import ON_YARN, Command, filled
+from tests.support.spark.commands import ON_YARN, Command
 from tests.support.spark.hdfs import Hdfs, hadoop_files, hdfs, libhdfs
 from tests.support.spark.yarn import Yarn, spark_yarn
 from tests.support.trims import trimmed_with_evidence_at

@@ -19,6 +19,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.profile.hours import HOUR_MS, summarize
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, all_rows, fill, prepare
+from tests.support.archiving import flights
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, leaders
 from tests.support.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
