@@ -21,21 +21,21 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
     "restore": ("Trim", "archive", "Write archived records to a topic."),
-    "explain": ("Look", "explain", "Draw a partition's log with each rule's bound, and say why."),
-    "show": ("Look", "show", "Show a saved plan."),
-    "why": ("Look", "why", "Explain a reason code, and what to do."),
-    "offsets": ("Look", "consumers", "Show where consumers stand: floor, who sets it, lag."),
-    "advise": ("Look", "topics", "Show how long brokers really keep data, and better settings."),
-    "profile": ("Look", "topics", "Draw a topic's records over time: rates, order, future times."),
-    "groups": ("Look", "consumers", "List consumer groups, and which of them count."),
-    "history": ("Look", "history", "Show past trims from the audit log."),
-    "verify": ("Look", "history", "Prove that a trim deleted only what was allowed."),
-    "replay": ("Look", "history", "Decide recorded runs again under another policy."),
-    "report": ("Look", "history", "Write an HTML page of a plan or of past trims."),
-    "ledger": ("Look", "consumers", "Show and prune what kretain remembers."),
-    "disk": ("Look", "disks", "Show how full each disk is, and what the plan would free."),
-    "forecast": ("Look", "topics", "Forecast sizes, full disks and lost data."),
-    "segments": ("Look", "disks", "Make and show inventories of brokers' segments."),
+    "explain": ("Inspect", "explain", "Draw a partition's log with each rule's bound, and say why."),
+    "show": ("Inspect", "show", "Show a saved plan."),
+    "why": ("Inspect", "why", "Explain a reason code, and what to do."),
+    "offsets": ("Inspect", "consumers", "Show where consumers stand: floor, who sets it, lag."),
+    "advise": ("Inspect", "topics", "Show how long brokers really keep data, and better settings."),
+    "profile": ("Inspect", "topics", "Draw a topic's records over time: rates, order, future times."),
+    "groups": ("Inspect", "consumers", "List consumer groups, and which of them count."),
+    "history": ("Inspect", "history", "Show past trims from the audit log."),
+    "verify": ("Inspect", "history", "Prove that a trim deleted only what was allowed."),
+    "replay": ("Inspect", "history", "Decide recorded runs again under another policy."),
+    "report": ("Inspect", "history", "Write an HTML page of a plan or of past trims."),
+    "ledger": ("Inspect", "consumers", "Show and prune what kretain remembers."),
+    "disk": ("Inspect", "disks", "Show how full each disk is, and what the plan would free."),
+    "forecast": ("Inspect", "topics", "Forecast sizes, full disks and lost data."),
+    "segments": ("Inspect", "disks", "Make and show inventories of brokers' segments."),
     "init": ("Set up", "init", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
     "context": ("Set up", "setup", "List, add and remove the clusters in config.yaml."),
     "policy": ("Set up", "policy", "Write, check and show the policy; change its live settings."),
@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 The module has an app of the command's name.
 """
 
-EPILOG = "--max-age is also KRETAIN_MAX_AGE, and so on. Examples: kretain help COMMAND."
+EPILOG = "Options have variables: --max-age is KRETAIN_MAX_AGE. See kretain help COMMAND."
 
 
 class LazyGroup(QuickGroup):

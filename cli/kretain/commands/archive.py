@@ -113,7 +113,7 @@ archive = new_app("List, verify and compact archives of trimmed records.")
 Where = Annotated[
     list[str] | None,
     topic_argument(
-        "Archives (paths with a slash) and topics. Default: the policy's archives.", "URL|TOPIC", complete_topics
+        "Archives (paths with a slash) and topics. Default: all of the policy's.", "URL|TOPIC", complete_topics
     ),
 ]
 
@@ -143,10 +143,10 @@ def verify(
     archive_key: KeysOption = None,
     output: OutputOption = "table",
 ) -> Exit:
-    """Read all files of archives, and compare counts and checksums with the manifests.
+    """Read all files of archives; compare counts and checksums with the manifests.
 
-    Exits with 5 if a file is damaged or missing, and names it. So is a segment that an audit log of this machine
-    tells of, and that no manifest has any more.
+    Exits with 5 if a file is damaged or missing, and names it. A segment that this machine's audit log names but no
+    manifest does counts as missing.
 
     Examples:
       kretain archive verify s3://backup/kafka
@@ -160,15 +160,15 @@ def verify(
 def compact(
     common: Common,
     where: Where = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Show what would be joined; change nothing.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be merged; change nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     archive_key: KeysOption = None,
     output: OutputOption = "table",
 ) -> Exit:
-    """Join small segments of archives into larger ones.
+    """Merge small segments of archives into larger ones.
 
-    Reads and compares the records first, and deletes the small files only after reading back the large one. Leaves
-    damaged files alone and exits with 5.
+    Compares the records first, and deletes the small files only after reading back the large one. Leaves damaged files
+    alone and exits with 5.
 
     Examples:
       kretain archive compact s3://backup/kafka --dry-run
@@ -258,11 +258,11 @@ class Which(OptionGroup):
         list[int] | None, option("--partition", metavar="N", min=0, help="Restore only this partition. Repeatable.")
     ] = None
     from_cluster: Annotated[
-        str | None, option("--from-cluster", metavar="ID", help="Restore what came from this cluster.")
+        str | None, option("--from-cluster", metavar="ID", help="Restore records of this cluster.")
     ] = None
     topic_id: Annotated[
         str | None,
-        option("--topic-id", metavar="ID", help="Choose one of several topics of that name."),
+        option("--topic-id", metavar="ID", help="Choose one of several topics with that name."),
     ] = None
     archive_key: KeysOption = None
     append: Annotated[bool, option("--append", help="Write to a topic that is not empty.")] = False
@@ -276,11 +276,13 @@ class Consumers(OptionGroup):
     """Which groups to reset in the target."""
 
     groups: Annotated[
-        bool, option("--groups", of="restore", panel=_GROUPS, help="Let all archived groups continue there.")
+        bool, option("--groups", of="restore", panel=_GROUPS, help="Move all archived groups to the target.")
     ] = False
     group: Annotated[
         list[str] | None,
-        option("--group", of="restore", panel=_GROUPS, metavar="NAME", help="Let this group continue. Repeatable."),
+        option(
+            "--group", of="restore", panel=_GROUPS, metavar="NAME", help="Move this group to the target. Repeatable."
+        ),
     ] = None
     positions_at: Annotated[
         int | None,
@@ -289,7 +291,7 @@ class Consumers(OptionGroup):
             panel=_GROUPS,
             metavar="TIME",
             parser=time_ms,
-            help="Use positions of then or before. Default: newest.",
+            help="Use positions as of this time. Default: newest.",
         ),
     ] = None
     overwrite: Annotated[
@@ -344,8 +346,8 @@ def restore(
 ) -> Exit:
     """Write archived records to a topic, with the same partitions, keys and times.
 
-    Offsets are new. If it is killed, run it again: it continues without duplicates. Meanwhile
-    a group protects the target from trims. With --groups, groups continue in the target with their next record.
+    Records get new offsets. If it is killed, run it again: it resumes without duplicates. While it runs, a group
+    protects the target from trims. --groups moves archived groups to their next record in the target.
 
     Examples:
       kretain restore orders --from s3://backup/kafka --to orders-restored -b localhost:9092 --dry-run

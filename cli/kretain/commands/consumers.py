@@ -41,9 +41,9 @@ def list_groups(
     """List consumer groups: which count, how far behind they are, and what they hold.
 
     "behind" is what a group has not read, in bytes of one replica; "alone" is the part that only this group has not
-    read. "unread since" and "unmoved since" are lower bounds, from when kretain first saw it. The policy says which
-    groups count (default: all except console-consumer-*). Also lists consumers from floors (F7) and groups that are
-    gone and still count (F6).
+    read. "unread since" and "unmoved since" are lower bounds: kretain counts from when it first saw them. The policy
+    says which groups count (default: all except console-consumer-*). Also lists consumers from floors (F7) and groups
+    that no longer exist but still count (F6).
 
     Examples:
       kretain groups -b localhost:9092
@@ -82,7 +82,7 @@ def forget(
         list[str],
         argument(
             metavar="GROUP",
-            help="Names, or patterns (globs, re:^…$) of gone groups.",
+            help="Groups that no longer exist: names, globs or re:^…$.",
             show_default=False,
             autocompletion=complete_gone_groups,
         ),
@@ -91,10 +91,10 @@ def forget(
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Forget groups that are gone, so that they hold nothing (F6).
+    """Forget groups that no longer exist, so that they hold nothing (F6).
 
-    A group that returns counts again. With state: cluster in the policy, all machines forget it. If kretain remembers
-    nothing of one name, it forgets none and exits with 1. Patterns match only groups that are gone.
+    A group that returns counts again. With state: cluster in the policy, all machines forget it. If one name is
+    unknown, forgets none and exits with 1. Patterns match only groups that no longer exist.
 
     Examples:
       kretain groups forget billing-2019 -b localhost:9092
@@ -154,8 +154,8 @@ def offsets(
     """Show where consumers stand: each partition's floor, who sets it, and the lag.
 
     The floor is the smallest committed offset that counts. --unread shows the records and bytes that each consumer has
-    not read, and since when at least, including groups that are gone and still count. Without a policy all groups count
-    except console-consumer-*.
+    not read, and since when at least. It includes groups that no longer exist but still count. Without a policy, all
+    groups count except console-consumer-*.
 
     Examples:
       kretain offsets -b localhost:9092 'orders.*'
@@ -195,7 +195,7 @@ def show(
 ) -> None:
     """Show what kretain remembers of a topic: samples, event times and groups.
 
-    The policy's state (local or cluster) says where; without a policy it is this machine.
+    Reads what the policy's state names (local or cluster); without a policy, this machine's ledger.
 
     Examples:
       kretain ledger show orders -b localhost:9092
@@ -223,7 +223,7 @@ def prune(
             "--older-than",
             metavar="DURATION",
             parser=duration_ms,
-            help="Forget what was last seen longer ago than this.",
+            help="Forget what has not been seen for this long.",
             show_default=False,
         ),
     ],
@@ -231,7 +231,7 @@ def prune(
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Forget groups, and topics that are gone, which were last seen long ago.
+    """Forget groups and deleted topics that have not been seen for long.
 
     A forgotten group no longer counts (F6). With state: cluster in the policy, all machines forget it.
 

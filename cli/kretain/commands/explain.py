@@ -35,13 +35,11 @@ class Then(OptionGroup):
     ] = None
     at: Annotated[
         int | None,
-        option("--at", metavar="TIME", parser=time_ms, help="Draw it as the last run by this time saw it."),
+        option("--at", metavar="TIME", parser=time_ms, help="Draw it as the last run up to this time saw it."),
     ] = None
     evidence: Annotated[
         str | None,
-        option(
-            "--evidence", metavar="URL", of="explain", help="Folder with the runs' folders. Default: beside the log."
-        ),
+        option("--evidence", metavar="URL", of="explain", help="Read evidence here. Default: beside the audit log."),
     ] = None
 
 
@@ -63,7 +61,7 @@ def explain(
 ) -> None:
     """Draw a partition's log with the floor and each rule's bound, and say why.
 
-    With --run or --at it is drawn from the evidence of a trim, or of plan --evidence, and needs no cluster.
+    --run and --at draw it from recorded evidence (of a trim, or of plan --evidence) and need no cluster.
 
     Examples:
       kretain explain -p policy.yaml orders:3

@@ -63,8 +63,8 @@ def history(
 ) -> Exit:
     """Show past trims and changes by protect. Needs no cluster.
 
-    Reads this machine's audit log. Each line has the hash of the line before it. --verify checks all clusters' logs,
-    and exits with 1 if one is broken.
+    Reads this machine's audit log, in which each line has the hash of the line before. --verify checks the logs of all
+    clusters, and exits with 1 if one is broken.
 
     Examples:
       kretain history
@@ -129,25 +129,23 @@ def verify(
             metavar="RUN",
             show_default=False,
             autocompletion=complete_runs,
-            help="The trims to verify, as kretain history names them.",
+            help="IDs of the trims to verify, from kretain history.",
         ),
     ],
     evidence: Annotated[
         str | None,
-        option(
-            "--evidence", metavar="URL", help="Folder with the runs' folders. Default: beside the log, or as logged."
-        ),
+        option("--evidence", metavar="URL", help="Read evidence here. Default: as logged, or beside the log."),
     ] = None,
     public_key: Annotated[
         list[str] | None,
-        option("--public-key", metavar="KEY", help="Have each run signed by this key (or another one given)."),
+        option("--public-key", metavar="KEY", help="Require each run to be signed by one of these. Repeatable."),
     ] = None,
     output: OutputOption = "table",
 ) -> Exit:
     """Prove that a trim deleted only what was allowed.
 
-    Decides every partition again from the facts that the trim rested on, and compares all of it with the audit log.
-    Needs no cluster and no policy file. Exits with 1 if anything differs, and names the file, the line or the row.
+    Decides every partition again from the recorded facts, and compares the result with the audit log. Needs no cluster
+    and no policy file. Exits with 1 if anything differs, and names the file, line or row.
 
     Examples:
       kretain verify 20261121T030000Z-3f9a
@@ -174,7 +172,7 @@ def replay(
     evidence: Annotated[
         str | None,
         option(
-            "--evidence", metavar="URL", of="replay", help="Folder with the runs' folders. Default: beside the log."
+            "--evidence", metavar="URL", of="replay", help="Read evidence here. Default: beside the audit log."
         ),
     ] = None,
     output: OutputOption = "table",
@@ -183,8 +181,8 @@ def replay(
     """Decide recorded runs again under another policy.
 
     Shows what it would have deleted and kept. Reads the evidence of trims, and of plans with --evidence. Needs no
-    cluster. Exits with 3 if the policy would have deleted records that a group had not read. What the evidence does not
-    say is on hold, and counts as kept.
+    cluster. Exits with 3 if the policy would have deleted records that a group had not read. Where evidence is missing,
+    the partition holds and counts as kept.
 
     Examples:
       kretain replay -p new.yaml --last 30d
@@ -220,7 +218,7 @@ def report(
     common: Common,
     out: Annotated[
         Path,
-        option("--out", of="report", metavar="FILE.html", help="Write the page here, replacing the file."),
+        option("--out", of="report", metavar="FILE.html", help="Write the page here; overwrites the file."),
     ],
     plan: Annotated[
         Path | None,
@@ -234,8 +232,8 @@ def report(
 ) -> None:
     """Write an HTML page of a saved plan or of past trims. Needs no cluster.
 
-    The page is one file without scripts, and loads nothing. A plan's page shows what would go, what is on hold and
-    which command helps, the largest topics, and who holds back the most.
+    The page is one file without scripts, and loads nothing. A plan's page shows what a trim would delete, what is on
+    hold and how to fix it, the largest topics, and which consumers hold back most.
 
     Examples:
       kretain report plan.json --out plan.html

@@ -32,9 +32,9 @@ def init(
 ) -> Exit:
     """Check a cluster, write config.yaml and policy.yaml, show a first plan.
 
-    Asks for a broker, or takes -b and -c. Deletes nothing, and overwrites no file. The policy trims what every group
-    has read once it is 3 days old, of the topics that have a group, and holds that for its first 3 days.
-    --policy names the policy file, --context the cluster. Without a terminal it asks nothing: give -b and --yes.
+    Asks for a broker, or takes -b and -c. Deletes nothing, and overwrites no file. The policy covers topics that have a
+    group. It trims what every group has read, 3 days after it was written, and holds for the first 3 days. -p names the
+    policy file, --context the cluster. Without a terminal it cannot ask: pass -b and --yes.
 
     Examples:
       kretain init
@@ -167,7 +167,7 @@ def doctor(
 ) -> Exit:
     """Check permissions, broker versions and the clock; name what each command lacks.
 
-    Changes nothing. Exits with 1 if plan or trim cannot work. TOPIC limits the check.
+    Changes nothing. Exits with 1 if plan or trim cannot work. TOPIC limits the check to these topics.
 
     Examples:
       kretain doctor -b localhost:9092

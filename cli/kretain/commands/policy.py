@@ -33,12 +33,12 @@ def new(
         argument(metavar="RECIPE", help="Default: list the recipes.", autocompletion=complete_recipes),
     ] = None,
     out: Annotated[
-        Path | None, option("--out", metavar="FILE", of="policy new", help="Write this new file, not to stdout.")
+        Path | None, option("--out", metavar="FILE", of="policy new", help="Write to this new file instead of stdout.")
     ] = None,
 ) -> None:
     """Write a commented policy to start from. Needs no cluster.
 
-    Recipes: consumed, event-time, min-timestamp, disk-ceiling, legal-hold. Change the names in it, then check it.
+    Recipes: consumed, event-time, min-timestamp, disk-ceiling, legal-hold. Put your own names in, then check it.
     Overwrites no file.
 
     Examples:

@@ -28,7 +28,7 @@ def protect(
         option(
             "--resume",
             metavar="TOPIC",
-            help="Raise this topic again, though another client set it.",
+            help="Raise this topic again after another client set it.",
             autocompletion=complete_topics,
         ),
     ] = None,
@@ -45,8 +45,8 @@ def protect(
 ) -> Exit:
     """Raise topics' retention while required groups lag, and restore it.
 
-    For topics with retention.until.consumed in the policy. Changes retention.ms and retention.bytes alone, within max,
-    max.bytes and the disks' ceiling. Shows a plan and asks first. kretain watch --protect does it in each pass.
+    For topics with retention.until.consumed in the policy. Changes only retention.ms and retention.bytes, within max,
+    max.bytes and the disks' ceiling. Shows a plan and asks first. kretain watch --protect does this in each pass.
 
     Examples:
       kretain protect -p policy.yaml --dry-run

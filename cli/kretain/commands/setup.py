@@ -15,7 +15,7 @@ from kretain.options.common import Common, OutputOption, argument, command, new_
 context = new_app("List, add and remove the clusters in config.yaml; choose the default.")
 
 Name = Annotated[str, argument(metavar="NAME", help="The context.", autocompletion=complete_contexts)]
-DryRun = Annotated[bool, option("--dry-run", help="Say what would change; write nothing.")]
+DryRun = Annotated[bool, option("--dry-run", help="Show what would change; write nothing.")]
 
 
 @command(context, name="list")
@@ -134,7 +134,7 @@ def init(
     ] = None,
     protect: Annotated[
         bool,
-        option("--protect", help="Create _kretain_protected, too, for kretain protect."),
+        option("--protect", help="Also create _kretain_protected, for kretain protect."),
     ] = False,
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be created; create nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,

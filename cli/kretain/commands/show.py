@@ -46,14 +46,14 @@ def approve(
     key: Annotated[Path, option("--key", metavar="FILE", help="Sign with this private key (ed25519, PEM).")],
     out: Annotated[
         Path | None,
-        option("--out", of="approve", metavar="FILE", help="Write the approval there. Default: FILE.approval."),
+        option("--out", of="approve", metavar="FILE", help="Write the approval here. Default: FILE.approval."),
     ] = None,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
     all_rows: AllPartitions = False,
 ) -> None:
     """Approve a saved plan, as a second person. Needs no cluster.
 
-    Shows the plan, asks, and signs it. A policy with approve: refuses large trims without such an approval.
+    Shows the plan, asks, and signs it. If the policy sets approve, a large trim needs such an approval.
 
     Examples:
       kretain approve plan.json --key ~/.config/kretain/me.pem

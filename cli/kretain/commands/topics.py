@@ -61,7 +61,7 @@ def advise(
 ) -> None:
     """Show how long brokers really keep data, what endangers it, and better settings.
 
-    Uses live settings and the last day's traffic. Changes nothing. With a policy file, also judges its times. In JSON,
+    Uses live settings and the last day's traffic. Changes nothing. With a policy file, also checks its times. In JSON,
     times are in ms, sizes in bytes, and unknown values null.
 
     Examples:
@@ -122,8 +122,8 @@ def forecast(
 ) -> None:
     """Forecast what the policy keeps, when disks are full, and who loses data next.
 
-    Uses the ledger's samples, to which each plan and trim adds. If a rate is unknown, so is what depends on it. Changes
-    nothing.
+    Uses the samples that each plan and trim adds to the ledger. Anything that depends on an unknown rate is unknown.
+    Changes nothing.
 
     Examples:
       kretain forecast -p policy.yaml
@@ -165,7 +165,7 @@ def profile(
         option(
             "--by-event-time",
             "--event-time",
-            help="Use event times; the policy's retention.eventtime.source says where.",
+            help="Use event times from the policy's retention.eventtime.source.",
         ),
     ] = False,
     of_bytes: Annotated[bool, option("--bytes", help="Draw bytes instead of records.")] = False,
@@ -177,8 +177,8 @@ def profile(
 ) -> Exit:
     """Read a topic's records and draw them over time: rates, order, future times.
 
-    Reads every record from the log start to the current end; changes nothing. Sizes are keys, values and headers,
-    uncompressed. Ctrl-C shows what was read so far.
+    Reads every record from the log start to the current end; changes nothing. Sizes are of uncompressed keys, values
+    and headers. Ctrl-C shows what was read so far.
 
     Examples:
       kretain profile orders -b localhost:9092

@@ -88,7 +88,7 @@ def watch(
         option(
             "--standby-group",
             metavar="NAME",
-            help="Elect the one instance that trims by this Kafka group.",
+            help="Elect the instance that trims through this Kafka group.",
         ),
     ] = "kretain-watch",
     out: OutFlags = OutFlags(),

@@ -20,7 +20,7 @@ def why(
 ) -> None:
     """Explain a reason code: what it means, and what to do.
 
-    The commands that it prints have your cluster's address. Nothing is connected to.
+    Puts your cluster's address into the commands it prints. Connects to nothing.
 
     Examples:
       kretain why

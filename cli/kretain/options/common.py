@@ -161,7 +161,7 @@ class Common:
             "--context",
             metavar="NAME",
             panel=CONNECTION,
-            help="Use this context; a glob takes several.",
+            help="Use this context, or all that match a glob.",
             autocompletion=complete_contexts,
         ),
     ] = None
@@ -172,7 +172,7 @@ class Common:
             metavar="DURATION",
             panel=CONNECTION,
             parser=duration_ms,
-            help="Limit each request. Default: 30s.",
+            help="Time out requests after this. Default: 30s.",
         ),
     ] = None
     deadline: Annotated[
@@ -182,7 +182,7 @@ class Common:
             metavar="DURATION",
             panel=COMMON,
             parser=duration_ms,
-            help="Stop the complete run after this long (exit 130).",
+            help="Stop the run after this long (exit 130).",
         ),
     ] = None
     policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", help="Read this policy file.")] = None
@@ -205,7 +205,7 @@ class Common:
             "--errors",
             metavar="FORMAT",
             panel=COMMON,
-            help="Print errors as text, or as one line of json.",
+            help="Print errors as text, or as one line of JSON.",
             show_default=False,
         ),
     ] = "text"

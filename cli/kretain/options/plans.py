@@ -28,7 +28,7 @@ Inventories = Annotated[
     option(
         "--inventory",
         metavar="FILE",
-        help="Use inventories of segments scan. Repeatable.",
+        help="Read this inventory (segments scan). Repeatable.",
     ),
 ]
 
@@ -105,10 +105,10 @@ class PlanFlags(OptionGroup):
     ] = None
     key: Annotated[
         Path | None,
-        option("--key", metavar="FILE", help="Sign the plan as its requester, with this private key."),
+        option("--key", metavar="FILE", help="Sign the plan as its requester with this private key."),
     ] = None
     evidence: Annotated[
-        bool, option("--evidence", of="plan", help="Record what it is based on, for replay, explain --run and verify.")
+        bool, option("--evidence", of="plan", help="Record its facts for replay, verify and explain --run.")
     ] = False
     inventory: Inventories = None
     output: PlanOutputOption = "table"
@@ -128,7 +128,7 @@ class SparkFlags(OptionGroup):
         option(
             "--spark",
             panel=SPARK,
-            help="Analyze over Spark; this process deletes.",
+            help="Read and decide on Spark, which never deletes.",
         ),
     ] = False
     master: Annotated[
@@ -150,7 +150,7 @@ class SparkFlags(OptionGroup):
             "--executor-command-config",
             metavar="FILE",
             panel=SPARK,
-            help="Read client settings here on executors.",
+            help="Read client settings from here on executors.",
         ),
     ] = None
     connections_per_broker: Annotated[
@@ -170,7 +170,7 @@ class SparkFlags(OptionGroup):
             metavar="N",
             min=0,
             panel=SPARK,
-            help="Cut larger clusters. Default: 300000.",
+            help="Split larger clusters. Default: 300000.",
         ),
     ] = None
 

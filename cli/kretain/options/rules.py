@@ -114,7 +114,7 @@ class RuleFlags(OptionGroup):
             metavar="DURATION",
             panel=ONE_OFF,
             parser=duration_ms,
-            help="Trim what all consumers have read, if older (R1).",
+            help="Trim older records that all consumers read (R1).",
         ),
     ] = None
     event_time: Annotated[
@@ -124,7 +124,7 @@ class RuleFlags(OptionGroup):
             metavar="DURATION",
             panel=ONE_OFF,
             parser=duration_ms,
-            help="Trim what is older in event time (R2).",
+            help="Trim records older in event time (R2).",
         ),
     ] = None
     before: Annotated[
@@ -134,7 +134,7 @@ class RuleFlags(OptionGroup):
             metavar="TIME",
             panel=ONE_OFF,
             parser=time_ms,
-            help="Trim what is stamped before this time (R3).",
+            help="Trim records stamped before this time (R3).",
         ),
     ] = None
     older_than: Annotated[
@@ -144,7 +144,7 @@ class RuleFlags(OptionGroup):
             metavar="DURATION",
             panel=ONE_OFF,
             parser=duration_ms,
-            help="Trim what is older (R4), unless unread (G2).",
+            help="Trim older records (R4), unless unread (G2).",
         ),
     ] = None
     unconsumed: Annotated[
