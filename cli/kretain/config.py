@@ -194,7 +194,7 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
     borrowed = resolved.policy is not None and policy_origin == where and bootstrap_origin == "flag"
     if borrowed and policy_counts and not common.quiet:
         another = "give -p FILE for another, or --no-policy"
-        tell(f"kretain: -b names the cluster, and {where} the policy, {resolved.policy}: {another}")
+        tell(f"kretain: the cluster is from -b, but the policy {resolved.policy} is from {where}: {another}")
     if common.verbose:
         for key, value, origin in origins:
             tell(f"kretain: {of}{key} = {value} ({origin})")
@@ -308,7 +308,7 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
             return {}, "default"
     known = contexts()
     if name not in known:
-        raise ConfigError(f"{path}: there is no context {name!r}; {nearest(name, known)}")
+        raise ConfigError(f"{path}: no context {name!r}; {nearest(name, known)}")
     entry = known[str(name)]
     for key in entry:
         if key not in _KEYS:
@@ -319,7 +319,7 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
     if not isinstance(entry.get("settings", {}), dict):
         raise ConfigError(f"{path}: contexts.{name}.settings: is not a mapping of keys to values")
     if entry.get("confirm", "name") != "name":
-        raise ConfigError(f"{path}: contexts.{name}.confirm: write name, or leave it out")
+        raise ConfigError(f"{path}: contexts.{name}.confirm: write name, or omit it")
     return entry, f"context {name}"
 
 

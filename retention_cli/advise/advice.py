@@ -86,7 +86,7 @@ def broker_before_policy(topic: TopicState, demand: Demand, _now_ms: int) -> Dan
     if live is None or live >= demand.forced_age_ms:
         return None
     who = "--want" if demand.keep_ms is not None else "the policy's retention.ms"
-    text = f"the broker's retention.ms ({span(live)}) lets records go before {who} ({span(demand.forced_age_ms)}) would"
+    text = f"the broker's retention.ms ({span(live)}) deletes records before {who} ({span(demand.forced_age_ms)}) would"
     return Danger("broker-before-policy", "sooner", text)
 
 
@@ -177,10 +177,10 @@ def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Da
         return None
     kept = "without end" if limit is None else f"for {span(limit)}"
     text = (
-        f"commits of a group that stopped are forgotten after {span(offsets)} (the brokers' offsets.retention.minutes) "
-        f"and data is kept {kept}: a group that comes back later starts over, and skips or repeats records"
+        f"brokers forget the commits of a stopped group after {span(offsets)} (offsets.retention.minutes), but keep "
+        f"data {kept}: a group that comes back later starts over, and skips or repeats records"
     )
-    remedy = "name such groups in the policy's groups.require: then nothing is trimmed on the others' word alone"
+    remedy = "name such groups in the policy's groups.require; kretain then trims nothing without a commit of theirs"
     return Danger("offsets-expire-first", "sooner", text, remedy=remedy)
 
 
@@ -201,7 +201,7 @@ def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger
     whose = " by the broker's clock" if topic.settings.timestamp_type == "LogAppendTime" else ""
     held, odd = "", " (microseconds for milliseconds?)" if worst.time_ms > LAST_DATE_MS else ""
     if isinstance(limit, int):
-        held = f"the broker keeps it and all behind it until {moment(worst.time_ms + limit)}, and "
+        held = f"the broker keeps it and everything after it until {moment(worst.time_ms + limit)}, and "
     stamped = f"is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{odd}{whose}"
     text = f"{where} {stamped}: {held}rules based on time stop there"
     remedy = (

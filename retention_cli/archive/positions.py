@@ -113,7 +113,7 @@ def _read(store: Store, path: str) -> Positions:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         found = None
     if found is None or found.path != path:
-        raise DamagedError(f"{store.shown(path)} is damaged, or is no file of kretain's for that place")
+        raise DamagedError(f"{store.shown(path)} is damaged, or is not kretain's file for that place")
     return found
 
 

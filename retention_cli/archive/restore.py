@@ -304,7 +304,7 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
     if len({(one.source.cluster_id, one.source.topic_id) for one in ours}) != 1:
         every = sorted({(one.source.cluster_id, one.source.topic_id) for one in of_topic})
         named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in every)
-        raise ArchiveError(f"the archive has {len(every)} topics of the name {wanted.topic}; say which: {named}")
+        raise ArchiveError(f"the archive has {len(every)} topics named {wanted.topic}; choose one: {named}")
     chosen = [one for one in ours if not wanted.partitions or one.source.partition in wanted.partitions]
     missing = sorted(set(wanted.partitions) - {one.source.partition for one in chosen})
     if missing:
@@ -327,7 +327,7 @@ def _check_settings(
         raise RestoreRefusedError(f"the settings of topic {wanted.target} can't be read: {config}")
     if config.timestamp_type != "CreateTime":
         raise RestoreRefusedError(
-            f"topic {wanted.target} has message.timestamp.type={config.timestamp_type}: its broker would overwrite "
+            f"topic {wanted.target} has message.timestamp.type={config.timestamp_type}: its brokers would overwrite "
             f"timestamps. Set it to CreateTime first"
         )
     warnings = []
@@ -362,7 +362,7 @@ def _ends(
         if not (empty or resumes or wanted.append or wanted.groups):
             raise RestoreRefusedError(
                 f"topic {wanted.target} is not empty ({tp} has offsets {there.start:,} to {there.end:,}), and no "
-                f"restore of this is under way there: choose an empty one, or add to it with --append"
+                f"restore of this topic is in progress there: choose an empty one, or add to it with --append"
             )
         starts[tp.partition] = there.start
     return starts, empty

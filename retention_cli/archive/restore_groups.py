@@ -147,7 +147,7 @@ def check_free(reader: ClusterReader, job: Job, plan: GroupPlan, *, fresh: bool 
     listed = [one for one in reader.list_groups(reader.brokers()) if one.name in names]
     for one in listed:
         if one.kind not in ("classic", "consumer"):
-            raise RestoreRefusedError(f"group {name_in_text(one.name)} is of another kind in this cluster: {one.kind}")
+            raise RestoreRefusedError(f"group {name_in_text(one.name)} has another type in this cluster: {one.kind}")
         if one.may_have_members:
             raise RestoreRefusedError(
                 f"group {name_in_text(one.name)} has live members: stop its consumers, and run the same command again"

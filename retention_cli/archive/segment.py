@@ -236,7 +236,7 @@ def records_of(
             try:
                 checksum.update(encoded(record))
             except (KeyError, OverflowError, AttributeError, TypeError, ValueError, struct.error):
-                raise DamagedError(f"{shown}: offset {record.offset:,} is no record: the file is damaged") from None
+                raise DamagedError(f"{shown}: offset {record.offset:,} is not a record: the file is damaged") from None
             records += 1
             if records % 10_000 == 0:
                 on_records(10_000)

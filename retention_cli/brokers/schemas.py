@@ -222,7 +222,7 @@ def avro_decoder(schema: Schema) -> Decoder:
         value = io.BytesIO(raw)
         found = read(value, parsed)
         if value.tell() != len(raw):
-            raise ValueError("it goes on behind its end: it was written by another schema")
+            raise ValueError("it continues past its end: it was written by another schema")
         return at(found, path)
 
     return decode

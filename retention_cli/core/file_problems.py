@@ -27,27 +27,27 @@ _JSON: Final = (
 """What pydantic's or Python's JSON reader says (in lower case), and what we say: the first that fits."""
 _PARQUET: Final = (
     ("size is 0", "it is empty"),
-    ("magic bytes", "it is no Parquet file, or was not written to its end"),
-    ("footer", "it is no Parquet file, or was not written to its end"),
+    ("magic bytes", "it is not a Parquet file, or was not written to its end"),
+    ("footer", "it is not a Parquet file, or was not written to its end"),
 )
-_AZURE: Final = "look at AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, az login, or this machine's identity"
+_AZURE: Final = "check AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, az login, or this machine's identity"
 _STORES: Final = (
     ("access_denied", "the store does not let these credentials do that (access denied): grant it"),
     ("http status 403", "the store does not accept these credentials, or does not let them do that (HTTP 403)"),
     ("http status 404", "there is no such bucket, or nothing of that name (HTTP 404)"),
-    ("network_connection", "the store can't be reached: look at its endpoint and the network"),
+    ("network_connection", "the store can't be reached: check its endpoint and the network"),
     ("containernotfound", "there is no such container: create it"),
     ("defaultazurecredential", f"there are no credentials for Azure: {_AZURE}"),
     ("[authorization", f"Azure does not accept these credentials, or does not let them do that: {_AZURE}"),
     ("[authentication", f"Azure does not accept these credentials: {_AZURE}"),
-    ("get a new connection", "the store can't be reached: look at its endpoint and the network"),
-    ("could not resolve", "the store can't be reached: look at its endpoint and the network"),
-    ("curlcode", "the store can't be reached: look at its endpoint and the network"),
+    ("get a new connection", "the store can't be reached: check its endpoint and the network"),
+    ("could not resolve", "the store can't be reached: check its endpoint and the network"),
+    ("curlcode", "the store can't be reached: check its endpoint and the network"),
 )
 """What clients of object stores say."""
 _QUERY: Final = re.compile(r"\?[^\s'\"]*")
 _SQLITE: Final = (
-    ("not a database", "it is no SQLite database"),
+    ("not a database", "it is not an SQLite database"),
     ("malformed", "it is damaged"),
     ("locked", "another process holds it locked: try again"),
     ("readonly", "it may not be written"),
@@ -55,17 +55,20 @@ _SQLITE: Final = (
 _INDENT: Final = "the indent does not fit the lines above it: entries of one list or mapping begin in the same column"
 _YAML: Final = (
     ("cannot start any token", "a tab, or a sign of YAML's own (@ ` %): indent with spaces, and quote such a value"),
-    ("mapping values are not allowed", f"a colon stands where no key can: quote a value that has one; or {_INDENT}"),
+    ("mapping values are not allowed", f"a colon is where no key can be: quote a value that has one; or {_INDENT}"),
     ("could not find expected ':'", "a line is neither key: value nor an entry with a dash"),
-    ("undefined alias", "*NAME repeats what &NAME marks, and no such mark is before it: quote what begins with *"),
+    (
+        "undefined alias",
+        "*NAME repeats what an earlier &NAME marks, and there is none: quote a value that begins with *",
+    ),
     ("refers to itself", "an alias refers to itself"),
-    ("escape", "a backslash in double quotes is no escape that YAML knows: use single quotes"),
+    ("escape", "YAML does not know this escape in double quotes: use single quotes"),
     ("quoted scalar", "a quote is not closed"),
     ("',' or ']'", "a [ is not closed by ], or a comma is missing"),
     ("',' or '}'", "a { is not closed by }, or a comma is missing"),
-    ("constructor", "a value begins with !, a tag of YAML, of which none is used here: quote it, or take the tag out"),
+    ("constructor", "a value begins with !, a YAML tag, which kretain does not use: quote it, or remove the tag"),
     ("single document", "a second document begins (---): write one to a file"),
-    ("special characters", "it has characters that no text has: is it the right file?"),
+    ("special characters", "it has bytes that are not text: is it the right file?"),
     ("block collection", _INDENT),
     ("block mapping", _INDENT),
 )
@@ -134,7 +137,7 @@ def parquet_problem(error: BaseException) -> str:
     """Return why a file can't be read as Parquet, from what pyarrow says."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return _first(_PARQUET, str(error).rpartition("': ")[2], "its bytes are damaged, or it is no Parquet file")
+    return _first(_PARQUET, str(error).rpartition("': ")[2], "its bytes are damaged, or it is not a Parquet file")
 
 
 def store_problem(error: Exception) -> str:
@@ -155,4 +158,4 @@ def sqlite_problem(error: BaseException) -> str:
         return error.strerror or "it can't be read"
     if getattr(error, "sqlite_errorcode", None) is None:  # of our own checks
         return " ".join(str(error).split())
-    return _first(_SQLITE, str(error), "what it holds is not as kretain wrote it")
+    return _first(_SQLITE, str(error), "its content is not what kretain wrote")

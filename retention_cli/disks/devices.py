@@ -73,8 +73,8 @@ def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
         if brokers:
             text = (
                 f"as large and as full, to the byte, as a disk of broker {', '.join(map(str, sorted(brokers)))}: with "
-                "disks.shared whether they are one device is unknown. Say so with disks.devices, a list for each "
-                f"device: [{one.broker}:{one.dirs[0]}] where it is this broker's alone"
+                "disks.shared, kretain can't tell whether they are one device. List each device in disks.devices: "
+                f"[{one.broker}:{one.dirs[0]}] if only this broker uses it"
             )
             one = replace(one, room=Unknown.because("disk", text))  # noqa: PLW2901
         found.append(one)
@@ -225,9 +225,9 @@ def _grouped(
         pair = next((pair for pair in product(some, other) if pair[0].may_be_one_with(pair[1])), None)
         if pair is not None:
             text = (
-                f"{pair[0].path} and {pair[1].path} are as large as each other and about as full: whether they are on "
-                "one device is unknown. Say so with disks.devices (a dir alone where it has a device of its own), "
-                "or give an inventory (kretain segments scan, --inventory)"
+                f"{pair[0].path} and {pair[1].path} have the same size and are about as full: kretain can't tell "
+                "whether they share a device. List each device in disks.devices, or give an inventory (kretain "
+                "segments scan, --inventory)"
             )
             for volume in (*some, *other):
                 doubts.setdefault(volume.path, Unknown.because("disk", text))

@@ -181,16 +181,16 @@ class DiskOutcome:
         texts = []
         if self.unexplained_bytes:
             texts.append(
-                f"{format_bytes(self.unexplained_bytes)} in use are explained by no live replica and may be leaving "
-                "(files that were deleted, deleted topics, replicas that were moved away): R6 waits for them. A scan "
-                "tells (kretain segments scan, --inventory); else run again later than a check and a delete delay take "
-                "(log.retention.check.interval.ms, file.delete.delay.ms)"
+                f"{format_bytes(self.unexplained_bytes)} in use belong to no live replica and may be leaving "
+                "(deleted files, deleted topics, moved replicas): R6 waits for them. A scan shows which (kretain "
+                "segments scan, --inventory); otherwise run again after log.retention.check.interval.ms and "
+                "file.delete.delay.ms have passed"
             )
         if doubted := self.doubtful_bytes - self.unexplained_bytes:
             texts.append(
                 f"{format_bytes(doubted)} of live replicas may be dead or trimmed by other rules: R6 waits for "
-                "them. A fresh scan tells (kretain segments scan, --inventory); else run again once brokers have swept "
-                "(log.retention.check.interval.ms)"
+                "them. A fresh scan shows which (kretain segments scan, --inventory); otherwise run again after the "
+                "brokers' next check (log.retention.check.interval.ms)"
             )
         return Unknown(tuple(Reason(Code.R6, text) for text in texts))
 

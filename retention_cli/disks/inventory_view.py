@@ -408,23 +408,25 @@ def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) ->
     """
     topic_id, end, start = known(facts.topic.topic_id), known(facts.high_watermark), known(facts.log_start)
     if one.topic_id is None:
-        return f"it has no topic id, or two: whether it belongs to the topic that has the name now is unknown; {AGAIN}"
+        return f"it has no topic id, or two, so it may belong to an older topic of this name; {AGAIN}"
     if topic_id is None:
-        return "the topic's id is not known: whether it belongs to the topic that has the name now is unknown"
+        return "the topic's id is not known, so it may belong to an older topic of this name"
     if one.topic_id != topic_id:
         return f"it was scanned before the topic was recreated: {AGAIN}"
     if one.actives != 1 or one.active_base != one.last_base:
         count = "more than one" if one.actives else "no"
         found = "segments behind the active one" if one.actives == 1 else f"{count} active segment"
-        return f"it has {found}, which no scan writes: {AGAIN}"
+        return f"it has {found}, which a scan never writes: {AGAIN}"
     if end is not None and one.last_base > end:
         return f"its segments reach to offset {one.last_base:,}, its log to {end:,}: it was cut, or is another; {AGAIN}"
     if start is not None and one.first_base > start and not facts.topic.tiered:  # what is remote begins earlier
-        return f"its segments begin at offset {one.first_base:,}, its log at {start:,}, which no scan finds: {AGAIN}"
+        return (
+            f"its segments begin at offset {one.first_base:,}, its log at {start:,}, which a scan can't find: {AGAIN}"
+        )
     if size_bytes is None:
         return None
     if size_bytes < 0:
-        return f"its replica is not in {one.dir} any more: {AGAIN}"
+        return f"its replica is no longer in {one.dir}: {AGAIN}"
     live_bytes = one.live_bytes + (one.active_bytes if start is None or one.end > start or one.end < 0 else 0)
     if live_bytes > size_bytes:
         said = f"its segments beyond its log start take {format_bytes(live_bytes)}"

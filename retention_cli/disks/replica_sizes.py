@@ -105,20 +105,20 @@ class Sizes:
             return Unknown.because(code, f"its replica on broker {broker} is being moved to another log dir: run again")
         if not (rows := self._rows(disk, tp)):
             return Unknown.because(
-                code, f"its size on broker {broker} could not be laid beside its log start: run again"
+                code, f"its size on broker {broker} could not be compared with its log start: run again"
             )
         if (row := next((one for one in rows if not one.clean), None)) is None:
             return None
         if row.since_ms == UNKNOWN_START:
             text = (
-                f"its log start has moved since its size on broker {broker} last fell: dead bytes may be in it, not "
-                f"swept yet by the broker; run again when it has ({_CHECK}, {_DELAY}), {_INVENTORY}"
+                f"its log start has moved since its size on broker {broker} last fell: it may include dead bytes that "
+                f"the broker has not removed yet; run again once it has ({_CHECK}, {_DELAY}), {_INVENTORY}"
             )
             return Unknown.because(code, text)
-        when = f"how often it sweeps could not be read ({_CHECK}, {_DELAY})"
+        when = f"how often the broker checks could not be read ({_CHECK}, {_DELAY})"
         if (wait_ms := self._sweeping(broker, tp).wait_ms) is not None:
-            when = f"run again once it has been watched for {format_duration(wait_ms)} (two of the broker's checks)"
-        text = f"what broker {broker} has swept of its log is not known yet: dead bytes may be in its size; {when}"
+            when = f"run again after kretain has watched it for {format_duration(wait_ms)} (two of the broker's checks)"
+        text = f"its size may include dead bytes: what broker {broker} has removed of its log is not known yet; {when}"
         return Unknown.because(code, f"{text}, {_INVENTORY}")
 
     def live_bytes(self, disk: Disk, tp: TopicPartition, log_start: int) -> Maybe[int]:
@@ -243,8 +243,8 @@ def smaller_replicas(
                 found[n, tp] = Unknown.because(
                     Code.R6,
                     f"its replica on broker {disk.broker} takes {format_bytes(size_bytes)}, another "
-                    f"{format_bytes(largest[tp])}: it lags, or is being filled, and what of it is old is unknown; "
-                    "run again once they are as large as each other, or give an inventory (kretain segments scan, "
+                    f"{format_bytes(largest[tp])}: it lags or is still filling, so how much of it is old is unknown; "
+                    "run again once both have the same size, or give an inventory (kretain segments scan, "
                     "--inventory)",
                 )
     return found

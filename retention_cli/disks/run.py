@@ -44,7 +44,7 @@ from retention_cli.policy.settings import DiskRules, Settings
 
 _OLD_MS: Final = 3_600_000
 _CHANGED: Final = Unknown.because(
-    Code.R6, "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
+    Code.R6, "its topic or leader changed while kretain looked up how far to trim it for disks (R6): run again"
 )
 _UNREAD: Final = Unknown.because("offsets", "not read")
 _ENDS: Final[tuple[Spec, ...]] = ("earliest", "latest")
@@ -256,7 +256,7 @@ class DiskRun:
         walk is repeated with them as doubted, and trims nothing to make up for them.
         """
         if (age_ms := inventory.inventory.age_ms(now_ms)) > _OLD_MS:
-            text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
+            text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: records written since then stay"
             self.notes.append(Reason("inventory", f"{text}; scan again"))
         starts, ends = self._log_starts(), self._ends()
         segments = inventory.on_disks(self.disks, starts, self._topic_ids())
@@ -339,7 +339,7 @@ class DiskRun:
             topics = reader.metadata({tp.topic for tp in tps}).topics if tps else {}
         except BrokerError as error:
             why = Unknown.because(
-                Code.R6, f"whether its topic or its leader changed meanwhile could not be read: {error}"
+                Code.R6, f"kretain could not read whether its topic or leader changed meanwhile: {error}"
             )
             return dict.fromkeys(tps, why)
         ids = self._topic_ids()
@@ -350,7 +350,7 @@ class DiskRun:
         names = "; ".join(one.disk.name for one in on)
         levels = [one.level_ms for one in on if one.level_ms is not None]
         until = f", up to {format_time(max(levels))}" if levels else ""
-        how = "" if self.inventory is not None else "; estimated, for want of an inventory"
+        how = "" if self.inventory is not None else "; estimated, without an inventory"
         return Reason(Code.R6, f"among the oldest on {names}, fuller than {self.rules.percent:g} %{until}{how}")
 
     def _leaving(self) -> list[Leaving]:

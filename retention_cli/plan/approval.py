@@ -74,7 +74,7 @@ def approve(plans: Iterable[Plan], key: Ed25519PrivateKey, now_ms: int) -> Appro
     mine = key_id(key.public_key())
     rows = [(plan, _entry(plan, digest_of(plan))) for plan in plans]
     if any(plan.requester is not None and plan.requester.key == mine for plan, _ in rows):
-        raise ApprovalError(f"key {mine} has requested this plan: another person has to approve it")
+        raise ApprovalError(f"key {mine} requested this plan: another person has to approve it")
     content = {
         "format": FORMAT,
         "at": timestamp(now_ms),
@@ -252,7 +252,7 @@ def _check_other_person(shown: Offered, approver: str, by: Mapping[str, str], ru
         if not check(_request(shown.entry["digest"]), requester, known[requester.key]):
             raise ApprovalError("the plan was changed after its requester had signed it")
         if requester.key == approver:
-            raise ApprovalError(f"key {approver} has requested the plan and approved it: that takes two persons")
+            raise ApprovalError(f"key {approver} both requested and approved the plan: that takes two people")
         return
     if rules.requesters:
         raise ApprovalError(
@@ -260,6 +260,6 @@ def _check_other_person(shown: Offered, approver: str, by: Mapping[str, str], ru
         )
     if (by["user"], by["host"]) == (shown.by["user"], shown.by["host"]):
         raise ApprovalError(
-            f"{printable(by['user'])} on {printable(by['host'])} has approved the plan and now trims it: that takes "
-            f"two persons, or a plan that its requester signed (kretain plan --key)"
+            f"{printable(by['user'])} on {printable(by['host'])} approved the plan and now trims it: that takes two "
+            f"people, or a plan that its requester signed (kretain plan --key)"
         )

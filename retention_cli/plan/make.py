@@ -53,7 +53,7 @@ PastDay = Callable[[str], Amount]
 _NAMED: Final = 3
 _NO_READER: Final = (
     "can't tell which groups would lose unread records: none has committed on these partitions, or some could not be "
-    "read; kretain offsets --groups gives the reason"
+    "read; kretain offsets --groups says why"
 )
 
 
@@ -182,7 +182,7 @@ class LocalPlanner:
         notes += reached_by_pattern(topics, observation.settings, policy)
         notes += off_disks(topics, observation.settings).notes()
         if inventory is not None:
-            unknown = "Without it, what lies on that broker's disks is unknown"
+            unknown = "Without it, the contents of that broker's disks are unknown"
             notes += [Reason(Code.R6, f"{one}. {unknown}") for one in inventory.inventory.unread]
         decisions = with_owners(reader, decide_all(reader, observation, now_ms, disks))
         if job.observed is not None:
@@ -243,7 +243,7 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
     told += no_longer_named(memory, selection, now_ms)
     told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
-        told.append(Reason(Code.G2, f"whose unread records would be trimmed is unknown: {unread}"))
+        told.append(Reason(Code.G2, f"kretain can't tell whose unread records would be trimmed: {unread}"))
         unread = {}
     else:
         chosen = (one.unconsumed for one in decided.decisions if selection.asks_for(one.tp))

@@ -196,7 +196,7 @@ def _check_columns(found: Any, part: Path) -> None:
         else:
             good = types.is_list(kind) or types.is_large_list(kind)
         if not good:
-            raise SavedPlanError(f"{part} is not a plan: column {name} is {kind}, not as {KEY} has it")
+            raise SavedPlanError(f"{part} is not a plan: column {name} is {kind}, not as {KEY} says")
 
 
 PlanFile = JsonFile | ParquetPlans

@@ -78,7 +78,7 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
         return Held(fresh.reasons)
     if planned.min_commit is not None:
         if fresh.min_commit is None:
-            return _held("the plan knew the floor, and it is unknown now", fresh.reasons)
+            return _held("the floor was known in the plan, and is unknown now", fresh.reasons)
         if fresh.min_commit < planned.min_commit:
             return _held(
                 f"{fresh.min_commit_by} went back to {fresh.min_commit:,} since the plan, when the floor was "

@@ -70,12 +70,12 @@ class RowModel(StrictModel):
     def _possible(self) -> RowModel:
         start, end, target = self.log_start, self.high_watermark, self.trim_to
         if start is not None and end is not None and start > end:
-            raise ValueError(f"log_start {start} lies beyond high_watermark {end}")
+            raise ValueError(f"log_start {start} is beyond high_watermark {end}")
         if self.action == "trim":
             if target is None or start is None or end is None or self.topic_id is None:
                 raise ValueError("a row that trims needs topic_id, log_start, high_watermark and trim_to")
             if not start <= target <= end:
-                raise ValueError(f"trim_to {target} lies outside of {start} to {end}")
+                raise ValueError(f"trim_to {target} is outside {start} to {end}")
         return self
 
 
@@ -168,7 +168,9 @@ def one_cluster(content: Mapping[str, Any], path: Path) -> None:
     """
     found = content.get("format")
     if found == FLEET_FORMAT:
-        raise SavedPlanError(f"{path} is the plan of a fleet: give --fleet FILE too, and --cluster NAME for one of it")
+        raise SavedPlanError(
+            f"{path} is the plan of a fleet: also give --fleet FILE, and --cluster NAME for one cluster"
+        )
     if found != FORMAT:
         raise SavedPlanError(f"{path} has format {found!r}; this kretain carries out {FORMAT}")
 

@@ -65,7 +65,7 @@ def _settings(value: object) -> dict[str, str]:
     found = {}
     for key, one in value.items():
         if not isinstance(one, (str, int, float)):
-            raise ValueError(f"{key} is neither a text nor a number")  # noqa: TRY004
+            raise ValueError(f"{key} is neither text nor a number")  # noqa: TRY004
         found[str(key)] = str(one).lower() if isinstance(one, bool) else str(one)
     return found
 

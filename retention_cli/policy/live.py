@@ -70,7 +70,9 @@ def check_value(key: str, value: Any) -> Any:
             80 characters of it.
     """
     if key not in LIVE_KEYS:
-        raise LiveValueError(f"{plain(key)} can't live in the policy topic; what can: {', '.join(sorted(LIVE_KEYS))}")
+        raise LiveValueError(
+            f"{plain(key)} can't be set in the policy topic; these can: {', '.join(sorted(LIVE_KEYS))}"
+        )
     if value is None:
         raise LiveValueError(f"{key} has no value: omit it, or delete the message")
     try:
@@ -90,7 +92,7 @@ def parse_value(raw: bytes) -> dict[str, Any]:
         data = parse_json(raw.decode("utf-8"))
     except JsonContentError as error:
         raise LiveValueError(
-            "sets a key twice" if error.twice else f"is not JSON: {error} is no number there"
+            "sets a key twice" if error.twice else f"is not JSON: {error} is not a JSON number"
         ) from None
     except UnicodeDecodeError:
         raise LiveValueError("is not UTF-8") from None
@@ -153,7 +155,7 @@ def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveM
         return LiveMessage(topic, message, {}, {}, (str(error),))
     if not written:
         return LiveMessage(
-            topic, message, {}, {}, ("sets nothing: a message without a value (a tombstone) takes settings back",)
+            topic, message, {}, {}, ("sets nothing: to remove settings, write a message without a value (a tombstone)",)
         )
     unmarked = "the policy file does not mark {} as cluster for it"
     values, wrong = _checked(written, marked, unmarked.format, _NAMED)
@@ -182,7 +184,7 @@ def _checked(
         if key not in marked:
             wrong.append(unmarked(key))
     if more:
-        wrong.append(f"{more:,} more of its keys can't live in the policy topic")
+        wrong.append(f"{more:,} more of its keys can't be set in the policy topic")
     return values, wrong
 
 

@@ -116,11 +116,11 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         found = problems_of(error, document, _MODELS, _hint, _TEXTS)
         hinted = [one for one in found if one.text.startswith(_UNKNOWN) and _NO_HINT not in one.text]
         if not hinted and not {"version", "topics"} & document.data.keys():
-            text = "is no policy: it has neither version nor topics; is it the right file?"
+            text = "is not a policy: it has neither version nor topics; is it the right file?"
             raise PolicyError([PolicyProblem(source, 1, "", text)]) from None
         problems += found
     if model is not None and model.groups.scope is not None and not _requires_groups(model):
-        text = "needs groups.require: of groups outside it nothing is known, so name every group that must have read"
+        text = "needs groups.require: kretain can't see groups outside it, so name every group that must have read"
         problems.append(PolicyProblem(source, document.line_of(("groups", "scope")), "groups.scope", text))
     for index, entry in enumerate(() if model is None or _requires_groups(model) else model.topics):
         if entry.until_consumed is not None and entry.until_consumed.max_age and not entry.until_consumed.groups:

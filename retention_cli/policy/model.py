@@ -101,18 +101,15 @@ def _marked(found: Mapping[str, Origin]) -> frozenset[str]:
     return frozenset(key for key, origin in found.items() if origin.value is LIVE)
 
 
-NOT_READ: Final = Unknown.because(
-    "policy-topic", "settings marked cluster live in the policy topic, which was not read"
-)
+NOT_READ: Final = Unknown.because("policy-topic", "settings marked cluster are in the policy topic, which was not read")
 _NO_LIVE_TIME: Final = Unknown.because(
     "policy-topic",
-    "retention.commitoffset is enabled, and its time lives in the policy topic, which has none for it yet: set one "
-    "with kretain policy set",
+    "retention.commitoffset is enabled, but the policy topic has no time for it yet: set one with kretain policy set",
 )
 _WALL_CLOCK: Final = "retention.min.wallclock.ms"
 _NO_LIVE_GUARD: Final = Unknown.because(
     "policy-topic",
-    f"{_WALL_CLOCK} lives in the policy topic, which has none for it yet: set one with kretain policy set (0 is none)",
+    f"{_WALL_CLOCK} is marked cluster, but the policy topic does not set it yet: use kretain policy set (0: off)",
 )
 
 

@@ -188,7 +188,7 @@ class EntryModel(StrictModel):
     on_unreadable: Literal["hold", "skip"] | None = Field(
         default=None,
         alias="on.unreadable",
-        description="A record whose event time can't be read holds what lies behind it, or is skipped (R2). "
+        description="A record whose event time can't be read holds everything after it, or is skipped (R2). "
         "Default: hold.",
     )
     min_timestamp: v.TimeMs | None = Field(
@@ -416,7 +416,7 @@ class FileModel(StrictModel):
     def _version_is_one(cls, value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value == 1:
             return value
-        raise ValueError(f"{value!r} is not a version this kretain reads: write version: 1")
+        raise ValueError(f"{value!r} is not a version that this kretain reads: write version: 1")
 
 
 def json_schema() -> dict[str, Any]:

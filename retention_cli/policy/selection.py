@@ -21,8 +21,8 @@ from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, Settings
 
 _WITHOUT_R6: Final = Reason(
     Code.R6,
-    "log.retention.disk.usage.percent is ignored: it needs all topics that the policy manages, and TOPIC "
-    "arguments name only some; run without them to use it",
+    "log.retention.disk.usage.percent is ignored: it needs all topics that the policy manages; run without TOPIC "
+    "arguments to use it",
 )
 
 
@@ -144,9 +144,7 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
     notes = []
     for key, name in wanted[:NAMED]:
         near = nearest((name,), groups)
-        notes.append(
-            f"{key}: there is no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}"
-        )
+        notes.append(f"{key}: no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}")
     if len(wanted) > NAMED:
         notes.append(f"{len(wanted) - NAMED:,} more groups do not exist")
     return notes

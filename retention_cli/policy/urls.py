@@ -50,7 +50,7 @@ def check_url(text: str) -> str:
         raise ValueError("is not a URL that can be read") from None
     azure, file = parts.scheme in _AZURE, parts.scheme == "file"
     for wrong, said in (
-        (parts.scheme not in SCHEMES, f"starts with {parts.scheme}://, which is none of {', '.join(SCHEMES[:-1])}"),
+        (parts.scheme not in SCHEMES, f"starts with {parts.scheme}://, which is not one of {', '.join(SCHEMES[:-1])}"),
         (
             azure and not _CONTAINER.fullmatch(parts.netloc),
             "is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder",
@@ -58,21 +58,21 @@ def check_url(text: str) -> str:
         (
             text.count("@") > azure,  # a password may hold a slash, and then the host does not begin where it seems to
             (
-                "holds an @, as if it named a user or a password: take them out, and leave it to the environment's own "
-                "credentials (such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, "
-                "AZURE_STORAGE_KEY, a Kerberos ticket)"
+                "has an @, as if it named a user or a password: remove them, and use the environment's own credentials "
+                "(such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_KEY, "
+                "a Kerberos ticket)"
             ),
         ),
         (
             not _PARAMETERS.issuperset(name for name, _value in parameters),
-            f"has a parameter that is none of {', '.join(sorted(_PARAMETERS))}; credentials come from the environment",
+            f"has a parameter that is not one of {', '.join(sorted(_PARAMETERS))}; credentials are the environment's",
         ),
-        (parts.fragment, "has a part behind #, which means nothing here"),
+        (parts.fragment, "has a part after #, which has no meaning here"),
         (
             file and parts.netloc not in ("", "localhost"),
-            "names a host: a file's URL has three slashes, file:///archive",
+            "names a host: a file URL has three slashes, file:///archive",
         ),
-        (file and (not parts.path.startswith("/") or parts.query), "is not a file's URL: write file:///archive"),
+        (file and (not parts.path.startswith("/") or parts.query), "is not a file URL: write file:///archive"),
         (
             not file and not parts.netloc,
             f"names no {'bucket' if parts.scheme in ('s3', 'gs', 'gcs') else 'name node'}",

@@ -63,7 +63,7 @@ def quantity_reader(
         for wrong, said in (
             (amount < min(least, 0), "is negative"),
             (amount > _LARGEST, "is more than Kafka allows"),
-            (amount < least, "is too small: a byte at least"),
+            (amount < least, "is too small: give at least 1 byte"),
         ):
             if wrong:
                 raise ValueError(f"{shown(value)} {said}")
@@ -104,7 +104,7 @@ def read_ceiling(value: object) -> float:
     """Read a percentage that is more than 0. A number below 1 may be a share, which asks for far less."""
     percent = read_percent(value)
     if percent == 0:
-        raise ValueError("0 % would ask for everything on the disk: 100 is off")
+        raise ValueError("0 % would trim everything on the disk: 100 is off")
     if percent < 1 and not isinstance(value, str):
         raise ValueError(
             f"{shown(value)} is less than one percent: write 80 for 80 %, or '{percent:g}%' if that is meant"
@@ -146,7 +146,7 @@ def read_time(value: object) -> int:
             raise ValueError(f"{value.isoformat()} names no time zone: add Z for UTC, or an offset such as +02:00")
         value = value.isoformat()
     elif isinstance(value, dt.date):
-        raise ValueError(f"{value} is a date: give a time of it too, such as {value}T00:00:00Z")  # noqa: TRY004
+        raise ValueError(f"{value} is a date: add a time, such as {value}T00:00:00Z")  # noqa: TRY004
     moment = _number(value)
     if isinstance(value, str):
         moment = parse_time_ms(short(value))
@@ -190,7 +190,7 @@ def read_names(value: object) -> list[str]:
     if not isinstance(values, list):
         raise ValueError(f"{shown(value)} is not a name or a list of names")  # noqa: TRY004  (pydantic wants ValueError)
     wrong: list[Item] = [
-        ((index,), f"{shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
+        ((index,), f"{shown(name)} is not a name (quote it if YAML reads it as a number)")
         for index, name in enumerate(values)
         if not isinstance(name, str)
     ]
@@ -222,7 +222,7 @@ def read_audit_topic(value: object) -> str:
     if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in (".", ".."):
         raise ValueError(f"{shown(value)} is not a topic's name: letters, digits, '.', '_' and '-', up to 249")
     if value.startswith("__") or value in _NOT_FOR_AUDIT:
-        raise ValueError(f"{shown(value)} has a use of its own: name a topic for the audit log alone")
+        raise ValueError(f"{shown(value)} is one of kretain's own topics: name a topic only for the audit log")
     return value
 
 
@@ -238,13 +238,11 @@ def read_place(value: object) -> str:
             return value
     except ValueError as error:
         text = str(error)
-        if "which is none of" in text:
-            text = f"starts with {urlsplit(value).scheme}://, which is none of {', '.join((*SCHEMES[:-1], *_HTTP))}"
+        if "which is not one of" in text:
+            text = f"starts with {urlsplit(value).scheme}://, which is not one of {', '.join((*SCHEMES[:-1], *_HTTP))}"
         raise ValueError(text) from None
     if "@" in value or "?" in value or "#" in value:
-        raise ValueError(
-            "holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it by a command"
-        )
+        raise ValueError("has @, ? or #, which may carry a secret: use a URL without one, or fetch it with a command")
     return value
 
 
@@ -252,7 +250,7 @@ def read_folder(value: object) -> str:
     """Read a folder's path, or its URL: one that has listings, so not over HTTP."""
     text = read_place(value)
     if urlsplit(text).scheme in _HTTP:
-        raise ValueError(f"starts with {urlsplit(text).scheme}://, which is none of {', '.join(SCHEMES[:-1])}")
+        raise ValueError(f"starts with {urlsplit(text).scheme}://, which is not one of {', '.join(SCHEMES[:-1])}")
     return text.rstrip("/") or "/"
 
 

@@ -17,7 +17,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_VALUES: Final = 200_000
 """The most keys and values of a document; those that its aliases repeat are counted each time."""
 MOST_DEPTH: Final = 50
-_TOO_MANY: Final = f"has more than {MOST_VALUES:,} keys and values, aliases repeated: write out what is meant"
+_TOO_MANY: Final = f"has more than {MOST_VALUES:,} keys and values, counting aliases: write fewer"
 _TOO_DEEP: Final = f"is nested more than {MOST_DEPTH} deep"
 
 _NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
@@ -104,9 +104,9 @@ def _misread(node: yaml.ScalarNode) -> str | None:
     if node.tag not in _NUMBERS:
         return None
     if ":" in node.value:
-        return "is a number of base 60 to YAML, as it has a colon: give a plain number, or a text such as '24h'"
+        return "has a colon, so YAML reads it as base 60: give a plain number, or a text such as '24h'"
     if _OCTAL.fullmatch(node.value):
-        return "is an octal number to YAML, as it begins with 0: take the 0 off, or quote it if it is a text"
+        return "begins with 0, so YAML reads it as octal: remove the 0, or quote it if it is text"
     return None
 
 
@@ -160,7 +160,7 @@ def _walk(node: yaml.Node, path: Path, document: Document, loader: Any, *, ances
             document.lines.setdefault(here, line)
             if isinstance(value_node, yaml.ScalarNode) and value_node.tag == "tag:yaml.org,2002:null":
                 document.problems.append(
-                    PolicyProblem(document.source, line, key, "has no value: give one, or take the key out")
+                    PolicyProblem(document.source, line, key, "has no value: give one, or remove the key")
                 )
             _walk(value_node, here, document, loader, ancestors=within)
     elif isinstance(node, yaml.SequenceNode):

@@ -93,7 +93,7 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
     (3, 10, "Metadata 10", _COMMANDS, "missing", "topic ids: brokers before 2.8 can't tell a recreated topic"),
     (9, 7, "OffsetFetch 7", _COMMANDS, "missing", "stable offsets: without them kretain misses pending commits"),
     (21, 0, "DeleteRecords 0", ("trim",), "missing", "trimming itself"),
-    (60, 0, "DescribeCluster 0", _COMMANDS, "missing", "whether listings of groups are complete (F8)"),
+    (60, 0, "DescribeCluster 0", _COMMANDS, "missing", "whether the list of groups is complete (F8)"),
     (
         2,
         7,
@@ -301,9 +301,9 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
         name: ops for name, ops in reader.topic_operations().items() if wanted(name) and not name.startswith("__")
     }
     if not allowed:
-        text = "no topic of interest may be described (DESCRIBE), or there is none"
-        yield Check("topics", "missing" if named else "limited", f"{text}: nothing matches", _FLOORS)
-        yield Check("topics", "limited", f"{text}: groups have no topics and no lag", ("groups",))
+        text = "no topic matches, or this user lacks DESCRIBE on all of them"
+        yield Check("topics", "missing" if named else "limited", text, _FLOORS)
+        yield Check("topics", "limited", f"{text}: groups show no topics and no lag", ("groups",))
         return
     needs: tuple[tuple[str, Verdict, tuple[str, ...], str], ...] = (
         (
@@ -322,17 +322,17 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
 def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Iterable[Check]:
     try:
         if reader.may_describe_cluster():
-            yield Check("groups", "good", "DESCRIBE on the cluster: listings of groups are complete (F8)")
+            yield Check("groups", "good", "DESCRIBE on the cluster: the list of groups is complete (F8)")
         elif rules.scope is not None:
             doubt = scope_doubt(reader, rules.scope, reader.list_groups(metadata.brokers))
-            text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are seen (groups.scope), and no sizes"
+            text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are visible (groups.scope), and no sizes"
             verdict: Verdict = "limited" if doubt is None else "missing"
             yield Check("groups", verdict, text if doubt is None else f"{doubt.reason.text} (F8)", _COMMANDS)
         else:
             text = "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8)"
             yield Check("groups", "missing", f"{text} and sizes are missing", _COMMANDS)
     except BrokerError as error:
-        text = f"{error}: whether listings of groups are complete is unknown, and so is every floor (F8)"
+        text = f"{error}: the list of groups may be incomplete, so every floor is unknown (F8)"
         yield Check("groups", "missing", text, _COMMANDS)
     offsets = metadata.topics.get(OFFSETS_TOPIC)
     offline = 0 if offsets is None else sum(one.leader is None for one in offsets.partitions.values())
@@ -367,10 +367,10 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         text = f"{named}: offsets can't be read ({why}); what they may read holds (F3)"
         yield Check("groups", "missing", text, _COMMANDS)
     else:
-        yield Check("groups", "good", f"{count(len(counted), 'group')}, and the offsets of all can be read")
+        yield Check("groups", "good", f"{count(len(counted), 'group')}: all offsets can be read")
     if strange := sorted(group.name for group in counted if group.kind == "unknown"):
         some = ", ".join(strange[:5])
-        text = f"groups of a type unknown to this kretain: {some}; every managed topic holds (F3)"
+        text = f"groups of a type that this kretain does not know: {some}; every managed topic holds (F3)"
         yield Check("groups", "limited", text, _DECIDE)
 
 
@@ -418,7 +418,7 @@ _HOSTS: Final = (
     ("Strimzi", "strimzi", r"-kafka-(bootstrap|brokers)(\..*)?"),
 )
 """A platform, its section, and how its host names end."""
-_APACHE: Final = ("Apache Kafka", "nothing shows a provider or another product", "apache-kafka")
+_APACHE: Final = ("Apache Kafka", "no sign of a provider or another product", "apache-kafka")
 _OWN_CODE: Final = ("Redpanda", "Azure Event Hubs", "WarpStream", "StreamNative")
 _NEWEST: Final = (4, 3)
 """The newest release that its APIs tell apart from the one before."""

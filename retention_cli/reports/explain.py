@@ -143,12 +143,12 @@ def _why_keep(one: Explained) -> str:
         return "Nothing to trim: " + "; ".join(reason.text for reason in one.decision.reasons) + "."
     floor = facts.floor
     if not isinstance(floor, Unknown) and not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
-        return f"Nothing to trim: {floor.by} has not read past the log's start, {facts.log_start:,}."
+        return f"Nothing to trim: {floor.by} has not read past the log start, {facts.log_start:,}."
     young = []
     if ages := [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]:
         young.append(f"is younger than {format_duration(min(ages))}")
     if settings.event_time_ms is not None:
-        young.append(f"lies within {format_duration(settings.event_time_ms)} of the newest event time")
+        young.append(f"is within {format_duration(settings.event_time_ms)} of the newest event time")
     if settings.min_timestamp_ms is not None:
         young.append(f"is not stamped before {format_time(settings.min_timestamp_ms)}")
     return f"Nothing to trim: the first record {' and '.join(young)}."

@@ -121,7 +121,7 @@ def list_all(
             and summary.counts == "counts"
             and summary.protocol_type not in ("consumer", "", "streams")
         ):
-            summary.counts = "listed only: it commits nothing"
+            summary.counts = "listed only: it commits no offsets"
 
     reader.read_commits(
         [group.name for group in listed if group.kind in ("classic", "consumer", "streams")], on_commits
@@ -263,7 +263,7 @@ def _gone(key: str, seen_ms: int, rows: Rows, stands: Standings, rules: GroupRul
     if (group := group_id(key)) is not None and matches(rules.ignore, group):
         counts = "ignored (groups.ignore)"
     elif not rows:
-        counts = "holds nothing: its topics are gone"
+        counts = "holds nothing: its topics no longer exist"
     found = GroupSummary(plain_name(key), "gone", "", f"gone since {format_time(seen_ms // 1000 * 1000)}", counts)
     found.topics = sorted(rows)
     stands.add(key, found, rows)
@@ -274,7 +274,7 @@ def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:
     first_that_applies = (
         (matches(rules.ignore, group.name), "ignored (groups.ignore)"),
         (group.kind == "share" and rules.share == "ignore", "ignored (groups.share)"),
-        (group.kind == "unknown", "holds everything: its type is unknown to this kretain"),
+        (group.kind == "unknown", "holds everything: this kretain does not know its type"),
         (group.name in rules.require, "counts, required"),
         (matches(rules.latest, group.name), "counts, starts at the end (groups.latest)"),
     )

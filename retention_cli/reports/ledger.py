@@ -69,7 +69,7 @@ def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
     known = ledger.topics()
     ids = [one for one, (name, _) in known.items() if name == topic and (there is None or one == there.topic_id)]
     if not ids:
-        raise NothingMatchesError(f"kretain remembers nothing of topic {topic} yet: each plan and trim adds to it")
+        raise NothingMatchesError(f"the ledger has nothing about topic {topic} yet: each plan and trim adds to it")
     groups = ledger.groups()
     rows = [
         _view(topic_id, partition, one, _seen(groups, topic, topic_id, partition))
@@ -162,7 +162,7 @@ def _keys(ledger: Ledger, groups: Iterable[str]) -> dict[str, str]:
     unknown = [name for name, key in keys.items() if key is None]
     if unknown:
         raise NotRememberedError(
-            f"nothing is remembered of group {', '.join(map(name_in_text, unknown))}; nothing was forgotten"
+            f"kretain remembers nothing of group {', '.join(map(name_in_text, unknown))}; nothing was forgotten"
         )
     return {name: key for name, key in keys.items() if key is not None}
 

@@ -39,7 +39,7 @@ def check_alone(policy: Policy) -> Findings:
     findings = Findings()
     if not (policy.groups.require or any("groups.require" in entry.values for entry in policy.entries)):
         findings.notes.append(
-            "groups.require is not set: only the groups that kretain sees protect the data; name the required ones (F4)"
+            "groups.require is not set: only groups that kretain can see protect the data; name the required ones (F4)"
         )
     for entry in policy.entries:
         times = [
@@ -64,7 +64,7 @@ def _other_units(entry: Entry) -> Iterator[tuple[str, str]]:
         if 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS:
             yield key, f"is {age_ms:,} ms, {age_ms / 1000:,.3g} s: a bare number is in ms; write a unit, such as 7d"
         elif age_ms == 0 and key == "retention.ms":
-            yield key, "is 0: every record is old enough at once"
+            yield key, "is 0: every record is old enough immediately"
 
 
 def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:

@@ -98,7 +98,7 @@ class Memories:
                 except NotSharedError as error:
                     self.forgets(f"this run is remembered only on this machine: {error}")
                 except StateError as error:
-                    self.forgets(f"nothing was remembered of this run: {error}")
+                    self.forgets(f"this run was not remembered: {error}")
         self._collect_notes()
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Memories:
         except StateError as error:
             if there or self.kind == "cluster":  # others remember more than this machine does
                 return Ledger(None, lost=Unknown.because("ledger", str(error)))
-            self.forgets(f"nothing is remembered of this run: {error}")
+            self.forgets(f"this run is not remembered: {error}")
             return Ledger(None)
 
     def _ledger(self, folder: Path) -> Ledger:
@@ -244,7 +244,7 @@ def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, 
         ):
             memory.take_back(copy, revision)
     except (StateError, OSError) as error:
-        memories.forgets(f"nothing was remembered of this run: {error}")
+        memories.forgets(f"this run was not remembered: {error}")
     if memory.shared:  # tells others
         memories.save(now_ms)
 

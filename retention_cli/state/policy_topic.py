@@ -120,6 +120,6 @@ def change(
         if all(one.offset in ours for one in between):
             return Changed(topic, after or None, at.partition, at.offset, corrected)
     raise LiveEditError(
-        f"others keep writing settings of topic {topic}: this one is at offset {at.offset:,}, and theirs may be lost: "
-        f"see kretain policy list"
+        f"another client keeps writing settings of topic {topic}: this one is at offset {at.offset:,}, and "
+        f"its settings may be lost: see kretain policy list"
     )

@@ -163,7 +163,7 @@ def _fitting(take: int, one: Decision, size: int) -> int:
 def _shortened(one: Decision, trim_to: int) -> Decision:
     start = one.log_start or 0
     records = trim_to - start
-    text = f"this pass's limit ends it at {trim_to:,}; the plan trims to {one.trim_to or 0:,}"
+    text = f"this pass's limit stops it at {trim_to:,}; the plan trims to {one.trim_to or 0:,}"
     return one._replace(
         trim_to=trim_to,
         records=records,

@@ -84,8 +84,8 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
         return _row(tp, target, "trimmed", start)
     if reached:
         text = (
-            f"{_what(said)}, and the log starts at {start:,}, beyond the offset asked for: whether this trim, broker "
-            f"retention or another trimmer moved it is unknown"
+            f"{_what(said)}, and the log starts at {start:,}, beyond the offset asked for: this trim, broker "
+            f"retention or another trimmer may have moved it"
         )
         return _row(tp, target, "unverified", start, Reason("verify", text))
     if isinstance(said, RequestFailedError) and said.answered and start is not None:

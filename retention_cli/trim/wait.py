@@ -117,14 +117,14 @@ def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Coll
         if one.percent is None or one.short_bytes or isinstance(room, Unknown):
             continue
         if (above := excess_bytes(room, one.percent)) > 0:
-            why = "files that are yet to be removed" if one.disk.name in files else "what was written meanwhile"
+            why = "files that are still to be removed" if one.disk.name in files else "what was written meanwhile"
             if one.doubtful_bytes:
                 why += f", {format_bytes(one.doubtful_bytes)} that may be leaving"
             if one.estimated:
-                why += ", or the estimate, for want of an inventory"
+                why += ", or an estimate that is off, as there is no inventory"
             full = f"{one.disk.name} is at {room.percent:.1f} %"
             text = f"{full}, {format_bytes(above)} above its ceiling of {one.percent:g} %"
-            found.append(Reason("disk", f"{text}, though brokers gave back what was trimmed ({why}): run again"))
+            found.append(Reason("disk", f"{text}, although brokers freed what was trimmed ({why}): run again"))
     return found
 
 

@@ -256,13 +256,13 @@ def _app(board: Board) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
 
 _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "build_info": ("Version of kretain and of Python; always 1.", ("version", "python")),
-    "last_success_timestamp_seconds": ("When a pass last did all it should.", ()),
+    "last_success_timestamp_seconds": ("When a pass last succeeded.", ()),
     "plan_timestamp_seconds": ("When the last plan was made.", ()),
     "pass_duration_seconds": ("How long the last pass took.", ()),
     "leader": ("Whether this instance is the one that trims.", ()),
     "policy_valid": ("Whether the policy file is valid now.", ()),
     "trimmed_records_total": ("Records trimmed by this process.", ()),
-    "trimmed_bytes_total": ("Bytes trimmed by this process, as far as known.", ()),
+    "trimmed_bytes_total": ("Bytes trimmed by this process, where known.", ()),
     "failures_total": ("What went wrong, by kind.", ("kind",)),
     "partitions": ("Managed partitions by what the last plan decided.", ("action",)),
     "trimmable_records": ("Records that the last plan would trim.", ()),
@@ -270,11 +270,11 @@ _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "holds": ("Partitions on hold in the last plan, by reason code.", ("code",)),
     "group_lag_records": ("Unread records of the partitions whose floor this consumer sets.", ("group",)),
     "group_seconds_to_loss": (
-        "How long at least until R4, R6 or the brokers take what this consumer has not read.",
+        "At least how long until R4, R6 or the brokers delete what this consumer has not read.",
         ("group", "topic"),
     ),
-    "protected_settings": ("Settings of topics that are raised now, as required groups have not read (P1).", ()),
-    "protect_changes_total": ("Settings of topics that this process has raised, lowered or restored.", ()),
+    "protected_settings": ("Topic settings that are raised now because required groups lag (P1).", ()),
+    "protect_changes_total": ("Topic settings that this process raised, lowered or restored.", ()),
     "disk_usage_ratio": ("Share of a log dir's volume in use, before the plan.", ("broker", "log_dir")),
     "disk_ceiling_ratio": ("The policy's ceiling for disks (R6).", ()),
 }

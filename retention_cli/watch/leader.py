@@ -121,4 +121,6 @@ def _check_group(reader: ClusterReader, group: str) -> None:
         if isinstance(one, CommitsUnknown):
             raise BrokerError(f"whether group {group} is a consumer's is unknown: {one.text}")
         if any(one.topics.values()) or one.no_position:
-            raise GroupTakenError(f"group {group} has committed offsets, so it is a consumer's: --standby-group NAME")
+            raise GroupTakenError(
+                f"group {group} has committed offsets, so it is a consumer's: choose another with --standby-group"
+            )

@@ -268,7 +268,7 @@ def _notes(passed: Passed) -> list[str]:
     texts = [note.text for note in passed.notes]
     if (passed.broken is not None or passed.refused) and (unprotected := _unprotected(passed)) is not None:
         texts.append(unprotected.text)
-    texts += [] if unshipped is None else [f"the audit log is complete, its copy is not: {unshipped}"]
+    texts += [] if unshipped is None else [f"the audit log is complete, but its copy is not: {unshipped}"]
     return texts if broken is None else [*texts, f"the audit log is broken: {broken} (kretain history --verify)"]
 
 
@@ -330,11 +330,11 @@ def _doing(passed: Passed) -> list[str]:
     if later := report.count("held") - totals.hold:
         said.append(f"{later:,} held at the recheck")
     if report.interrupted:
-        said.append("interrupted, the rest is left")
+        said.append("interrupted; the rest is left")
     elif (why := stopped(passed)) is not None:
         said.append(f"stopped: {why.text}")
     if passed.narrowed is not None and (passed.narrowed.cut or passed.narrowed.later):
-        said.append(f"{passed.narrowed.cut + passed.narrowed.later:,} past this pass's limit, left for later passes")
+        said.append(f"{passed.narrowed.cut + passed.narrowed.later:,} beyond this pass's limit, left for later passes")
     said.append(f"run {report.run}")
     return said
 

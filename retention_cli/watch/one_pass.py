@@ -344,7 +344,7 @@ class Passes:
         ):
             self._ledger = named
             return None
-        text = "the ledger is another one, or older than when this process started: restart if that is intended"
+        text = "the ledger was replaced, or is older than when this process started: restart if that is intended"
         return Reason("ledger", text)
 
     @contextmanager
@@ -374,7 +374,7 @@ class Passes:
         if problem is not None:
             return Reason("audit", problem)
         if self._head is not None and (head is None or head.seq < self._head.seq):
-            text = "the audit log is another one, or older than this process knows: restart if that is intended"
+            text = "the audit log was replaced, or is older than this process knows: restart if that is intended"
             return Reason("audit", text)
         self._head = head
         return None
@@ -387,7 +387,7 @@ class Passes:
         """
         if self._cluster_id is not None and self._cluster_id != cluster_id:
             raise PlanRefusedError(
-                f"the address now leads to cluster {cluster_id}, and this process started with {self._cluster_id}: "
+                f"the address now leads to cluster {cluster_id}, but this process started with {self._cluster_id}: "
                 f"restart kretain watch if that is intended"
             )
         self._cluster_id = cluster_id

@@ -66,4 +66,4 @@ def test_spark_disk_plan_equals_the_local_one(engines: Engines, kafka: EmbeddedK
     world.produce_at(names[2], [first + 1000 * n for n in range(COUNT)], value=lambda: os.urandom(RECORD), batch=20)
     stale = engines.same(policy, now_ms)
     assert min(one.doubtful_bytes for one in stale.disks) > 4 * MIB
-    assert "A fresh scan tells" in str(stale.notes)
+    assert "A fresh scan shows which" in str(stale.notes)

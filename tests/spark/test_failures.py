@@ -83,7 +83,7 @@ def test_killed_local_spark_is_reported_in_one_line(
     os.kill(java, signal.SIGKILL)
     said = held.said(running)
     assert said.startswith("kretain: Spark could not carry it out: its process on this machine is gone (")
-    assert "look whether Spark is up, then run again" in said
+    assert "check that Spark is up, then run again" in said
     assert not list(scratch.glob("kretain-*"))
 
 
@@ -116,4 +116,4 @@ def test_killed_connect_server_is_reported_in_one_line(held: Held, tmp_path: Pat
         spark.workers[0].kill()
         said = held.said(running)
     assert said.startswith("kretain: Spark could not carry it out: failed to connect to all addresses")
-    assert "look whether Spark is up, then run again" in said
+    assert "check that Spark is up, then run again" in said

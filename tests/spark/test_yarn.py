@@ -138,4 +138,4 @@ def test_killed_yarn_application_is_reported_in_one_line(world: World, tmp_path:
     spark_yarn.end(busy()[0])
     out, err = running.communicate(timeout=300)
     assert (running.returncode, out, err.count("\n")) == (1, "", 1), err
-    assert "SparkContext was shut down; look whether Spark is up" in err
+    assert "SparkContext was shut down; check that Spark is up" in err

@@ -326,9 +326,9 @@ def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool)
             Reason("audit", f"the audit log is incomplete, and nothing more was trimmed: {report.audit_problem}")
         )
     if report.audit_unshipped is not None:
-        told.append(Reason("audit", f"the audit log is complete, its copy is not: {report.audit_unshipped}"))
+        told.append(Reason("audit", f"the audit log is complete, but its copy is not: {report.audit_unshipped}"))
     if report.stopped_by is not None:
-        told.append(Reason("trim", f"the trim was ended by {type(report.stopped_by).__name__}: {report.stopped_by}"))
+        told.append(Reason("trim", f"the trim was stopped by {type(report.stopped_by).__name__}: {report.stopped_by}"))
     return Report(
         report.run,
         report.cluster_id,

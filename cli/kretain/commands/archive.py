@@ -192,7 +192,9 @@ def compact(
     if work and not dry_run:
         segments = count(sum(len(planned.removed) for _store, _one, planned in work), "small segment")
         must_confirm(
-            lambda: f"Join {segments} of {count(len(work), 'partition')}, and delete them when that is read back?",
+            lambda: (
+                f"Merge {segments} of {count(len(work), 'partition')}, and delete them after reading back the result?"
+            ),
             "compact",
             "nothing was changed",
             yes=yes,
@@ -231,8 +233,8 @@ def _show(common: Common, where: list[str] | None, output: Output, keys: list[st
             found.extend([(url, one) for one in partitions])
             if loose:
                 notes.append(
-                    f"{len(loose):,} files that no manifest names, such as {store.shown(loose[0])}: a run was ended "
-                    f"while it wrote them; they do not count, and the next run of that partition writes them again"
+                    f"{len(loose):,} files that no manifest names, such as {store.shown(loose[0])}: a run stopped "
+                    f"while writing them; they do not count, and the next run of that partition writes them again"
                 )
     common.warn(*notes)
     if topics and not found:
@@ -307,10 +309,10 @@ class Consumers(OptionGroup):
         from retention_cli.archive.restore import WantedGroups
 
         if self.groups and self.group:
-            raise UsageError("--groups means all groups: leave out --group")
+            raise UsageError("--groups means all groups: omit --group")
         if not (self.groups or self.group):
             if self.overwrite or self.positions_at is not None:
-                raise UsageError("--overwrite and --positions-at go with --groups or --group")
+                raise UsageError("--overwrite and --positions-at need --groups or --group")
             return None
         return WantedGroups(tuple(self.group or ()), self.overwrite, self.positions_at)
 

@@ -67,11 +67,11 @@ def list_groups(
         first_look = lost is None and memories(found.cluster_id).since_ms is None
     common.warn(*memories.notes)
     for reason in () if lost is None else lost.reasons:
-        warn(f"which groups are gone is unknown, and so is every floor: {reason.text} (F6)")
+        warn(f"kretain cannot tell which groups are gone, so every floor is unknown: {reason.text} (F6)")
     if found.incomplete is not None:
         warn(f"the list is incomplete, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
     if found.endless is not None:
-        warn(f"some lags are unknown, as partitions' ends can't be read: {found.endless}")
+        warn(f"some lags are unknown: the ends of partitions can't be read: {found.endless}")
     print_groups(found, output, now, first_look=first_look)
 
 
@@ -118,7 +118,9 @@ def forget(
         listed = reader.list_groups(reader.brokers())
         keys = {group_key(group.kind, group.name) for group in listed}
         if any(map(is_pattern, names)) and not reader.may_describe_cluster():
-            raise RefusedError("which groups are gone is unknown: this user lacks DESCRIBE on the cluster; name each")
+            raise RefusedError(
+                "kretain cannot tell which groups are gone: this user lacks DESCRIBE on the cluster; name each one"
+            )
         names = named(ledger, names, keys, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
@@ -131,7 +133,7 @@ def forget(
     there = {group.name for group in listed}
     for one in () if dry_run or common.quiet else held:
         if one.name in there:
-            warn(f"group {name_in_text(one.name)} still exists, and counts where it is")
+            warn(f"group {name_in_text(one.name)} still exists, and counts at its committed offsets")
 
 
 @single_command
@@ -231,7 +233,7 @@ def prune(
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Forget groups and deleted topics that have not been seen for long.
+    """Forget groups and topics that have not been seen for long.
 
     A forgotten group no longer counts (F6). With state: cluster in the policy, all machines forget it.
 
@@ -250,7 +252,7 @@ def prune(
         metadata = reader.metadata()
         topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)
         if (topics or groups) and not dry_run:
-            what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
+            what = f"{count(topics, 'topic')} and {count(groups, 'group')}"
             confirm_forgetting(f"Forget {what}? A forgotten group no longer counts (F6).", yes=yes)
         if not dry_run:
             topics, groups = ledger_view.prune(reader, memories, before_ms)

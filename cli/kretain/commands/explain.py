@@ -75,7 +75,7 @@ def explain(
 
     name, partition = rules.topic_partition(topic)
     if not name or any(sign in name for sign in "*?["):
-        raise UsageError(f"{topic!r}: explain wants one topic, in full")
+        raise UsageError(f"{topic!r}: explain takes the full name of one topic")
     if then != Then():
         from retention_cli.evidence.replay import recorded
         from retention_cli.reports.past import explain_past

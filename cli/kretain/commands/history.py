@@ -161,7 +161,7 @@ def verify(
     print_verdicts(found, output)
     if not (wrong := [one for one in found if one.findings]):
         return Exit.DONE
-    warn(f"{len(wrong)} of {len(found)} runs can't be proven: docs/evidence.md says what each finding means")
+    warn(f"{len(wrong)} of {len(found)} runs can't be proven: docs/evidence.md explains each finding")
     return Exit.FAILED
 
 
@@ -171,9 +171,7 @@ def replay(
     times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     evidence: Annotated[
         str | None,
-        option(
-            "--evidence", metavar="URL", of="replay", help="Read evidence here. Default: beside the audit log."
-        ),
+        option("--evidence", metavar="URL", of="replay", help="Read evidence here. Default: beside the audit log."),
     ] = None,
     output: OutputOption = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
@@ -252,11 +250,11 @@ def report(
     from retention_cli.trim.history import Choice, read_history, select
 
     if plan is not None and times.given:
-        raise UsageError("a plan is of one moment: leave --since, --until and --last out")
+        raise UsageError("a plan has no time range: omit --since, --until and --last")
     state_dir = resolve(common, policy_counts=False).state_dir
     saved = None if plan is None else read_any(plan)
     if not isinstance(saved, Plan | None):
-        raise SavedPlanError(f"{plan} is the plan of a fleet: a page is of one cluster's plan")
+        raise SavedPlanError(f"{plan} is the plan of a fleet: report takes the plan of one cluster")
     if saved is None:
         runs = select(read_history(state_dir), Choice(*times.bounds(now_ms())))
         folders = [one.parent for one in sorted(state_dir.glob(f"*/{FILE_NAME}"))]

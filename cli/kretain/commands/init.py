@@ -84,7 +84,7 @@ def _require_new(path: Path, otherwise: str) -> None:
     from retention_cli.core.files import FileError
 
     if path.exists() or path.is_symlink():
-        raise FileError(f"{path} exists, and is not overwritten; {otherwise}")
+        raise FileError(f"{path} already exists, and is not overwritten; {otherwise}")
 
 
 def _with_broker(common: Common, *, yes: bool) -> Common:
@@ -99,7 +99,7 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
     if named:
         return common
     if not (broker := answer("A broker of the cluster, HOST:PORT [localhost:9092]:") or "localhost:9092"):
-        raise UsageError("no broker is named: give -b HOST:PORT")
+        raise UsageError("no broker given: pass -b HOST:PORT")
     return replace(common, bootstrap_server=broker)
 
 

@@ -70,7 +70,9 @@ def plan(
     made = signed(named_alone(settings, made, selection), how.key)
     if how.out is not None:
         save_plan(made, how.out)
-        common.warn(f"saved in {how.out}; {kretain('trim', '--plan', str(how.out))} carries it out, by the same policy")
+        common.warn(
+            f"saved in {how.out}; {kretain('trim', '--plan', str(how.out))} carries it out, with the same policy"
+        )
     every = how.all_rows or how.output == "markdown"
     with (
         nullcontext(lambda _text: True)

@@ -60,7 +60,7 @@ def new(
         sys.stdout.write(recipe(name))
         return
     write_new(out, recipe(name))
-    common.warn(f"{out} is written; change its names, then: kretain policy check {out} -b HOST:PORT")
+    common.warn(f"wrote {out}; put in your own names, then: kretain policy check {out} -b HOST:PORT")
 
 
 @command(policy)
@@ -181,7 +181,7 @@ def set_(
     must_keep_some = today is not None and not today.allow_empty
     if _MINIMUM in new and must_keep_some and check_value(_MINIMUM, new[_MINIMUM]) > now_ms():
         hint = "until then it holds, unless the policy file says allow.empty: true"
-        common.warn(f"{_MINIMUM} lies in the future: {hint}")
+        common.warn(f"{_MINIMUM} is in the future: {hint}")
 
 
 @command(policy)
@@ -263,7 +263,7 @@ def schema() -> None:
 
 def _path(path: Path | None) -> Path:
     if path is None:
-        raise UsageError("there is no policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
+        raise UsageError("no policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
     return path
 
 

@@ -61,10 +61,10 @@ def protect(
     from retention_cli.trim.journal import new_run_name
 
     if resume is not None and restore is not None:
-        raise UsageError("--resume and --restore don't go together")
+        raise UsageError("--resume and --restore cannot be combined")
     settings = resolve(common)
     if settings.policy is None:
-        raise UsageError("protect needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
+        raise UsageError("protect needs a policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
     selection = rules.selection(settings.policy, topics)
     noted = notified(selection.policy.notify, settings.name, dry_run=dry_run)
     with noted as post, settings.reader() as reader, common.progress() as progress:

@@ -63,7 +63,7 @@ def use(common: Common, name: Name) -> None:
     from kretain.flows.config_file import use_context
 
     use_context(name)
-    common.warn(f"{name} is the default context now ({config_path()})")
+    common.warn(f"{name} is now the default context ({config_path()})")
 
 
 @command(context)
@@ -90,7 +90,7 @@ def add(
     if dry_run:
         common.warn(f"{name} would be added to {config_path()}; nothing was written")
     else:
-        common.warn(f"{name} is added to {config_path()}; to check it: kretain doctor --context {name}")
+        common.warn(f"added {name} to {config_path()}; to check it: kretain doctor --context {name}")
 
 
 @command(context)
@@ -107,8 +107,8 @@ def remove(common: Common, name: Name, *, dry_run: DryRun = False) -> None:
         which = ", the default context," if was_default else ""
         common.warn(f"{name}{which} would be removed from {config_path()}; nothing was written")
         return
-    hint = "; there is no default context now: kretain context use NAME" if was_default else ""
-    common.warn(f"{name} is removed from {config_path()}{hint}")
+    hint = "; no context is the default now: choose one with kretain context use NAME" if was_default else ""
+    common.warn(f"removed {name} from {config_path()}{hint}")
 
 
 cluster = new_app("Create kretain's own topics in a cluster.")

@@ -56,7 +56,7 @@ def trim(
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
     if how.wait and how.dry_run:
-        raise UsageError("--wait has nothing to wait for in a --dry-run")
+        raise UsageError("--wait has nothing to wait for in a --dry-run: omit one of them")
     named = rules.topic_arguments(topics)
     one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)

@@ -121,17 +121,17 @@ def watch(
     if out.log_format == "json":
         log_as_json()
     if interval < 1000:
-        raise UsageError("--interval: must be a second at least")
+        raise UsageError("--interval: must be at least 1 s")
     if not standby_group or len(standby_group) > 200 or not standby_group.isprintable():
         raise UsageError("--standby-group: must be 1 to 200 printable characters")
     if (max_records is not None or max_bytes is not None) and not trim:
         raise UsageError("--max-records and --max-bytes need --trim")
     if max_bytes is not None and max_bytes < 1:
-        raise UsageError("--max-bytes: must be a byte at least")
+        raise UsageError("--max-bytes: must be at least 1 byte")
     where = _address(out.listen)
     settings = resolve(common)
     if settings.policy is None:
-        raise UsageError("watch needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
+        raise UsageError("watch needs a policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
     policy = PolicyFile(lambda: rules.selection(settings.policy))
     policy.look()  # a broken policy ends it here, before anything else
     settings.settings()
@@ -243,5 +243,5 @@ def _address(text: str) -> tuple[str, int] | None:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"--listen {text!r}: is not HOST:PORT (127.0.0.1:9308, [::1]:9308), nor off")
+        raise UsageError(f"--listen {text!r}: is neither HOST:PORT (127.0.0.1:9308, [::1]:9308) nor off")
     return host, int(port)

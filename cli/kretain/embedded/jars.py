@@ -139,5 +139,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RuntimeError):
         return f"{text.partition(' in remote repositories')[0]}: no such version, or a part was never published"
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return f"{text}. Name the CA of who answered with REQUESTS_CA_BUNDLE"
-    return f"{text}. The first use needs the network, or a mirror: {MIRROR_VARIABLE} names its URL"
+        return f"{text}. Set REQUESTS_CA_BUNDLE to the CA of that server"
+    return f"{text}. The first use needs the network, or a mirror: set {MIRROR_VARIABLE} to its URL"

@@ -30,7 +30,7 @@ def entry_of(common: Common) -> dict[str, Any]:
         SettingsError: the client file can't be read.
     """
     if common.bootstrap_server is None and common.command_config is None:
-        raise UsageError("no cluster is named: give -b HOST:PORT, or -c FILE with bootstrap.servers")
+        raise UsageError("no cluster given: pass -b HOST:PORT, or -c FILE with bootstrap.servers")
     if common.command_config is not None:
         read_properties(common.command_config)
     paths = {"command-config": common.command_config, "policy": common.policy, "state-dir": common.state_dir}
@@ -50,7 +50,7 @@ def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -
         ConfigError: there is a context of this name, or the file is wrong or can't be edited.
     """
     if _NAME.fullmatch(name) is None:
-        raise UsageError(f"{name!r} is no name for a context: use letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{name!r} is not a context name: use letters, digits, '.', '_' and '-'")
     path = config_path()
     there = contexts() if path.exists() else {}
     if name in there:

@@ -214,7 +214,7 @@ def plan_fleet(
     if flags.out is not None and made.plans:
         save_plan(made, flags.out)
         if not quiet:
-            again = "with the same --fleet or --context, by the same policies"
+            again = "with the same --fleet or --context, with the same policies"
             warn(f"saved in {flags.out}; kretain trim --plan {shlex.quote(str(flags.out))} carries it out, {again}")
     with ExitStack() as stack:
         new = {

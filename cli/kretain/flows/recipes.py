@@ -32,6 +32,6 @@ def write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise FileError(f"{path} exists, and is not overwritten: name another file") from None
+        raise FileError(f"{path} already exists, and is not overwritten: name another file") from None
     except OSError as error:
         raise FileError(f"{path} can't be written: {error.strerror or error}") from None

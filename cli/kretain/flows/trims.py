@@ -111,7 +111,7 @@ def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
     if (run := carried_out(state_dir, plan.cluster_id, plan.created_at_ms)) is not None:
         warn(
             f"{file} was carried out at {run.begun['at']} (kretain history --run {run.run} shows it); "
-            f"what is left of it can be trimmed"
+            f"what remains of it can be trimmed"
         )
 
 
@@ -155,7 +155,7 @@ def must_confirm(
         show()
     if typed:
         tell(question())
-        answered = all(answer(f"Type the name of the cluster to go on, {name}:") == name for name in typed)
+        answered = all(answer(f"To continue, type the cluster's name, {name}:") == name for name in typed)
     else:
         answered = _says_yes(question())
     print(file=sys.stderr)
@@ -211,7 +211,7 @@ def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
     if (problem := report.audit_problem) is not None:
         warn(f"{before}the audit log is incomplete, and nothing more was trimmed{there}: {problem}")
     if (unshipped := report.audit_unshipped) is not None:
-        warn(f"{before}the audit log is complete, its copy is not: {unshipped}")
+        warn(f"{before}the audit log is complete, but its copy is not: {unshipped}")
 
 
 def waited(

@@ -274,10 +274,10 @@ class TimeRange(OptionGroup):
         """
         if self.last is not None:
             if self.since is not None or self.until is not None:
-                raise UsageError("--last goes without --since and --until")
+                raise UsageError("--last cannot be combined with --since or --until")
             return max(0, now_ms - self.last), None
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise UsageError("--since is not before --until")
+            raise UsageError("--since must be before --until")
         return self.since, self.until
 
 
@@ -315,7 +315,7 @@ def command(
             ctx: typer.Context = values.pop("ctx")
             if callback and ctx.invoked_subcommand is not None:
                 if "flag" in (_giver(ctx, "fleet"), _giver(ctx, "cluster")):
-                    text = f"{ctx.invoked_subcommand} is for one cluster: leave --fleet and --cluster out"
+                    text = f"{ctx.invoked_subcommand} is for one cluster: omit --fleet and --cluster"
                     raise typer.BadParameter(text, ctx=ctx)
                 return
             mine = {one.name: values.pop(one.name) for one in shared}
@@ -381,7 +381,7 @@ def _tell_variables(ctx: Any) -> None:
         elif _giver(ctx, one.name) == "variable":
             does = f"sets {one.opts[0]}"
         else:
-            does = f"gives way to {one.opts[0]}"
+            does = f"is overridden by {one.opts[0]}"
         tell(f"kretain: {name if name in _MAY_BE_SECRET else f'{name}={value}'} {does}")
 
 

@@ -97,9 +97,9 @@ def topic_partition(text: str) -> tuple[str, int | None]:
     if not colon:
         return text, None
     if not (number.isascii() and number.isdigit() and len(number) <= _LONGEST_NUMBER):
-        raise UsageError(f"{text!r}: {number!r} is not a partition's number")
+        raise UsageError(f"{text!r}: {number!r} is not a partition number")
     if not name or any(sign in name for sign in "*?["):
-        raise UsageError(f"{text!r}: a partition is of one topic, in full")
+        raise UsageError(f"{text!r}: a partition needs the full name of its topic")
     return name, int(number)
 
 
@@ -218,8 +218,8 @@ def selection(
     else:
         if not flags.any_trigger:
             raise UsageError(
-                "there is no policy: give -p FILE (KRETAIN_POLICY, or a context's), or a TOPIC with a one-off rule "
-                "such as --consumed-after 3d"
+                "no policy: give -p FILE (or KRETAIN_POLICY, or a context that names one), or a TOPIC with a one-off "
+                "rule such as --consumed-after 3d"
             )
         if not topics:
             raise UsageError("a one-off rule without a policy file needs a TOPIC (a glob; '*' for all)")

@@ -108,7 +108,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
         *_dangers(found, every_row=every_row),
         *_settings(found, lines, every_row=every_row),
         *_policy(found, every_row=every_row),
-        heading("Unknown, so not judged") if unknown else None,
+        heading("Unknown, so not checked") if unknown else None,
         *_some([[Line(f"{some_of(names, _NAMED)}: {text}", indent=2)] for text, names in texts], every_row=every_row),
     ]
 
@@ -118,14 +118,14 @@ def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
         checks = _range(known(one.check_interval_ms) for one in parts)
         delays = _range(known(one.delete_delay_ms) for one in parts)
         yield (
-            "At most: retention.ms + segment.ms, since brokers delete whole segments"
-            + (f", and {checks} until they look" if checks else "")
+            "At most: retention.ms + segment.ms, because brokers delete complete segments"
+            + (f", and {checks} until they check" if checks else "")
             + (f". The bytes leave the disk {delays} later." if delays else ".")
         )
     if any(one.topic.settings.timestamp_type == "CreateTime" for one in found):
         yield (
-            "Traffic and age use the records' own timestamps (CreateTime): a late timestamp is deleted sooner, a "
-            "future one keeps its segment longer. LogAppendTime topics use the broker's clock."
+            "Traffic and age use the records' own timestamps (CreateTime): brokers delete late records sooner, and "
+            "keep the segment of a future one longer. LogAppendTime topics use the broker's clock."
         )
 
 
@@ -173,7 +173,7 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     if not wanted:
         return
     grouped = by_key((tuple(one.items())[1:], one["match"]) for one in wanted)
-    yield heading("Or exactly, by kretain's policy")
+    yield heading("Or exactly, with a kretain policy")
     yield Line(
         "In-order records are then kept that long plus one run of kretain, read or not, with any segment.ms:",
         indent=2,

@@ -171,7 +171,7 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
 def groups_parts(plan: GroupPlan) -> list[Part]:
     """Return where groups would continue."""
     return [
-        heading(f"Groups, by their positions of {timestamp(plan.positions.read_ms)}"),
+        heading(f"Groups, at their positions of {timestamp(plan.positions.read_ms)}"),
         Table(
             (
                 *(Column(title) for title in ("group", "partition")),
@@ -191,7 +191,7 @@ def groups_parts(plan: GroupPlan) -> list[Part]:
         ),
         *(Line(f"Not reset: {name_in_text(name)} {why}", indent=2) for name, why in sorted(plan.left.items())),
         plan.positions.unlisted is not None
-        and Line(f"There may be groups that the archive does not name: {plan.positions.unlisted}", "bold"),
+        and Line(f"The archive may not name all groups: {plan.positions.unlisted}", "bold"),
     ]
 
 

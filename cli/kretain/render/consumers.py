@@ -45,8 +45,8 @@ GROUP_COLUMNS: Final = (
     *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
 )
 _FIRST_LOOK: Final = (
-    "kretain remembers nothing of this cluster yet: groups whose offsets had expired (offsets.retention.minutes) are "
-    "unknown, and protect nothing. Each kretain plan remembers what it sees (F6)."
+    "kretain has not seen this cluster before: it does not know groups whose offsets have already expired "
+    "(offsets.retention.minutes), so they protect nothing. Each plan remembers the groups it sees (F6)."
 )
 NAMED: Final = 3
 """How many of the groups that hold the most, or stand still the longest, are named."""
@@ -84,11 +84,11 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
     shown = _furthest(rows, "lag" if each is None else "records", every_row=every_row)
     if each is not None:
-        what, parts = "that have most to read", _unread(shown, by_topic=each == "topics")
+        what, parts = "that have the most to read", _unread(shown, by_topic=each == "topics")
     elif of_groups:
-        what, parts = "positions that lag most", [_offsets(shown)]
+        what, parts = "positions that lag the most", [_offsets(shown)]
     else:
-        what, parts = "partitions that lag most", [_floors(shown)]
+        what, parts = "partitions that lag the most", [_floors(shown)]
     return [*that_matter_most(shown, rows, what), *parts, *_unknown(positions.floors)]
 
 
@@ -154,7 +154,7 @@ def _unread(shown: Sequence[Row], *, by_topic: bool) -> list[Part]:
         ),
         BLANK if unknown or gone else None,
         unknown and "—: unknown; kretain groups and the reasons below say why.",
-        gone and "Some consumers no longer exist, and count where they were: kretain groups names them.",
+        gone and "Some consumers no longer exist but still count at their last offsets; kretain groups names them.",
     ]
 
 
@@ -268,8 +268,8 @@ def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
         ),
         BLANK,
         Line(f"Groups that count: {counting:,} of {len(found.groups):,}.", "bold"),
-        most and f"Held back alone, most first: {most}.",
-        still and f"Not moved for a day or longer, with records to read: {still}{more}.",
+        most and f"Held back by one group alone, most first: {most}.",
+        still and f"Idle for a day or longer, with records to read: {still}{more}.",
         first_look and Line(_FIRST_LOOK, "dim"),
     ]
 
@@ -335,7 +335,7 @@ def _ledger(view: LedgerView) -> list[Part]:
             ],
         ),
         BLANK,
-        Line(f"Remembered in {where}{since}. A sample is a time, and the high watermark at that time.", "dim"),
+        Line(f"Remembered in {where}{since}. A sample is a time and the high watermark at that time.", "dim"),
     ]
 
 
@@ -375,7 +375,7 @@ def _ledger_row(topic: str, one: PartitionView) -> dict[str, Any]:
 def print_pruned(cluster_id: str, topics: int, groups: int, output: str, *, dry_run: bool) -> None:
     """Print how many topics that are gone, and groups, were forgotten, or would be."""
     row = {"topics": topics, "groups": groups, "dry_run": dry_run}
-    what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
+    what = f"{count(topics, 'topic')} and {count(groups, 'group')}"
     text = f"{'Would be forgotten' if dry_run else 'Forgotten'}: {what}."
     head = {"format": "kretain.pruned/v1", "cluster": {"id": cluster_id}, **row}
     show(output, head, "", [head], lambda: [text], tuple(row))

@@ -84,7 +84,7 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
             [[cells.get(name, "?") for name in names] for cells in (_disk_cells(one, length) for one in outcomes)],
             ["red" if one.short_bytes else "magenta" if one.unknown is not None else None for one in outcomes],
         ),
-        heading("Topics that take most, on all disks") if top else None,
+        heading("Largest topics, on all disks") if top else None,
         *(Line(f"{name}: {size(held)}", indent=2) for name, held in top),
         BLANK,
         *(
@@ -245,7 +245,7 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
                     for row in dirs
                 ],
             ),
-            heading("The topics that take most"),
+            heading("The largest topics"),
             Table(
                 (Column("topic"), *(Column(one, "right") for one in ("replicas", "segments", "bytes", "log files"))),
                 [

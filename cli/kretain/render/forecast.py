@@ -166,8 +166,8 @@ def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
         totals.growing > 0 and Line(f"{growing(totals.growing)} under the policy, too.", "yellow"),
         totals.unknown > 0 and Line(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta"),
         Line(
-            f"Trims every {format_duration(one.every_ms)}; consumers keep their lag; rates are the ledger's. A range "
-            "is from right after a trim to right before the next, at the lowest and highest rate seen.",
+            f"Assumes a trim every {format_duration(one.every_ms)}, constant lag, and the ledger's rates. A range is "
+            "from just after a trim to just before the next, at the lowest and highest rates seen.",
             "dim",
         ),
     ]
@@ -196,7 +196,7 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
             for disk in one.disks
         ],
     )
-    taken = Line(f"{size(still)} of other users and other topics are assumed to stay the same.", "dim")
+    taken = Line(f"{size(still)} of other files and other topics are assumed to stay the same.", "dim")
     return [heading("When disks are full"), table, taken if still else None] if one.disks else []
 
 
@@ -235,7 +235,7 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
 def _reasons_text(made: Forecast) -> list[Part]:
     found = grouped((TopicPartition(topic.name, 0), tuple(topic.reasons)) for topic in made.topics if topic.reasons)
     return [
-        heading("Unknown, and rules that can't act") if found else None,
+        heading("Unknown facts, and rules that can't act") if found else None,
         *(
             line
             for one in found[:_REASONS]

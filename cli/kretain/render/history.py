@@ -32,9 +32,9 @@ REPLAY_COLUMNS: Final = (
     *("held", "lacking"),
 )
 _REPLAYED: Final = {
-    "earlier": "deleted earlier than they were, if they were",
+    "earlier": "deleted earlier than they really were, or that really stayed",
     "later": "deleted later",
-    "never": "not deleted in this time, and really were",
+    "never": "kept, though they really were deleted",
     "same": "deleted by the same run",
 }
 _WIDE: Final = 40
@@ -149,7 +149,7 @@ def _runs(rows: Sequence[dict[str, Any]], none: str, *, every_row: bool) -> list
         BLANK,
         Line(f"{count(len(rows), 'run')}{where}.", "bold"),
         len(shown) < len(rows) and Line("Runs that trimmed nothing are folded: --all shows each.", "dim"),
-        Line("kretain history --run ID shows one, partition by partition.", "dim"),
+        Line("kretain history --run ID shows one run, partition by partition.", "dim"),
     ]
 
 
@@ -202,7 +202,7 @@ def print_run(run: Run, output: str) -> None:
                 (
                     BLANK,
                     Line(
-                        "The log has no end of this run: it was cut off. Its announced deletes may have happened.",
+                        "The run was cut off: the log has no end of it. Its announced deletes may have happened.",
                         "bold red",
                     ),
                 )
@@ -329,9 +329,9 @@ def print_verdicts(found: Sequence[Verdict], output: str) -> None:
 def _proven(one: Verdict) -> list[Part]:
     left = len(one.findings) + one.more - MOST
     rows, requests = count(one.rows, "decision"), count(one.requests, "request")
-    done = f"{rows} made again, {requests} within plan and facts; the audit log is complete."
+    done = f"{rows} repeated, {requests} within plan and facts; the audit log is complete."
     if one.plan:
-        done = f"{rows} of a plan made again; no audit log names plans."
+        done = f"{rows} of a plan repeated; audit logs do not cover plans."
     return [
         *(Line(f"{place}: {text}", "red") for place, text in one.findings[:MOST]),
         left > 0 and Line(f"{one.run}: and {count(left, 'more finding')}", "red"),
@@ -368,15 +368,16 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
         and Line(f"It would have deleted {count(totals['unread'], 'record')} that a group had not read.", "bold red"),
         totals["lacking"] > 0
         and Line(
-            f"For {lacking} the evidence lacks a fact in some run: there it holds, and deletes no more.", "yellow"
+            f"For {lacking}, the evidence of some run lacks a fact: there they hold, and nothing more is deleted.",
+            "yellow",
         ),
         *(Line(f"{count(totals[name], 'record')} {text}", indent=2) for name, text in _REPLAYED.items()),
-        heading("What leaders' logs held after each day's last run"),
+        heading("Size of the leaders' logs after each day's last run"),
         Table(
             (
                 Column("day", whole=True),
                 *(Column(title, "right") for title in ("really", "by this policy", "difference")),
-                Column("█ both  ▓ policy alone  ░ really alone"),
+                Column("█ both  ▓ policy only  ░ really only"),
             ),
             [
                 (
@@ -390,7 +391,7 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
                 for both, longest in (sorted(round(_WIDE * n / most) for n in (one.kept, one.under_policy)),)
             ],
         ),
-        found.unsized > 0 and Line(f"{count(found.unsized, 'partition')} without a known size are not in this.", "dim"),
+        found.unsized > 0 and Line(f"{count(found.unsized, 'partition')} of unknown size are not included.", "dim"),
         *_differences(found),
         heading("On hold") if found.reasons else None,
         *(
@@ -417,5 +418,5 @@ def _differences(found: Replayed) -> list[Part]:
         ],
         ["red" if one.unread else None for one in shown],
     )
-    hint = "kretain explain TOPIC:PARTITION --run RUN draws one as a run saw it; -o csv has each partition."
+    hint = "kretain explain TOPIC:PARTITION --run RUN draws one as a run saw it; -o csv lists every partition."
     return [heading("Partitions that differ most"), table, BLANK, Line(hint, "dim")] if shown else []

@@ -182,8 +182,9 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     frees = totals.trim or (space is not None and space.dead_bytes)
     looks = f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}"
     young = (
-        f"{looks}: groups whose offsets had expired before (offsets.retention.minutes) are unknown, and protect "
-        "nothing. Let plans run for some days before the first trim, or name them in groups.require (F6)."
+        f"{looks}: kretain does not know groups whose offsets had already expired "
+        "(offsets.retention.minutes), so they protect nothing. Run plans for a few days before the first trim, or name "
+        "these groups in groups.require (F6)."
     )
     is_young = plan.memory_since_ms is not None and age_ms < _YOUNG_MS
     freed = given_back(space) if frees else ""
@@ -235,8 +236,8 @@ def given_back(space: Space | None) -> str:
     """Return how much disk space brokers free, and when, as a text; without disk rules, how they free it."""
     if space is None:
         return (
-            "Brokers free complete segments, at their next retention check (log.retention.check.interval.ms), and "
-            "file.delete.delay.ms later."
+            "Brokers free complete segments, file.delete.delay.ms after their next retention check "
+            "(log.retention.check.interval.ms)."
         )
     check = (
         "log.retention.check.interval.ms"
@@ -251,9 +252,9 @@ def given_back(space: Space | None) -> str:
     rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
     if space.freed_bytes:
         also = f", and {dead}" if space.dead_bytes else ""
-        return f"Brokers give back {freed} of their disks, all replicas counted{also}, {when}.{rest}"
+        return f"Brokers free {freed} of disk space, counting all replicas{also}, {when}.{rest}"
     if space.dead_bytes:
-        return f"Brokers give back {dead}, {when}.{rest}"
+        return f"Brokers free {dead}, {when}.{rest}"
     return f"It deletes no complete segment, so it frees no disk space.{rest}"
 
 

@@ -49,7 +49,7 @@ def _profile(found: Profile, *, of_bytes: bool) -> Iterator[Part]:
         yield from (Line(f"  {line}" if line else "") for line in picture(summary, width, of_bytes=of_bytes))
         yield from (Line(text, style, 2) for text, style in sentences(found, topic, summary))
         yield BLANK
-    yield Line("Sizes are those of keys, values and headers, uncompressed; a disk may hold less.", "dim")
+    yield Line("Sizes are of uncompressed keys, values and headers; on disk they may be smaller.", "dim")
 
 
 def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
@@ -70,8 +70,8 @@ def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
         *(f"{label.rjust(AXIS - 2)} {'┤' if label else '│'}{line}" for label, line in drawings),
         f"{'0'.rjust(AXIS - 2)} └{_RULE * drawn}",
         " " * AXIS + start + " " * max(2, drawn - len(start) - len(end)) + end,
-        f"a column is {span(bins.bin_ms)}, the highest {size(most) if of_bytes else count(most, 'record')}",
-        *([f"{count(bins.left_out, 'record')} far away, not drawn: {lies}"] if bins.left_out else []),
+        f"one column is {span(bins.bin_ms)}, the highest has {size(most) if of_bytes else count(most, 'record')}",
+        *([f"{count(bins.left_out, 'record')} outside this range, not drawn: {lies}"] if bins.left_out else []),
     ]
 
 
@@ -102,7 +102,7 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[t
     if kept := kept_of(found, topic, summary):
         since = "the newest event time" if topic.by_event_time else "now"
         sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in kept.items())
-        yield f"a retention, counted from {since}, would keep: {sizes}", None
+        yield f"retention counted from {since} would keep: {sizes}", None
 
 
 def _order(topic: TopicHours, summary: Summary) -> str:

@@ -150,7 +150,7 @@ def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) 
         "settings",
         [{"key": key, "value": value} for key, value in rows],
         lambda: [
-            Line(f"Context {name or '(none)'} of {path}", "bold"),
+            Line(f"Context {name or '(none)'} in {path}", "bold"),
             BLANK,
             Table((Column("key"), Column("value")), rows),
         ],

@@ -110,11 +110,11 @@ _INTERRUPTED: Final = Line("Interrupted: the remaining partitions are unchanged.
 def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str | None:
     about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"
     if counts["would-trim"]:
-        return f"{count(records, 'record')} would be trimmed{about}. A dry run: nothing was sent."
+        return f"{count(records, 'record')} would be trimmed{about}. Dry run: nothing was sent."
     if counts["trimmed"]:
         return (
-            f"{count(records, 'record')} trimmed{about}. Brokers free the disk at their next retention "
-            f"check (log.retention.check.interval.ms), one complete segment at a time."
+            f"{count(records, 'record')} trimmed{about}. Brokers free complete segments at their "
+            f"next retention check (log.retention.check.interval.ms)."
         )
     return None
 

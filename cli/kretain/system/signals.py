@@ -21,7 +21,7 @@ def ended_after(milliseconds: int | None) -> Iterator[None]:
         return
 
     def ask(_number: int, _frame: object) -> None:
-        warn(f"--deadline {format_duration(milliseconds)} is over")
+        warn(f"--deadline {format_duration(milliseconds)} has passed")
         signal.raise_signal(signal.SIGTERM)
 
     before = signal.signal(signal.SIGALRM, ask)

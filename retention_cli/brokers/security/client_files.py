@@ -63,24 +63,24 @@ _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _PEM_FILES: Final = "ssl.ca.location, ssl.certificate.location and ssl.key.location"
 _SUBSTITUTES: Final = {
     "sasl.oauthbearer.config": sasl_settings.SUBSTITUTE,
-    "sasl.login.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
-    "sasl.client.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
-    "sasl.login.class": "no Java runs here: write sasl.username and sasl.password",
-    "ssl.engine.factory.class": f"no Java runs here: write {_PEM_FILES}",
-    "ssl.provider": "no Java runs here: take it out",
-    "ssl.keymanager.algorithm": "no Java runs here: take it out",
-    "ssl.trustmanager.algorithm": "no Java runs here: take it out",
-    "ssl.secure.random.implementation": "no Java runs here: take it out",
-    "ssl.cipher.suites": "take it out: the TLS library's own list is used, for TLS 1.2 and later",
-    "ssl.curves.list": "take it out: the TLS library's own list is used",
-    "ssl.sigalgs.list": "take it out: the TLS library's own list is used",
+    "sasl.login.callback.handler.class": "kretain runs no Java: write sasl.username and sasl.password",
+    "sasl.client.callback.handler.class": "kretain runs no Java: write sasl.username and sasl.password",
+    "sasl.login.class": "kretain runs no Java: write sasl.username and sasl.password",
+    "ssl.engine.factory.class": f"kretain runs no Java: write {_PEM_FILES}",
+    "ssl.provider": "kretain runs no Java: remove it",
+    "ssl.keymanager.algorithm": "kretain runs no Java: remove it",
+    "ssl.trustmanager.algorithm": "kretain runs no Java: remove it",
+    "ssl.secure.random.implementation": "kretain runs no Java: remove it",
+    "ssl.cipher.suites": "remove it: the TLS library's own list is used, for TLS 1.2 and later",
+    "ssl.curves.list": "remove it: the TLS library's own list is used",
+    "ssl.sigalgs.list": "remove it: the TLS library's own list is used",
     "ssl.crl.location": "revocation lists are not supported: use short-lived certificates",
     "ssl.providers": f"not supported: write {_PEM_FILES}",
     "ssl.engine.location": f"not supported: write {_PEM_FILES}",
-    "security.providers": "no Java runs here: take it out",
+    "security.providers": "kretain runs no Java: remove it",
     "socks5.proxy": "proxies are not supported: run kretain where the brokers can be reached",
-    "bootstrap.controllers": "kretain asks brokers: write bootstrap.servers",
-    "config.providers": "no Java runs here: write the values themselves, or a file that your secret store renders",
+    "bootstrap.controllers": "kretain connects to brokers: write bootstrap.servers",
+    "config.providers": "kretain runs no Java: write the values themselves, or a file that your secret store renders",
 }
 
 _PORT: Final = re.compile(r"[0-9]{1,5}")
@@ -145,7 +145,7 @@ def read_properties(path: Path) -> dict[str, Setting]:
     except UnicodeDecodeError:
         raise SettingsError(f"{path} is not a properties file: it is not UTF-8 text") from None
     except ValueError:  # the error's text quotes the value, which may be a password
-        raise SettingsError(f"{path} is not a properties file: it has a \\u that no four digits follow") from None
+        raise SettingsError(f"{path} is not a properties file: it has a \\u without four hex digits after it") from None
     return {key: Setting(value.strip(), str(path)) for key, value in parsed.items() if key}
 
 
@@ -164,11 +164,11 @@ def _is_known(key: str) -> bool:
 
 def _check_key(key: str, value: str, where: str) -> None:
     if _SECTION.fullmatch(line := f"{key} {value}".strip()):
-        raise SettingsError(f"{where}: {line} begins a section, as in an ini file: take such lines out")
+        raise SettingsError(f"{where}: {line} begins a section, as in an ini file: remove such lines")
     if _is_known(key) or (value and _A_SETTING.fullmatch(key)):
         return
     raise SettingsError(
-        f"{where}: not a setting (name=value); if it goes on from the line before, that one must end with a backslash"
+        f"{where}: not a setting (name=value); if it continues the line before, that line must end with a backslash"
     )
 
 
@@ -214,11 +214,11 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
 
     bootstrap = text("bootstrap.servers", "metadata.broker.list")
     if bootstrap is None or not bootstrap.strip(" ,"):
-        raise NoClusterError("no cluster is named: give -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE")
+        raise NoClusterError("no cluster given: pass -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE")
     _check_addresses(bootstrap)
     protocol = (text("security.protocol") or "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
-        raise SettingsError(f"security.protocol: {protocol!r} is none of {', '.join(_PROTOCOLS)}")
+        raise SettingsError(f"security.protocol: {protocol!r} is not one of {', '.join(_PROTOCOLS)}")
     mechanism = username = password = None
     if protocol.startswith("SASL"):
         mechanism, username, password = _sasl(given, text)
@@ -277,7 +277,7 @@ def _check_tls_versions(key: str, setting: Setting) -> None:
     versions = {one.strip() for one in setting.value.split(",") if one.strip()}
     if not versions <= _TLS_VERSIONS:
         odd = ", ".join(sorted(versions - _TLS_VERSIONS))
-        raise SettingsError(f"{setting.origin}: {key}: {odd} is not spoken here; TLSv1.2 and TLSv1.3 are, take it out")
+        raise SettingsError(f"{setting.origin}: {key}: {odd} is not supported; use TLSv1.2 and TLSv1.3, or remove it")
 
 
 def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:

@@ -54,7 +54,7 @@ def read_java_store(path: Path, password: str | None, key_password: str | None, 
         raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}") from None
     if raw.startswith(_JCEKS_MAGIC):
         raise SettingsError(
-            f"{setting}: {path} is a JCEKS store, which is not read here; convert it: keytool -importkeystore "
+            f"{setting}: {path} is a JCEKS store, which kretain does not read; convert it: keytool -importkeystore "
             f"-srckeystore {path} -srcstoretype JCEKS -destkeystore store.p12 -deststoretype PKCS12"
         )
     try:

@@ -20,7 +20,7 @@ _TABLE: Final = 2_529_638_912
 _OTHER_IN_CACHE: Final = 39_756_032
 _EXPIRED: Final = "the ticket has expired: renew it with kinit"
 _LATE: Final = (156, 220)  # KDC_UNREACH, REALM_CANT_RESOLVE
-_CLOCKS: Final = "the clocks of this machine and of the KDC differ too much: set them right"
+_CLOCKS: Final = "the clocks of this machine and of the KDC differ too much: correct them"
 _TEXTS: Final = {
     6: f"the KDC does not know this principal: is {PRINCIPAL} right?",
     7: f"the KDC does not know the brokers' service: is {SERVICE} right, and is that their name and realm?",
@@ -33,7 +33,7 @@ _TEXTS: Final = {
     148: _CLOCKS,
     154: f"no KDC is known for this realm: is the realm of {PRINCIPAL} right, and is it in krb5.conf?",
     156: "no KDC answers: is the address in krb5.conf right, and can this machine reach it?",
-    220: "the name of the KDC is not known here: is it right in krb5.conf?",
+    220: "cannot resolve the KDC's host name: is it right in krb5.conf?",
 }
 
 

@@ -28,7 +28,7 @@ _MODULES = {
 _SCRAM = "ScramLoginModule"
 _INSTEAD = {
     "OAUTHBEARER": "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead",
-    "AWS_MSK_IAM": "take it out: AWS's default credentials are used",
+    "AWS_MSK_IAM": "remove it: AWS's default credentials are used",
     "GSSAPI": "write sasl.kerberos.keytab and sasl.kerberos.principal instead",
 }
 
@@ -132,7 +132,7 @@ UNDERSTOOD: Final = frozenset(
     }
 )
 SUBSTITUTE: Final = (
-    "not supported: take it out, and write sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and "
+    "not supported: remove it, and write sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and "
     "sasl.oauthbearer.client.secret, or sasl.oauthbearer.token.file, or sasl.oauthbearer.token.command"
 )
 """For every other key that starts with ``sasl.oauthbearer.``."""
@@ -203,10 +203,10 @@ def read_oauth(
     for key, choices in _CHOICES.items():
         value = text(key)
         if value is not None and value.rpartition(".")[2].lower() not in [one.lower() for one in choices]:
-            raise SettingsError(f"{key}: only {' and '.join(choices)} can be used: write that, or take it out")
+            raise SettingsError(f"{key}: only {' and '.join(choices)} can be used: write that, or remove it")
     handler = text(HANDLER)
     if handler is not None and handler.rpartition(".")[2] != "OAuthBearerLoginCallbackHandler":
-        raise SettingsError(f"{HANDLER}: no Java runs here: write {ENDPOINT}, {_ID[0]} and {_SECRET[0]}")
+        raise SettingsError(f"{HANDLER}: kretain runs no Java: write {ENDPOINT}, {_ID[0]} and {_SECRET[0]}")
     if [one for one in jaas if one not in ("clientId", "clientSecret", "scope") and not one.startswith("extension_")]:
         raise SettingsError(  # not named: in a damaged line it may be the secret
             "sasl.jaas.config: it has an option besides clientId, clientSecret, scope and extension_NAME: write "

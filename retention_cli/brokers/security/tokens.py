@@ -134,13 +134,15 @@ def _trusting(settings: OAuthSettings) -> ssl.SSLContext:
 
 def _refused(status: int, body: bytes, where: str) -> BrokerError:
     if 300 <= status < 400:
-        return BrokerError(f"{where}: it redirects (HTTP {status}), which is not followed: write the final address")
+        return BrokerError(
+            f"{where}: it redirects (HTTP {status}), and kretain does not follow it: write the final address"
+        )
     if status in (400, 401, 403):
         code = _content(body).get("error")
         named = f"HTTP {status}, {code}" if isinstance(code, str) and code in _CODES else f"HTTP {status}"
         return UnauthorizedError(f"{where} refused the client ({named}): are client id, client secret and scope right?")
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
-        return UnreachableError(f"{where}: it is out of order (HTTP {status})")
+        return UnreachableError(f"{where}: it is failing (HTTP {status})")
     return BrokerError(f"{where}: it issues no token (HTTP {status}): is {ENDPOINT} right?")
 
 
@@ -173,7 +175,7 @@ def _given(content: bytes, now: float, where: str) -> Token:
     fields = _content(content) if text.startswith("{") else {"access_token": text}
     value = next((fields[key] for key in ("access_token", "accessToken", "token") if key in fields), None)
     if not isinstance(value, str) or len(value) > MAX_ANSWER_BYTES or _TOKEN.fullmatch(value) is None:
-        raise BrokerError(f"{where}: it gives no token: neither one alone nor JSON with an access_token")
+        raise BrokerError(f"{where}: it gives no token: expected the token alone, or JSON with an access_token")
     until = _seconds(fields.get("expires_on"))  # Unix s
     lives = (_seconds(fields.get("expires_in")), None if until is None else until - time.time(), _until_exp(value))
     life = min((one for one in lives if one is not None), default=_LIFE_S)

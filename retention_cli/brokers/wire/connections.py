@@ -56,7 +56,7 @@ _REFUSED_S: Final = 3.0
 """How long a refused connection is tried again (s): a port on which no process listens."""
 
 _RIGHT: Final = {
-    "AWS": "may the AWS credentials connect",
+    "AWS": "are the AWS credentials allowed to connect",
     "OAUTHBEARER": "is the token for it",
     "GSSAPI": "do its clock and its keytab fit the Kerberos ticket",
 }
@@ -259,7 +259,7 @@ class Wire:
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
         return (
             f"{self._settings.bootstrap} answered, but no broker did at the addresses they give: "
-            f"{', '.join(named[:3])}{more} ({why}). This machine must reach them: look at the brokers, the network and "
+            f"{', '.join(named[:3])}{more} ({why}). This machine must reach them: check the brokers, the network and "
             f"advertised.listeners"
         )
 

@@ -68,7 +68,7 @@ _ANOTHER_NAME: Final = (
 _WANTS_OURS: Final = "it wants a client certificate (ssl.certificate.location or ssl.keystore.location)"
 _REFUSES_OURS: Final = "the broker refused the client certificate: is it signed by a CA that the broker trusts?"
 _PLAIN: Final = "the broker does not speak TLS there: use its port for TLS, or security.protocol {plain}"
-_OLD_TLS: Final = "the broker speaks no TLS from 1.2 on: enable it there (ssl.enabled.protocols)"
+_OLD_TLS: Final = "the broker does not speak TLS 1.2 or later: enable it there (ssl.enabled.protocols)"
 _TICKET_REFUSED: Final = (
     "it did not accept the Kerberos ticket: is its keytab that of the service in the KDC, and are the clocks of this "
     "machine, the KDC and the broker right?"
@@ -79,9 +79,9 @@ _TLS: Final = (
     ("self-signed certificate", _ANOTHER_CA),
     ("self signed certificate", _ANOTHER_CA),
     ("issuer certificate", _ANOTHER_CA),
-    ("certificate has expired", "the broker's certificate has expired: renew it, or set this machine's clock right"),
+    ("certificate has expired", "the broker's certificate has expired: renew it, or correct this machine's clock"),
     ("not yet valid", "the broker's certificate is not valid yet: is this machine's clock right?"),
-    ("certificate verify failed", "the broker's certificate is not accepted here: look at its CA, names and dates"),
+    ("certificate verify failed", "the broker's certificate is not accepted here: check its CA, names and dates"),
     ("certificate required", _WANTS_OURS),
     ("certificate expired", "{ours}: has it expired?"),
     ("bad certificate", "{ours}"),
@@ -146,7 +146,7 @@ def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> s
 
 def _not_accepted(text: str, mechanism: str | None, *, aws: bool) -> str:
     if aws:
-        return "it did not accept the AWS credentials: may they kafka-cluster:Connect, and is this clock right?"
+        return "it did not accept the AWS credentials: do they allow kafka-cluster:Connect, and is this clock right?"
     if WHAT in text:  # we did not send a ticket
         return text[text.index(WHAT) :]
     if mechanism == "GSSAPI":

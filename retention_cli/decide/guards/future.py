@@ -36,4 +36,4 @@ class Future(Guard):
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Return the text for a limit by this guard."""
         del facts, settings
-        return "the newest event time lies in the future"
+        return "the newest event time is in the future"

@@ -84,7 +84,7 @@ def topic_id_in(content: bytes) -> str | None:
     lines = content.decode("ascii", "replace").splitlines()
     found = [match[1] for line in lines if (match := _TOPIC_ID.fullmatch(line.strip())) is not None]
     if "version: 0" not in [line.strip() for line in lines] or len(found) != 1:
-        raise LayoutError("says no topic id")
+        raise LayoutError("has no topic id")
     return None if found[0] == _NO_TOPIC_ID else found[0]
 
 
@@ -97,7 +97,7 @@ def leader_epochs_in(content: bytes) -> list[tuple[int, int]]:
     lines = content.decode("ascii", "replace").split("\n")
     found = [match for line in lines[2:] if (match := _LEADER_EPOCH.fullmatch(line)) is not None]
     if lines[0] != "0" or lines[-1] or len(found) != len(lines) - 3 or lines[1] != str(len(found)):
-        raise LayoutError("says no leader epochs")
+        raise LayoutError("has no leader epochs")
     return [(int(match[1]), int(match[2])) for match in found]
 
 
@@ -222,7 +222,7 @@ def _same(what: str, said: Sequence[tuple[str, _T]]) -> _T | None:
     for path, value in said[1:]:
         if value != said[0][1]:
             raise ScanError(
-                f"{said[0][0]} and {path} belong to two {what} ({said[0][1]} and {value}): scan each on its own"
+                f"{said[0][0]} and {path} belong to two {what} ({said[0][1]} and {value}): scan each separately"
             )
     return said[0][1] if said else None
 

@@ -139,7 +139,7 @@ def _reading(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InventoryError(f"{path} can't be read: {parquet_problem(error)}") from None
     except (arrow().ArrowException, ValueError, KeyError, OverflowError, MemoryError) as error:
-        raise InventoryError(f"{path} is no Parquet file that can be read: {parquet_problem(error)}") from None
+        raise InventoryError(f"{path} is not a Parquet file that kretain can read: {parquet_problem(error)}") from None
 
 
 def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str], set[Replica]]:
@@ -178,7 +178,7 @@ def _check_columns(path: Path, found: Any) -> None:
 def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str], int | None]:
     """Parse a file's metadata; return also its incomplete replicas, and its number of segments (None: not stated)."""
     if said is None:
-        raise InventoryError(f"{path} is no inventory of segments: `kretain segments scan --out` writes one")
+        raise InventoryError(f"{path} is not an inventory of segments: `kretain segments scan --out` writes one")
     try:
         value = json.loads(said)
         what, dirs = value["format"], [{name: one[name] for name in _DIR_KEYS} for one in value["dirs"]]
@@ -196,7 +196,7 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
         totals = value.get("totals")
         written = None if totals is None else int(totals["segments"])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, UnitError):
-        raise InventoryError(f"{path}: what it says of itself can't be read: scan again") from None
+        raise InventoryError(f"{path}: its metadata can't be read: scan again") from None
     if what != FORMAT:
         raise InventoryError(f"{path} is of the format {what!r}, this kretain reads {FORMAT}: scan again")
     return about, incomplete, written
@@ -240,7 +240,7 @@ def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[Replic
     for replica in replicas_at(table, first_rows(table)):
         _, folder, topic, partition = replica
         if replica in replicas:
-            raise InventoryError(f"{path}: {topic}-{partition} in {folder} stands in two places: scan again")
+            raise InventoryError(f"{path}: {topic}-{partition} in {folder} appears twice: scan again")
         if folder not in scanned:  # it might be in another file, too, and count twice
             raise InventoryError(f"{path}: {topic}-{partition} is in {folder}, which was not scanned: scan again")
         replicas.add(replica)
@@ -269,7 +269,7 @@ def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
     before, ends, ended = (np.roll(one, 1) for one in (base, following, known))
     yield inside & (base <= before), "is listed twice or out of order"
     yield inside & ended & (ends > base), "begins before the one before it ends"
-    yield inside & ended & (ends < base), "begins behind where the one before it ends"
+    yield inside & ended & (ends < base), "begins after a gap behind the one before it"
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:

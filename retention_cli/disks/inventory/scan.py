@@ -142,7 +142,7 @@ def scan(
     target = "" if out is None else os.path.realpath(out)
     for one in dirs:
         if target and os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
-            raise ScanError(f"{out} lies within {one.path}, which is the broker's: write it elsewhere")
+            raise ScanError(f"{out} is within {one.path}, a log dir of the broker: write it elsewhere")
     with nullcontext() if out is None else _written(out, broker_id, tiered) as writer:
         report = ScanReport(broker_id, cluster_id, now_ms, dirs)
         _scan(report, writer, progress)

@@ -147,7 +147,7 @@ class _Log:
                 self._time = stamp, base + relative
             else:
                 self._times_flawed = True
-                self.notes.append("its time index's last entry makes no sense")
+                self.notes.append("its time index's last entry is invalid")
 
     def facts(self) -> _Facts:
         """Return what its batches and indexes show."""

@@ -278,13 +278,13 @@ _REMEDIES: Final = (
     ),
     (
         ("Cannot run program", "Python worker exited", "Python worker failed"),
-        "look at the executors' logs: is it the Python that you mean (PYSPARK_PYTHON), and does it have enough memory?",
+        "check the executors' logs: is it the Python that you mean (PYSPARK_PYTHON), and does it have enough memory?",
     ),
     (
         ("UNAVAILABLE", "Connection refused", "SESSION_NOT_FOUND", "was shut down", "Master removed", "is gone"),
-        "look whether Spark is up, then run again",
+        "check that Spark is up, then run again",
     ),
-    (("ExecutorLostFailure", "executor lost", "FetchFailed"), "look at the executors' logs, then run again"),
+    (("ExecutorLostFailure", "executor lost", "FetchFailed"), "check the executors' logs, then run again"),
 )
 
 

@@ -263,7 +263,7 @@ def read_groups(
         if is_outside(group.name):  # not read, so that its commits are not remembered as another consumer's
             fold.fail(plain_name(group.name), "its id begins with a control character", None)
         elif group.kind == "unknown":
-            fold.fail(group.name, "a group of a type unknown to this kretain", None)
+            fold.fail(group.name, "this kretain does not know the type of this group", None)
     keys = {group.name: group_key(group.kind, group.name) for group in honest}
     reads = _members(reader, [group for group in honest if _is_asked(group, rules)], fold.topics, patience_s)
     shares = [group.name for group in honest if group.kind == "share"]

@@ -191,7 +191,7 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
         notes = (*notes, Reason(Code.F6, text))
     if starts is not None and by == starts.group and low == irregular.start_at:
         back = format_duration(starts.back_ms)
-        text = f"{who(by)} has no commit here; if it comes, it starts {back} back, at {low:,} (groups.start)"
+        text = f"{who(by)} has no commit here; if it starts to read, it begins {back} back, at {low:,} (groups.start)"
         notes = (*notes, Reason(Code.F2, text))
     return Floor(low, floor_by(by), notes)
 
@@ -305,7 +305,7 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
         f"{who(group)} reads {topic} but has no commit on this partition (its commit on "
         f"{topic}-{partition} is {offset:,}). If it no longer reads the topic: {_delete_offsets(group, topic)}; then "
         f"{forget_line(group)}, because kretain remembers its position (F6). Or list it under "
-        f"groups.ignore; if it starts at the end, under groups.latest"
+        f"groups.ignore, or under groups.latest if it starts at the end"
     )
 
 
@@ -347,7 +347,7 @@ def only_member_text(group: str, topic: str) -> str:
         return f"{plain_name(group)} has a live member that reads {topic}, and no position there yet: {remedy}"
     return (
         f"{who(group)} has a live member that reads {topic}, and has not committed there yet. Let it "
-        f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"
+        f"commit, or list it under groups.ignore, or under groups.latest if it starts at the end"
     )
 
 

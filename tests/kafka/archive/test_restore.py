@@ -172,7 +172,7 @@ def test_restore_selects_by_time_and_partition(world: World, place: Path) -> Non
     ("partitions", "config", "said"),
     [
         (2, {}, "has 2 partitions, and"),
-        (1, {"message_timestamp_type": "LogAppendTime"}, "its broker would overwrite timestamps"),
+        (1, {"message_timestamp_type": "LogAppendTime"}, "its brokers would overwrite timestamps"),
     ],
 )
 def test_restore_refuses_an_unsuitable_target(
@@ -202,7 +202,7 @@ def test_restore_of_a_missing_topic_or_range_is_an_error(world: World, topic: st
     world.renew(topic)
     produce(world, topic, odd_flights(10))
     archive(world, topic, place)
-    with pytest.raises(ArchiveError, match=r"has 2 topics of the name .* say which: --from-cluster .* --topic-id"):
+    with pytest.raises(ArchiveError, match=r"has 2 topics named .* choose one: --from-cluster .* --topic-id"):
         run(world, place, Wanted(topic, target))
 
 

@@ -214,7 +214,7 @@ def test_endpoint_outage_during_a_run_is_named_and_the_run_recovers(
             assert answered()
             idp.answer = lambda: (503, {}, b"")
             wait_until(lambda: not answered(), "the end of the session")
-            assert f"token endpoint {idp.url}: it is out of order (HTTP 503)" in said[-1]
+            assert f"token endpoint {idp.url}: it is failing (HTTP 503)" in said[-1]
             idp.answer = None
             wait_until(answered, "the next token")
     finally:

@@ -198,7 +198,7 @@ def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, 
     assert row["by_partition"][0]["records_last_hour"] == 10, "what can be read is there"
     table = run_cli("advise", topic, "-c", str(config), check=0).out
     assert "none seen" in table
-    assert "Unknown, so not judged" in table
+    assert "Unknown, so not checked" in table
 
     allow(world, "bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE_CONFIGS)
     wait_until(lambda: asked()["at_most"] is not None, "the topic's settings to be readable")

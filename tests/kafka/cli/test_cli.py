@@ -60,7 +60,7 @@ def test_plan_without_changes_exits_0_with_detail(world: World) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("plan",), 2, "there is no policy"),
+        (("plan",), 2, "no policy: give"),
         (("plan", "--consumed-after", "1d"), 2, "needs a TOPIC"),
         (("plan", "x", "--consumed-after", "1"), 2, "'1' is not a duration"),
         (("plan", "x", "--consumed-after", "1d", "-o", "xml"), 2, "xml"),
@@ -101,7 +101,7 @@ def test_missing_cluster_address_explains_how_to_give_one() -> None:
     assert (done.code, done.err) == (
         2,
         (
-            "kretain: no cluster is named: give -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE; "
+            "kretain: no cluster given: pass -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE; "
             "see kretain plan --help\n"
         ),
     )
@@ -200,7 +200,7 @@ class TestTrim:
         with Terminal(
             [*command, "--state-dir", str(tmp_path)], environ={**os.environ, "KRETAIN_CONFIG": str(config)}
         ) as terminal:
-            terminal.read_until("Type the name of the cluster to go on, prod:")
+            terminal.read_until("To continue, type the cluster's name, prod:")
             terminal.type(f"{typed}\r")
             assert terminal.wait() == code
         assert world.ends(topic)[0] == (8 if code == 0 else 0)
@@ -253,7 +253,7 @@ def test_policy_check_against_a_cluster_names_missing_groups_and_unmatched_rules
     assert "OK: 1 entry matches 1 topic" in good.out
     assert "groups.require is not set" in good.err
     named = written(tmp_path / "named.yaml", policy.read_text() + f"\ngroups: {{require: ['{topic}-biling']}}\n")
-    assert f"there is no group {topic}-biling; did you mean {topic}-billing?" in world.cli(
+    assert f"no group {topic}-biling; did you mean {topic}-billing?" in world.cli(
         "policy", "check", "-p", str(named), check=0
     ).err.replace("\n", " ")
     journal = world.topic("journal", retention_ms="-1")

@@ -81,7 +81,7 @@ def test_recorded_plan_and_trim_are_verified_replayed_and_drawn_without_the_clus
     assert (kept["totals"]["never"], kept["totals"]["held"]) == (8, 1)
     said = run_cli("verify", *found["runs"], *here, check=0).out
     assert said.count("proven") == 3
-    assert f"{plans[0]}: proven. 1 decision of a plan made again" in said
+    assert f"{plans[0]}: proven. 1 decision of a plan repeated" in said
     drawn = run_cli("explain", f"{topic}:0", "--run", trim, *here, check=0).out
     assert f"As run {trim} saw it" in drawn
     assert "8 records" in drawn

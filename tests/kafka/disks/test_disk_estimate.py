@@ -102,7 +102,7 @@ def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: S
     assert "Growth needs two samples" in shown
     assert "about " in shown
     freed = format_bytes(space["freed_bytes"])
-    assert f"Brokers give back about {freed} of their disks, all replicas counted, within 1 h" in table
+    assert f"Brokers free about {freed} of disk space, counting all replicas, within 1 h" in table
 
 
 def test_disk_estimate_stops_at_the_floor_and_names_the_group(stuffed: Stuffed, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_disk_estimate_does_not_count_a_previous_trim_twice(stuffed: Stuffed, tm
     rows = {row["topic"]: row for row in again.json()["partitions"]}
     assert {rows[name]["outcome"] for name in gone} == {"held"}
     assert {rows[name]["outcome"] for name in set(stuffed.topics) - gone} <= {"unchanged"}
-    assert all("swept yet" in rows[name]["reasons"][0]["text"] for name in gone)
+    assert all("removed yet" in rows[name]["reasons"][0]["text"] for name in gone)
     assert stuffed.starts() == after
     for disk in again.json()["disks"]:
         assert disk["dead_bytes"] > 0

@@ -138,7 +138,7 @@ def test_inventory_of_another_cluster_or_missing_brokers_trims_nothing(full: Ful
     (copy / "1.parquet").write_bytes(b"broken")
     assert "1.parquet" in full.run("trim", policy, "--inventory", str(copy), "--yes", check=1).err
     planned = full.run("plan", policy, "--inventory", str(copy), "-o", "json", check=0)
-    assert "1.parquet is no Parquet file that can be read" in planned.err
+    assert "1.parquet is not a Parquet file that kretain can read" in planned.err
     assert 1 not in [disk["broker"] for disk in disks_in(planned) if not disk["reasons"]], "it costs its broker alone"
     assert {disk["broker"] for disk in disks_in(planned) if not disk["reasons"]}
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}

@@ -81,7 +81,7 @@ def test_plans_of_the_first_week_warn_of_groups_expired_before_the_first_look(wo
     """Groups whose offsets had expired left no trace (F6): the plans of the first week say so, and groups before them."""
     for looked in (False, True):
         table = world.cli("groups", "--group", f"{topic}*", check=0).out
-        assert ("kretain remembers nothing of this cluster yet" in table) != looked
+        assert ("kretain has not seen this cluster before" in table) != looked
         plan = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0).out
         assert plan.count("First look at this cluster:") == (not looked)
         assert len(re.findall(r"First look at this cluster [\w ]+ ago:", plan)) == looked

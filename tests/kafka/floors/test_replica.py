@@ -481,7 +481,7 @@ def test_groups_doctor_and_plan_use_the_replica_of_its_context(
     assert (spark["trim_to"], spark["min_commit"]) == (10, 10)
     config.write_text("contexts: {other: {bootstrap-server: 'a:1'}}\n")
     held = world.cli("plan", "-p", str(file), "-o", "json", KRETAIN_CONFIG=config_is).json()["partitions"][0]
-    assert "there is no context 'dr'; it has other" in held["reasons"][0]["text"]
+    assert "no context 'dr'; it has other" in held["reasons"][0]["text"]
 
 
 def test_record_rejected_by_the_target_stays_until_copied(

@@ -61,7 +61,7 @@ def test_saved_plan_needs_its_one_off_rules(flights: Flights, tmp_path: Path) ->
 
 def test_cluster_flag_with_a_contexts_policy_is_mentioned(flights: Flights) -> None:
     world, topic, policy, prod = flights
-    told = f"kretain: -b names the cluster, and context prod the policy, {policy}: give -p FILE for another, or --no-policy\n"
+    told = f"kretain: the cluster is from -b, but the policy {policy} is from context prod: give -p FILE for another, or --no-policy\n"
     assert world.cli("plan", topic, check=0, **prod).err.count(told) == 1
     assert world.cli("trim", "--dry-run", check=0, **prod).err.count(told) == 1
     assert world.cli("policy", "show", topic, check=0, **prod).err == told

@@ -159,7 +159,7 @@ def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topi
     assert done.json()["totals"]["trimmed"] == 1
     assert "does not exist" in done.json()["audit_unshipped"]
     assert done.err.count("\n") == 1
-    assert done.err.startswith("kretain: the audit log is complete, its copy is not: topic no-")
+    assert done.err.startswith("kretain: the audit log is complete, but its copy is not: topic no-")
     assert cluster_folder(world.state_dir, done.json()["cluster"]["id"]).exists()
 
 

@@ -74,7 +74,7 @@ def test_set_and_unset_move_the_minimum_timestamp(journal: Journal) -> None:
     move(at - 60 * HOUR)
     assert trim_to(world, policy, topic) == 1
     ahead = move(at + 10 * DAY)
-    assert "lies in the future: until then it holds, unless the policy file says allow.empty: true" in ahead.err
+    assert "is in the future: until then it holds, unless the policy file says allow.empty: true" in ahead.err
     assert world.decide(policy.read_text(), topic).action == "hold"
     policy.write_text(marked(topic, "allow.empty: true"))
     assert move(at + 10 * DAY).err == ""
@@ -85,7 +85,7 @@ def test_set_and_unset_move_the_minimum_timestamp(journal: Journal) -> None:
 
 def test_set_without_a_policy_file_is_a_usage_error(journal: Journal) -> None:
     world, topic, _ = journal
-    assert "there is no policy file" in run(world, "policy", "set", topic, "retention.ms=7d", check=2).err
+    assert "no policy file" in run(world, "policy", "set", topic, "retention.ms=7d", check=2).err
     assert "is not KEY=VALUE" in run(world, "policy", "set", topic, "retention.ms", check=2).err
 
 
@@ -128,7 +128,7 @@ def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: 
             writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
             return before
 
-        with pytest.raises(LiveEditError, match="others keep writing settings of topic"):
+        with pytest.raises(LiveEditError, match="another client keeps writing settings of topic"):
             policy_topic.change(reader, writer, policy, topic, always)
 
 

@@ -151,7 +151,7 @@ def test_lost_ledger_trims_nothing_until_a_restart(here: World) -> None:
             file.unlink()
         watcher.wait_for("did not trim 5 records")
         watcher.wait_passes(2)
-        assert "the ledger is another one" in watcher.passes()[-1]
+        assert "the ledger was replaced" in watcher.passes()[-1]
         assert here.ends(topic)[0] == 4
         assert watcher.end() == 0
     with watching(here, policy, "--trim", "--interval", "1s") as watcher:
@@ -235,7 +235,7 @@ def test_sigterm_finishes_the_current_batch_and_exits_0(here: World) -> None:
     rows = [one["partitions"][0]["outcome"] for one in audit_of(here.state_dir) if one["event"] == "result"]
     assert rows == ["trimmed"] * sent
     assert sum(here.ends(topic, one)[0] == 7 for one in range(12)) == sent
-    assert "interrupted, the rest is left" in watcher.text
+    assert "interrupted; the rest is left" in watcher.text
 
 
 def two(
@@ -299,7 +299,7 @@ def test_election_group_counts_for_no_floor(electing: World) -> None:
     with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
         watcher.wait_passes(2)
         groups = electing.cli("groups", "--group", topic, "-o", "json", check=0).json()["groups"]
-        assert [(one["group"], one["counts"]) for one in groups] == [(topic, "listed only: it commits nothing")]
+        assert [(one["group"], one["counts"]) for one in groups] == [(topic, "listed only: it commits no offsets")]
         row = electing.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"][0]
         assert (row["action"], {one["code"] for one in row["reasons"]}) == ("hold", {"F4"})
         assert watcher.end() == 0

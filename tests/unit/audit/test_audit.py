@@ -295,8 +295,8 @@ def test_unknown_event_of_a_newer_version_is_skipped(log: AuditLog) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ("topic: _kretain_policy", "has a use of its own"),
-        ("topic: __consumer_offsets", "has a use of its own"),
+        ("topic: _kretain_policy", "is one of kretain's own topics"),
+        ("topic: __consumer_offsets", "is one of kretain's own topics"),
         ("topic: 'a b'", "is not a topic's name"),
         ("max.bytes: 0", "is too small"),
         ("otlp: x", "is not a key here"),

@@ -100,9 +100,9 @@ def test_region_is_that_of_the_brokers_names(address: str, region: str | None) -
             {**IAM, "sasl.jaas.config": f"PlainLoginModule required password={AWS_SECRET};"},
             "which wants IAMLoginModule",
         ),
-        ({**IAM, "sasl.jaas.config": AWS_SECRET}, "names no login module; take it out"),
-        ({**IAM, "sasl.client.callback.handler.class": "com.example.Own"}, "no Java runs here"),
-        ({**BEARER, "sasl.mechanism": "AWS_MSK_IAM"}, "no Java runs here"),
+        ({**IAM, "sasl.jaas.config": AWS_SECRET}, "names no login module; remove it"),
+        ({**IAM, "sasl.client.callback.handler.class": "com.example.Own"}, "kretain runs no Java"),
+        ({**BEARER, "sasl.mechanism": "AWS_MSK_IAM"}, "kretain runs no Java"),
     ],
 )
 def test_unusable_msk_client_file_is_refused_in_one_line(keys: dict[str, str], said: str) -> None:

@@ -42,7 +42,7 @@ THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")
         (VERIFY.format("path length constraint exceeded"), "is not accepted here"),
         ("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)", "does not speak TLS there"),
         ("[SSL] record layer failure (_ssl.c:1006)", "security.protocol PLAINTEXT"),
-        ("[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version (_ssl.c:1006)", "no TLS from 1.2 on"),
+        ("[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version (_ssl.c:1006)", "does not speak TLS 1.2"),
         ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required", "it wants a client certificate"),
         (
             "[SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert bad certificate (_ssl.c:2580)",

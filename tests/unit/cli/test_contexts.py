@@ -116,7 +116,7 @@ def test_context_option_may_precede_the_command(kretain: Said, before: list[str]
 
 def test_context_confirm_with_another_value_than_name_is_an_error(kretain: Said, config: Path) -> None:
     config.write_text(CONFIG.replace("confirm: name", "confirm: maybe"))
-    assert "contexts.prod.confirm: write name, or leave it out" in kretain("context", "show", "prod", check=1).err
+    assert "contexts.prod.confirm: write name, or omit it" in kretain("context", "show", "prod", check=1).err
 
 
 def test_show_prints_a_saved_plan_unchanged(kretain: Said, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_removed_context_takes_only_its_own_lines_along(
     told = kretain_here("context", "remove", name).err
     left = COMMENTED.replace(gone, "")
     assert new_config.read_text() == (left if name == "lab" else left.replace("default-context: prod  # careful\n", ""))
-    assert ("there is no default context now" in told) == (name == "prod")
+    assert ("no context is the default now" in told) == (name == "prod")
 
 
 def test_dry_run_that_adds_the_first_context_creates_no_file(kretain_here: Said, new_config: Path) -> None:
@@ -277,8 +277,8 @@ def test_last_context_can_be_removed_and_another_be_added(kretain_here: Said, ne
         (COMMENTED, ("context", "remove", "lab", "--dry-run"), 0, "lab would be removed from"),
         (COMMENTED, ("context", "remove", "prod", "--dry-run"), 0, "prod, the default context, would be removed from"),
         (COMMENTED, ("context", "add", "lab", "-b", "x:1"), 1, "context lab exists"),
-        (COMMENTED, ("context", "add", "x"), 2, "give -b HOST:PORT, or -c FILE"),
-        (COMMENTED, ("context", "add", "*", "-b", "x:1"), 2, "is no name for a context"),
+        (COMMENTED, ("context", "add", "x"), 2, "pass -b HOST:PORT, or -c FILE"),
+        (COMMENTED, ("context", "add", "*", "-b", "x:1"), 2, "is not a context name"),
         (COMMENTED, ("context", "add", "x", "-c", "missing.properties"), 1, "missing.properties"),
         (COMMENTED, ("context", "remove", "lub"), 1, "did you mean lab?"),
         (COMMENTED, ("context", "remove", "lub", "--dry-run"), 1, "did you mean lab?"),
@@ -308,7 +308,9 @@ def test_recipe_is_a_valid_policy_that_watches_first_where_it_uses_r1(
     kretain_here("policy", "new", name, "--out", str(out))
     assert out.read_text() == text
     out.write_text("mine")
-    assert "exists, and is not overwritten" in kretain_here("policy", "new", name, "--out", str(out), check=1).err
+    assert (
+        "already exists, and is not overwritten" in kretain_here("policy", "new", name, "--out", str(out), check=1).err
+    )
     assert out.read_text() == "mine"
 
 
@@ -331,5 +333,5 @@ def test_init_in_a_pipe_says_what_is_missing(
 def test_init_overwrites_no_file(kretain_here: Said, new_config: Path, there: str) -> None:
     new_config.parent.mkdir()
     new_config.with_name(there).write_text("mine")
-    assert f"{there} exists, and is not overwritten" in kretain_here("init", "-b", "x:1", "--yes", check=1).err
+    assert f"{there} already exists, and is not overwritten" in kretain_here("init", "-b", "x:1", "--yes", check=1).err
     assert {one.name: one.read_text() for one in new_config.parent.iterdir()} == {there: "mine"}

@@ -135,11 +135,11 @@ def test_error_format_is_found_on_an_invalid_command_line(
     [
         (["plan", "--bogus", "--errors", "json"], "usage", "no such option: --bogus"),
         (["--errors", "json", "plam"], "usage", "no such command 'plam'; did you mean plan?"),
-        (["plan", "--errors", "json", "--no-policy"], "usage", "there is no policy"),
+        (["plan", "--errors", "json", "--no-policy"], "usage", "no policy: give"),
         (["policy", "check", "--errors", "json", "nowhere.yaml"], "policy", "nowhere.yaml: cannot be read"),
         (["plan", "-p", "nowhere.yaml", "--errors", "json", "-b", "x:1"], "policy", "nowhere.yaml: cannot be read"),
         (["show", "--errors", "json", "nowhere.json"], "plan-file", "nowhere.json cannot be read"),
-        (["context", "show", "no", "--errors", "json"], "config", "there is no context"),
+        (["context", "show", "no", "--errors", "json"], "config", "no context"),
     ],
     ids=str,
 )
@@ -194,7 +194,7 @@ def test_same_kind_of_error_has_the_same_exit_code_everywhere(arguments: list[st
     ("arguments", "lines"),
     [
         (["plan", "--bogus"], ["kretain: no such option: --bogus", "  hint: see kretain plan --help"]),
-        (["plan"], ["kretain: there is no policy: give -p FILE", "  hint: see kretain plan --help"]),
+        (["plan"], ["kretain: no policy: give -p FILE", "  hint: see kretain plan --help"]),
         (["policy", "show"], ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
         (
             ["policy", "check", "nowhere.yaml"],

@@ -346,7 +346,7 @@ def test_only_live_keys_complete() -> None:
         (["explain"], "kretain: missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
         (["plam"], "kretain: no such command 'plam'; did you mean plan?"),
         (["history", "--verify", "--limit", "3"], "kretain: --verify checks complete logs"),
-        (["groups", "--fleet", "f.yaml", "forget", "x"], "kretain: forget is for one cluster: leave --fleet"),
+        (["groups", "--fleet", "f.yaml", "forget", "x"], "kretain: forget is for one cluster: omit --fleet"),
         (["policy", "sow"], "kretain: no such command 'sow'"),
     ],
     ids=str,

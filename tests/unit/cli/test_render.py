@@ -161,14 +161,14 @@ def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        (None, "complete segments, at their next retention check (log.retention.check.interval.ms)"),
-        (Space(3, 3, 3 << 30, 0, False, 300_000, 60_000), "give back 3.00 GiB of their disks, all replicas counted, "),
+        (None, "complete segments, file.delete.delay.ms after their next retention check"),
+        (Space(3, 3, 3 << 30, 0, False, 300_000, 60_000), "free 3.00 GiB of disk space, counting all replicas, "),
         (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "about 3.00 GiB"),
         (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "within 5 m (their next retention check) and 1 m more"),
         (Space(3, 3, 1, 0, False, None, None), "within log.retention.check.interval.ms"),
         (Space(3, 2, 1, 1 << 20, True, None, None), "and up to 1.00 MiB that are already dead"),
         (Space(3, 2, 1, 0, True, None, None), "Unknown for 1 disk."),
-        (Space(3, 3, 0, 1 << 20, False, None, None), "give back 1.00 MiB that are already dead"),
+        (Space(3, 3, 0, 1 << 20, False, None, None), "free 1.00 MiB that are already dead"),
         (Space(3, 3, 0, 0, False, None, None), "It deletes no complete segment"),
     ],
 )
@@ -253,15 +253,15 @@ def test_groups_unmoved_for_a_day_with_a_lag_are_named(
     groups: list[GroupSummary], said: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_groups(GroupList("c1", "b:9092", groups, None), "table", NOW, first_look=False)
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Not moved")]
-    assert lines == ([] if said is None else [f"Not moved for a day or longer, with records to read: {said}."])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Idle")]
+    assert lines == ([] if said is None else [f"Idle for a day or longer, with records to read: {said}."])
 
 
 @pytest.mark.parametrize("first_look", [True, False])
 def test_first_look_note_is_only_in_the_table(first_look: bool, capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("table", "json"):
         print_groups(GroupList("c1", "b:9092", [], None), form, NOW, first_look=first_look)
-        said = "kretain remembers nothing of this cluster yet" in capsys.readouterr().out
+        said = "kretain has not seen this cluster before" in capsys.readouterr().out
         assert said == (first_look and form == "table")
 
 

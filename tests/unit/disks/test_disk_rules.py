@@ -210,9 +210,9 @@ def test_r6_takes_the_oldest_segments_that_nothing_else_frees(
 def test_bytes_that_may_be_leaving_are_noted_and_make_partitions_unknown() -> None:
     doubted, possible = walked(700, doubted=150), walked(600, possible=100)
     assert "150 B of live replicas may be dead" in doubted.outcomes[0].notes()[0].text
-    assert "A fresh scan tells" in doubted.unknown[ORDERS].reasons[0].text
+    assert "A fresh scan shows which" in doubted.unknown[ORDERS].reasons[0].text
     assert all("may be leaving" in possible.unknown[tp].reasons[0].text for tp in (ORDERS, CLICKS))
-    assert "100 B in use are explained by no live replica" in possible.outcomes[0].notes()[0].text
+    assert "100 B in use belong to no live replica" in possible.outcomes[0].notes()[0].text
     assert [walked(used, possible=more).outcomes[0].notes() for used, more in ((500, 100), (650, 0))] == [[], []]
 
 
@@ -369,7 +369,7 @@ SHRINKS = [orders_in(500, *sizes) for sizes in ((500, 10), (390, 50), (480, 90),
             0,
             60,
             None,
-            ("100 B above its ceiling of 50 %", "files that are yet to be removed"),
+            ("100 B above its ceiling of 50 %", "files that are still to be removed"),
         ),
         ([orders_in(500, 500, 10), orders_in(500, 500, 10), orders_in(500, 380, 10)], 60, 0, 2, ()),
         ([orders_in(500, 500, 10)], 0, 0, None, ("of 120 B that are to go, back are 0 B",)),

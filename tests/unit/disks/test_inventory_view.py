@@ -207,7 +207,7 @@ def test_inventory_that_fits_the_cluster_is_trusted(size: int | None) -> None:
         (GOOD._replace(actives=2), 10 * MIB, "more than one active"),
         (GOOD._replace(active_base=60), 10 * MIB, "behind the active"),
         (GOOD._replace(last_base=101, active_base=101), 10 * MIB, "reach to offset 101"),
-        (GOOD, -1, "not in /a any more"),
+        (GOOD, -1, "no longer in /a"),
         (GOOD, 7 * MIB, "its broker says 7.00 MiB in all"),
         (GOOD._replace(log_bytes=9, live_bytes=5, active_bytes=2), 10 * MIB, "more than was written since"),
         (GOOD, 8 * MIB, "its broker says 8.00 MiB in all"),

@@ -279,10 +279,10 @@ def test_file_that_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     (tmp_path / "none").mkdir()
     for path, what in (
-        ("cut.parquet", "no Parquet file that can be read"),
-        ("text.parquet", "no Parquet file that can be read"),
-        ("empty.parquet", "no Parquet file that can be read"),
-        ("other.parquet", "is no inventory of segments"),
+        ("cut.parquet", "is not a Parquet file that kretain can read"),
+        ("text.parquet", "is not a Parquet file that kretain can read"),
+        ("empty.parquet", "is not a Parquet file that kretain can read"),
+        ("other.parquet", "is not an inventory of segments"),
         ("absent.parquet", "can't be read"),
         ("none", "no inventory: name a file"),
     ):
@@ -295,9 +295,7 @@ def test_inventory_with_endlessly_nested_metadata_is_refused(dirs: list[Path], t
     scan_all(dirs, tmp_path / "out.parquet")
     nested = pq.read_table(tmp_path / "out.parquet").replace_schema_metadata({METADATA_KEY: b"[" * 100_000})
     pq.write_table(nested, tmp_path / "nested.parquet")
-    assert "what it says of itself can't be read" in refusal(
-        InventoryError, read_inventory, [tmp_path / "nested.parquet"]
-    )
+    assert "its metadata can't be read" in refusal(InventoryError, read_inventory, [tmp_path / "nested.parquet"])
 
 
 @pytest.mark.parametrize(("limit", "what"), [("MOST_ROWS", "has 12 rows, and at most 11"), ("MOST_BYTES", "MiB unco")])

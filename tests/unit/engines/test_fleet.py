@@ -165,7 +165,7 @@ def test_saved_fleet_is_read_cluster_by_cluster(tmp_path: Path, kind: str) -> No
     assert read_one(path, "us") == US
     assert "has no plan for ap: ap:9092 could not be reached" in refusal(SavedPlanError, read_one, path, "ap")
     assert "has no plan for uk, but for eu, us" in refusal(SavedPlanError, read_one, path, "uk")
-    assert "is the plan of a fleet: give --fleet FILE too" in refusal(SavedPlanError, read_plan, path)
+    assert "is the plan of a fleet: also give --fleet FILE" in refusal(SavedPlanError, read_plan, path)
 
 
 @pytest.mark.parametrize(("without", "said"), [("eu", "rows of cluster c1"), (None, "cluster c1 has 0 rows")])
@@ -512,7 +512,7 @@ def test_fleet_paths_are_relative_to_its_file() -> None:
         ),
         (
             "version: 1\npolicy:\nclusters: [{name: a, context: a}]\n",
-            ["fleet.yaml:2: policy: has no value: give one, or take the key out"],
+            ["fleet.yaml:2: policy: has no value: give one, or remove the key"],
         ),
     ],
 )

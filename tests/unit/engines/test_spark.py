@@ -151,7 +151,7 @@ class TheirError(Exception):
         (
             '<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "failed to connect to all addresses"\n\tdebug_error_string = "UNAVAILABLE"\n>',
             "failed to connect to all addresses",
-            "look whether Spark is up, then run again",
+            "check that Spark is up, then run again",
         ),
         (
             'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "x.py", line 17, in boom\n    raise ValueError("of a task")\nValueError: of a task',
@@ -161,7 +161,7 @@ class TheirError(Exception):
         (
             "Job 3 cancelled because SparkContext was shut down",
             "SparkContext was shut down",
-            "look whether Spark is up",
+            "check that Spark is up",
         ),
     ],
 )

@@ -302,7 +302,7 @@ def test_ledger_returned_damaged_changes_nothing_and_is_noted(
     take_back(here, CLUSTER, damage(plan_elsewhere(handed)), handed.revision, NOW)
     assert seen(tmp_path / "here") == {"old": 3}
     [note] = here.notes
-    assert "nothing was remembered of this run" in note.text
+    assert "this run was not remembered" in note.text
 
 
 def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
@@ -317,6 +317,6 @@ def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
 
 def test_ledger_notes_are_handed_over_and_shown_once(here: Memories) -> None:
     here(CLUSTER)
-    here.forgets("nothing is remembered of this run: no room")
-    assert [one.text for one in hand_over(here, CLUSTER).notes] == ["nothing is remembered of this run: no room"]
+    here.forgets("this run is not remembered: no room")
+    assert [one.text for one in hand_over(here, CLUSTER).notes] == ["this run is not remembered: no room"]
     assert here.notes == []

@@ -414,7 +414,7 @@ def test_group_that_starts_back_counts_where_it_would_start(fold: FloorFold, flo
 def test_start_of_a_group_is_asked_for_where_it_has_no_commit_and_named() -> None:
     fold = starting()
     assert fold.starts_to_ask() == {24 * HOUR: [ORDERS0, TopicPartition("orders", 2)]}
-    assert "if it comes, it starts 1 d back, at 4 (groups.start)" in str(fold.floor(ORDERS0, 0, 10))
+    assert "if it starts to read, it begins 1 d back, at 4 (groups.start)" in str(fold.floor(ORDERS0, 0, 10))
     assert at(fold, 1) == Floor(4, "group:daily"), "where it has a commit, that counts"
     assert at(starting(told=None), 0, 9, 9) == Floor(9, "group:done"), "an empty partition needs no look-up"
 

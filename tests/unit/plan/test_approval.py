@@ -210,12 +210,12 @@ def test_approval_of_another_plan_is_refused(tmp_path: Path) -> None:
     ("case", "why"),
     [
         ({}, None),
-        ({"by": "alice"}, "that takes two persons"),  # the user who trims
+        ({"by": "alice"}, "that takes two people"),  # the user who trims
         ({"approver": MALLORY}, "approve.keys does not have"),
         ({"approver": CI, "rules": STRICT}, "approve.keys does not have"),  # who may request may not approve
         ({"requester": ALICE}, None),
         ({"requester": ALICE, "by": "alice"}, None),  # another key, though a shared account
-        ({"requester": MALLORY, "by": "alice"}, "that takes two persons"),  # a key that nobody knows proves nothing
+        ({"requester": MALLORY, "by": "alice"}, "that takes two people"),  # a key that nobody knows proves nothing
         ({"requester": MALLORY}, None),
         ({"rules": STRICT}, "has no signature"),
         ({"requester": MALLORY, "rules": STRICT}, "has no signature"),
@@ -248,7 +248,7 @@ def test_key_that_requested_a_plan_cannot_approve_it_even_by_hand(tmp_path: Path
     del content["signature"]
     content["plans"][0]["requester"] = json.loads(path.read_text())["requester"]
     file.write_text(json.dumps(Approval(content, sign(statement(content), BOB)).as_json()))
-    assert "requested the plan and approved it" in refused(path, file=file)
+    assert "both requested and approved the plan" in refused(path, file=file)
 
 
 def test_requesters_signature_of_another_plan_is_refused(tmp_path: Path) -> None:

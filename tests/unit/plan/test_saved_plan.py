@@ -319,7 +319,7 @@ def test_missing_column_or_one_of_another_type_is_refused(tmp_path: Path, name: 
     ("change", "said"),
     [
         ({"format": "kretain.plan/v2"}, "v2"),
-        ({"format": "kretain.fleet-plan/v1"}, "the plan of a fleet: give --fleet"),
+        ({"format": "kretain.fleet-plan/v1"}, "the plan of a fleet: also give --fleet"),
         ({"created_at": "yesterday"}, "created_at"),
         ({"cluster": {"id": ""}}, "cluster"),
         ({"totals": {}}, "totals.partitions"),

@@ -84,18 +84,18 @@ WRONG = [
     (b"{", "is not JSON: it ends in the middle"),
     (b"[1]", "is not a JSON object of settings"),
     (b"null", "is not a JSON object of settings"),
-    (b"{}", "sets nothing: a message without a value (a tombstone) takes settings back"),
+    (b"{}", "sets nothing: to remove settings, write a message without a value (a tombstone)"),
     (b"\xff", "is not UTF-8"),
     (twice(M), "sets a key twice"),
-    (b'{"' + M.encode() + b'": NaN}', "is not JSON: NaN is no number there"),
-    (b'{"' + M.encode() + b'": -Infinity}', "is not JSON: -Infinity is no number there"),
+    (b'{"' + M.encode() + b'": NaN}', "is not JSON: NaN is not a JSON number"),
+    (b'{"' + M.encode() + b'": -Infinity}', "is not JSON: -Infinity is not a JSON number"),
     ({M: "soon"}, f"{M}: 'soon' is not a time"),
     ({M: 5, "retention.ms": "soon"}, "retention.ms: 'soon' is not a duration"),
     ({M: 5, "unconsumed": "hold"}, "the policy file does not mark unconsumed as cluster for it"),
-    ({M: 5, "retention.mss": 5}, "retention.mss can't live in the policy topic; what can: "),
-    ({M: 5, "hold": "x"}, "hold can't live in the policy topic"),
-    ({M: 5, "": 1}, "'' can't live in the policy topic"),
-    ({M: 5, "\u202e\x1b[2J": 1}, "'\\u202e\\x1b[2J' can't live in the policy topic"),
+    ({M: 5, "retention.mss": 5}, "retention.mss can't be set in the policy topic; these can: "),
+    ({M: 5, "hold": "x"}, "hold can't be set in the policy topic"),
+    ({M: 5, "": 1}, "'' can't be set in the policy topic"),
+    ({M: 5, "\u202e\x1b[2J": 1}, "'\\u202e\\x1b[2J' can't be set in the policy topic"),
     ({M: None}, f"{M} has no value: omit it, or delete the message"),
 ]
 
@@ -352,7 +352,7 @@ def test_list_explains_each_setting_of_a_wrong_message() -> None:
     alone = list_settings(told, None)
     assert [(one.key, one.counts) for one in alone.rows] == [(M, None), ("unconsumed", None)]
     assert [reason.text.partition("; ")[0] for reason in alone.problems] == [
-        "_kretain_policy-0 offset 0, for topic journal: hold can't live in the policy topic"
+        "_kretain_policy-0 offset 0, for topic journal: hold can't be set in the policy topic"
     ]
 
 

@@ -156,7 +156,7 @@ def test_patterns_match_entire_names(pattern: str, name: str, *, matched: bool) 
         ("version: 1\ntopics: []\n", "kretain.yaml:2: topics: is empty: an empty policy would match nothing"),
         ("version: 1\ntopics: {a: 1}\n", "kretain.yaml:2: topics: is not a list"),
         ("version: 1\ntopics: [t]\n", "kretain.yaml:2: topics: is not a mapping of keys to values"),
-        ("version: 2\ntopics: [{match: t}]\n", "kretain.yaml:1: version: 2 is not a version this kretain reads"),
+        ("version: 2\ntopics: [{match: t}]\n", "kretain.yaml:1: version: 2 is not a version that this kretain reads"),
         ("topics: [{match: t}]\n", "kretain.yaml:1: version: is missing"),
         ("version: 1\nversion: 1\ntopics: [{match: t}]\n", "kretain.yaml:2: version: is given twice (first in line 1)"),
         (
@@ -192,18 +192,18 @@ def test_patterns_match_entire_names(pattern: str, name: str, *, matched: bool) 
         *(  # to YAML 1.1 these are 86,400, 90.5, 58 and 60: far less time is kept than anybody who wrote it meant
             (
                 f"version: 1\ntopics:\n  - match: t\n    {text}\n",
-                f"kretain.yaml:4: {text.partition(': ')[0]}: is {what}",
+                f"kretain.yaml:4: {text.partition(': ')[0]}: {what}",
             )
             for text, what in (
-                ("retention.ms: 24:00:00", "a number of base 60 to YAML, as it has a colon: give a plain number"),
-                ("retention.ms: 1:30.5", "a number of base 60 to YAML"),
-                ("retention.commitoffset.hours: 072", "an octal number to YAML, as it begins with 0: take the 0 off"),
-                ("groups.require: [072]", "an octal number to YAML"),
+                ("retention.ms: 24:00:00", "has a colon, so YAML reads it as base 60: give a plain number"),
+                ("retention.ms: 1:30.5", "has a colon, so YAML reads it as base 60"),
+                ("retention.commitoffset.hours: 072", "begins with 0, so YAML reads it as octal: remove the 0"),
+                ("groups.require: [072]", "begins with 0, so YAML reads it as octal"),
             )
         ),
         (
             "version: 1\ngroups: {remember: 1:00}\ntopics: [{match: t}]\n",
-            "kretain.yaml:2: remember: is a number of base",
+            "kretain.yaml:2: remember: has a colon",
         ),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: true\n", "True is not a duration"),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: '604800000'\n", "is not a duration"),
@@ -393,7 +393,7 @@ BAD = {
     "hdfs:///x": "names no name node",
     "file://host/x": "names a host",
     "file://x": "names a host",
-    "s3://b/x#y": "means nothing here",
+    "s3://b/x#y": "has no meaning here",
     f"s3://key:{SECRET}@bucket/x": "environment",
     f"s3://key:a/{SECRET}@bucket/x": "environment",
     f"gs://{SECRET}@bucket/x": "environment",
@@ -552,20 +552,20 @@ def test_each_floor_kind_has_its_defaults() -> None:
         ),
         (
             "  - {name: a, file: 'ftp://host/x'}",
-            "policy.yaml:3: file: starts with ftp://, which is none of file, s3, hdfs, viewfs, gs, abfs, abfss, http, https",
+            "policy.yaml:3: file: starts with ftp://, which is not one of file, s3, hdfs, viewfs, gs, abfs, abfss, http, https",
         ),
         (
             "  - {name: a, file: 'https://user:hunter2@host/x'}",
             (
-                "policy.yaml:3: file: holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it "
-                "by a command"
+                "policy.yaml:3: file: has @, ? or #, which may carry a secret: use a URL without one, or fetch it "
+                "with a command"
             ),
         ),
         (
             "  - {name: a, file: 'https://host/x?token=hunter2'}",
             (
-                "policy.yaml:3: file: holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it "
-                "by a command"
+                "policy.yaml:3: file: has @, ? or #, which may carry a secret: use a URL without one, or fetch it "
+                "with a command"
             ),
         ),
         ("  - {name: a, file: a, maxage: 1h}", "policy.yaml:3: maxage: is not a key here; did you mean max.age?"),

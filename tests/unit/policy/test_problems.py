@@ -260,9 +260,9 @@ def test_missing_groups_are_named_with_a_near_one() -> None:
     )
     found = groups_not_there(parse_policy(text, "p.yaml", "sha256:x"), {"billing", "audit", "console-1"})
     assert found == [
-        "groups.require: there is no group audti; did you mean audit?",
-        "groups.require: there is no group biling; did you mean billing?",
-        "groups.ignore: there is no group tmp-*",
-        "groups.latest: there is no group nightly",
+        "groups.require: no group audti; did you mean audit?",
+        "groups.require: no group biling; did you mean billing?",
+        "groups.ignore: no group tmp-*",
+        "groups.latest: no group nightly",
     ]
     assert groups_not_there(policy("orders"), set()) == [], "what is ignored unless the policy says otherwise"

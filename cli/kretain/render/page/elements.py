@@ -171,7 +171,7 @@ def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Ele
                 element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts)),
             ),
             element("main", *sections),
-            element("footer", element("p", "Made by kretain. Nothing on this page is fetched, and nothing runs.")),
+            element("footer", element("p", "Made by kretain. This page loads nothing and runs no code.")),
         ),
         lang="en",
     )

@@ -133,7 +133,7 @@ def _kept_and_lost(found: SavedForecast) -> Element:
     return section(
         "Forecast",
         bars(
-            "Bytes kept in steady state at most: by the policy, and beyond that by brokers alone",
+            "The most bytes kept in steady state: by the policy, and what brokers alone would add",
             [topic for topic, _, _ in drawn],
             {
                 "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
