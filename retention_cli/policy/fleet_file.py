@@ -100,7 +100,7 @@ class FleetModel(StrictModel):
     """A fleet: its clusters, and the policy that they share."""
 
     version: Annotated[int, BeforeValidator(_version)] = Field(description="The fleet file's format: 1.")
-    policy: _Text | None = Field(default=None, description="Of every cluster that names none of its own.")
+    policy: _Text | None = Field(default=None, description="For every cluster that names none of its own.")
     clusters: list[ClusterModel] = Field(min_length=1, description="The clusters, in the order of every output.")
 
 

@@ -42,17 +42,17 @@ class GroupsModel(StrictModel):
     require: v.Names = Field(default=[], description="Groups that must have committed on every managed partition (F4).")
     latest: v.Patterns = Field(
         default=[],
-        description="Groups that start at the end where they have no commit: there, they protect nothing (F2).",
+        description="Groups that start at the end where they have no commit; there they protect nothing (F2).",
     )
     by_commits: v.Patterns = Field(
         default=[],
         alias="by.commits",
-        description="Groups that count by their commits alone: what their members read is not asked (F3).",
+        description="Groups that count only by their commits: kretain does not ask what members read (F3).",
     )
     stale_epochs: v.Patterns = Field(
         default=[],
         alias="stale.epochs",
-        description="Groups whose clients commit old leader epochs: theirs count as commits without one (F5).",
+        description="Groups whose clients commit old leader epochs: their commits count without one (F5).",
     )
     offsets_topic: Literal["visible", "hidden"] = Field(
         default="visible",
@@ -62,7 +62,7 @@ class GroupsModel(StrictModel):
     )
     scope: v.GroupPrefix | None = Field(
         default=None,
-        description="The prefix of the groups that this user may describe, where he may not see all. Floors are then "
+        description="The prefix of the groups that this user may describe, if not all. Floors are then "
         "known only where groups.require names a group (F8).",
     )
     start: dict[str, v.Milliseconds] = Field(
@@ -112,22 +112,22 @@ class DisksModel(StrictModel):
     )
     capacity: v.SizesByDir | None = Field(
         default=None,
-        description="How large a disk is, where its broker does not say or says it wrong: a size, or one per DIR or "
-        "BROKER:DIR. What Kafka's replicas take on it is then all that counts as used.",
+        description="How large a disk is, if its broker does not report it or reports it wrong: a size, or one per DIR "
+        "or BROKER:DIR. Then only what Kafka's replicas take counts as used.",
     )
     devices: v.Devices | None = Field(
         default=None, description="Log dirs that share a device: a list of lists of DIR or BROKER:DIR."
     )
     inventory: v.Paths | None = Field(
         default=None,
-        description="Inventories as kretain segments scan wrote them: a file, a folder or a glob, or a list of these, "
-        "from the policy file's own folder. --inventory goes before it.",
+        description="Output of kretain segments scan: a file, a folder or a glob, or a list of these, relative to the "
+        "policy file. --inventory replaces it.",
     )
     reserved: v.SizesByDir | None = Field(
         default=None, description="Bytes that a volume reports as neither usable nor used, such as ext4's 5 %."
     )
     shared: bool | None = Field(
-        default=None, description="Others than Kafka take more than half of what is in use, and that is right."
+        default=None, description="Confirm that other users than Kafka take more than half of the used space."
     )
     watermarks: list[WatermarkModel] | None = Field(
         default=None, description="How a disk that fills shortens R4's and R1's times (R7)."
@@ -194,7 +194,7 @@ class EntryModel(StrictModel):
     min_timestamp: v.TimeMs | None = Field(
         default=None,
         alias="log.retention.min.timestamp",
-        description="Trim what is stamped before this moment (R3, KIP-47). 0 is off; 'cluster': it is moved live.",
+        description="Trim what is stamped before this moment (R3, KIP-47). 0 is off; 'cluster': it is set live.",
     )
     allow_empty: bool | None = Field(
         default=None, alias="allow.empty", description="Let log.retention.min.timestamp lie in the future (R3)."
@@ -320,12 +320,12 @@ class FloorModel(StrictModel):
     )
     topics: v.TopicPatterns | None = Field(
         default=None,
-        description="What it may read if it can't be read itself: these topics hold then. Default: every managed one.",
+        description="The topics that it may read: they hold if it can't be read. Default: every managed topic.",
     )
     max_age: v.Milliseconds = Field(
         default=DEFAULT_MAX_AGE_MS,
         alias="max.age",
-        description="Older positions are unknown. Default: 1h; of a checkpoint none, for it says where to go on.",
+        description="Older positions are unknown. Default: 1h; none for a checkpoint (it says where to continue).",
     )
     timeout: v.Milliseconds = Field(
         default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take, at most 30s. Default: 10s."

@@ -128,4 +128,4 @@ class CostModel(StrictModel):
         default="included",
         description="included: the price is for a GiB with all its replicas. excluded: it is for each replica.",
     )
-    currency: Currency = Field(default="", description="Printed behind amounts, such as EUR.")
+    currency: Currency = Field(default="", description="Printed after amounts, such as EUR.")

@@ -245,7 +245,7 @@ def given_back(space: Space | None) -> str:
         else format_duration(space.check_interval_ms)
     )
     delay = "file.delete.delay.ms" if space.delete_delay_ms is None else format_duration(space.delete_delay_ms)
-    when = f"within {check} (their next retention check) and {delay} more (the files' delay)"
+    when = f"within {check} (their next retention check) plus {delay} (file delete delay)"
     freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)}"
     dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are already dead"
     missing = space.disks - space.disks_known

@@ -164,7 +164,10 @@ def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
         (None, "complete segments, file.delete.delay.ms after their next retention check"),
         (Space(3, 3, 3 << 30, 0, False, 300_000, 60_000), "free 3.00 GiB of disk space, counting all replicas, "),
         (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "about 3.00 GiB"),
-        (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "within 5 m (their next retention check) and 1 m more"),
+        (
+            Space(3, 3, 3 << 30, 0, True, 300_000, 60_000),
+            "within 5 m (their next retention check) plus 1 m (file delete delay)",
+        ),
         (Space(3, 3, 1, 0, False, None, None), "within log.retention.check.interval.ms"),
         (Space(3, 2, 1, 1 << 20, True, None, None), "and up to 1.00 MiB that are already dead"),
         (Space(3, 2, 1, 0, True, None, None), "Unknown for 1 disk."),

@@ -123,7 +123,7 @@ def quotes() -> list[Any]:
     """Return what the pages' tables say that a runbook says."""
     found = []
     for page in sorted(FOLDER.glob("*.md")):
-        section = page.read_text(encoding="utf-8").partition("## When it says otherwise")[2].partition("\n## ")[0]
+        section = page.read_text(encoding="utf-8").partition("## If it stops")[2].partition("\n## ")[0]
         cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
         found += [
             pytest.param(page, text, id=f"{page.stem}: {text}")

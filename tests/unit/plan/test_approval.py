@@ -1,4 +1,4 @@
-"""Who may approve a plan: signatures over its digest, keys of the policy, ages, and that two persons take part."""
+"""Who may approve a plan: signatures over its digest, keys of the policy, ages, and that two people take part."""
 
 from __future__ import annotations
 
