@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 The module has an app of the command's name.
 """
 
-EPILOG = "Options have variables: --max-age is KRETAIN_MAX_AGE. See kretain help COMMAND."
+EPILOG = "--max-age can be set as KRETAIN_MAX_AGE, and so on. See kretain help COMMAND."
 
 
 class LazyGroup(QuickGroup):

@@ -219,7 +219,7 @@ def bytes_per_record(facts: PartitionFacts, segment_bytes: Maybe[int]) -> Span:
     """
     records, size = certain(_records(facts)), certain(facts.size_bytes)
     if records <= 0:
-        return certain(Unknown.because("size", "it is empty: how large its records are is unknown"))
+        return certain(Unknown.because("size", "it is empty, so the size of its records is unknown"))
     most, ever = size / records, size / certain(facts.high_watermark)
     if facts.log_start == 0:
         return Span.of(most)

@@ -112,7 +112,7 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
     given = selection.policy.one_off.flags()
     if dict(plan.flags) != given:
         made_with = ", ".join(f"{name} {value}" for name, value in plan.flags.items()) or "none"
-        raise PlanRefusedError(f"the plan was made with other one-off rules ({made_with}): give the same ones again")
+        raise PlanRefusedError(f"the plan was made with other one-off rules ({made_with}): give exactly those")
     if plan.flags and tuple(plan.topics) != selection.given:
         raise PlanRefusedError(f"the plan's one-off rules were for TOPIC {' '.join(plan.topics)}: give the same again")
 

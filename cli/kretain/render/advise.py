@@ -175,7 +175,7 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     grouped = by_key((tuple(one.items())[1:], one["match"]) for one in wanted)
     yield heading("Or exactly, with a kretain policy")
     yield Line(
-        "In-order records are then kept that long plus one run of kretain, read or not, with any segment.ms:",
+        "This keeps in-order records that long plus one run of kretain, read or not, with any segment.ms:",
         indent=2,
     )
     if not every_row and len(wanted) > SHOWN:

@@ -154,7 +154,7 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
         became = f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
         return [
             *((table, BLANK) if shown else ()),
-            Line(became if joined else "Nothing to join.", "bold"),
+            Line(became if joined else "Nothing to merge.", "bold"),
             *_damaged([(one.partition.source, problem) for _url, one, _work in done for problem in one.problems]),
         ]
 

@@ -37,7 +37,7 @@ _REPLAYED: Final = {
     "never": "kept, though they really were deleted",
     "same": "deleted by the same run",
 }
-_WIDE: Final = 40
+_WIDE: Final = 34
 _NONE: Final = "No trims yet. kretain plan shows what a trim would delete."
 
 
@@ -377,7 +377,7 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
             (
                 Column("day", whole=True),
                 *(Column(title, "right") for title in ("really", "by this policy", "difference")),
-                Column("█ both  ▓ policy only  ░ really only"),
+                Column("█ both  ▓ policy only  ░ real only"),
             ),
             [
                 (

@@ -329,7 +329,7 @@ def test_compacted_archive_is_accepted_by_the_next_trim(world: World, topic: str
     assert len(joined) == 2
     assert archived(place, topic) == before
     assert whole_and_tidy(place)
-    assert "Nothing to join." in world.cli("archive", "compact", f"{place}/", "--yes", check=0).out
+    assert "Nothing to merge." in world.cli("archive", "compact", f"{place}/", "--yes", check=0).out
     assert trim(world, topic, place).outcome == "trimmed"
     assert world.ends(topic)[0] == 1_200
     assert files(place) == joined, "it was believed, so nothing was written again"

@@ -91,7 +91,7 @@ def test_deadline_ends_a_run_like_ctrl_c() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         done = run_cli("plan", "-b", address, "--timeout", "100s", "--deadline", "1s", "x", "--older-than", "1d")
     assert (done.code, done.out) == (130, "")
-    assert done.err == "kretain: --deadline 1 s is over\nkretain: interrupted\n"
+    assert done.err == "kretain: --deadline 1 s has passed\nkretain: interrupted\n"
 
 
 GROUPS = [f"nobody-{number}" for number in range(90)]

@@ -184,7 +184,7 @@ def test_verbose_names_each_variable_in_use(tmp_path: Path) -> None:
     done = run_cli("history", "--limit", "2", "-v", **variables, check=0)
     assert [line for line in done.err.splitlines() if "KRETAIN_" in line and "(KRETAIN_" not in line] == [
         "kretain: KRETAIN_ERRORS=text sets --errors",
-        "kretain: KRETAIN_LIMIT=3 gives way to --limit",
+        "kretain: KRETAIN_LIMIT=3 is overridden by --limit",
         "kretain: KRETAIN_OUTPUT=json sets --output",
         "kretain: KRETAIN_SPARK_CONF has no effect on this command",
         f"kretain: KRETAIN_STATE_DIR={tmp_path} sets --state-dir",
