@@ -160,7 +160,7 @@ def test_leader_change_during_the_read_is_read_again(
             "list_groups",
             lambda _call, said: [*said, ListedGroup("new", "unknown", "", "Stable")],
             "F3",
-            "group new could not be read: a group of a type",
+            "group new could not be read: this kretain does not know",
         ),
     ],
     ids=["rights are lost", "a coordinator keeps moving", "a newer broker's type of group"],

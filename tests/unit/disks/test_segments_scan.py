@@ -222,9 +222,9 @@ def shuffled(table: Any) -> Any:
 IMPOSSIBLE = [
     (put("base_offset", 1, 0), "is listed twice or out of order"),
     (shuffled, "is listed twice or out of order"),
-    (lambda table: pa.concat_tables([table, table.slice(0, 2)]), "stands in two places"),
+    (lambda table: pa.concat_tables([table, table.slice(0, 2)]), "appears twice"),
     (put("next_offset", 0, 121), "begins before the one before it ends"),
-    (put("next_offset", 0, 119), "begins behind where the one before it ends"),
+    (put("next_offset", 0, 119), "begins after a gap behind the one before it"),
     (put("log_bytes", 0, 1 << 30), "takes less than its own log file"),
     (put("next_offset", 2, 5), "ends before it begins"),
     (put("base_offset", 0, -1), "has a negative base offset"),
@@ -240,18 +240,18 @@ IMPOSSIBLE = [
 ]
 WRONG_HEADS = [
     (lambda said: said | {"format": "kretain.segments/v9"}, f"this kretain reads {FORMAT}"),
-    (lambda _said: {"format": FORMAT}, "what it says of itself can't be read"),
-    (lambda said: said | {"scanned_at": "yesterday"}, "what it says of itself can't be read"),
-    (lambda said: said | {"dirs": 5}, "what it says of itself can't be read"),
-    (lambda said: [said], "what it says of itself can't be read"),
-    (lambda said: said | {"incomplete": [{"topic": "x"}]}, "what it says of itself can't be read"),
+    (lambda _said: {"format": FORMAT}, "its metadata can't be read"),
+    (lambda said: said | {"scanned_at": "yesterday"}, "its metadata can't be read"),
+    (lambda said: said | {"dirs": 5}, "its metadata can't be read"),
+    (lambda said: [said], "its metadata can't be read"),
+    (lambda said: said | {"incomplete": [{"topic": "x"}]}, "its metadata can't be read"),
     (lambda said: said | {"totals": {"segments": 13}}, "has 12 rows, and its scan wrote 13"),
-    (lambda said: said | {"totals": {}}, "what it says of itself can't be read"),
-    (lambda said: said | {"dirs": [{}]}, "what it says of itself can't be read"),
-    (lambda said: said | {"dirs": [without(said["dirs"][0], "device")]}, "what it says of itself can't be read"),
-    (lambda said: said | {"dirs": [without(said["dirs"][0], "bytes")]}, "what it says of itself can't be read"),
-    (lambda said: said | {"dirs": [said["dirs"][0] | {"unread": "x"}]}, "what it says of itself can't be read"),
-    (lambda said: said | {"broker": 1e400}, "what it says of itself can't be read"),
+    (lambda said: said | {"totals": {}}, "its metadata can't be read"),
+    (lambda said: said | {"dirs": [{}]}, "its metadata can't be read"),
+    (lambda said: said | {"dirs": [without(said["dirs"][0], "device")]}, "its metadata can't be read"),
+    (lambda said: said | {"dirs": [without(said["dirs"][0], "bytes")]}, "its metadata can't be read"),
+    (lambda said: said | {"dirs": [said["dirs"][0] | {"unread": "x"}]}, "its metadata can't be read"),
+    (lambda said: said | {"broker": 1e400}, "its metadata can't be read"),
 ]
 
 
