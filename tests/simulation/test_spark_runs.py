@@ -267,6 +267,35 @@ def test_truncation_below_another_runs_observation_is_found(how: Callable[..., R
     assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])
 
 
+@pytest.mark.parametrize("how", [_here, _by_spark], ids=["here", "spark"])
+def test_cut_found_in_a_log_that_changes_again_while_it_is_read_refuses_commits(how: Callable[..., Rows]) -> None:
+    """F5: the partition's memory goes on from the cut, so no later plan finds it."""
+    with World("R1") as world:
+        for step in (("produce", 0, 5, 4, 4), ("fall_behind", 0), ("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4)):
+            world.apply(step)
+        for _ in range(2):
+            world.apply(("read", 1, 0, 7, 0))  # by commits without a leader epoch
+        here, log = world.operators[0], world.kafka.partition(("a", 0))
+        assert log is not None
+        how(world, here)
+        world.apply(("elect", 0, 0))
+        for _ in range(4):
+            world.apply(("produce", 0, 5, 4, 4))
+        world.apply(("time", 2))
+        rows: Rows = []
+        run = world.hub.start("run", lambda: rows.extend(how(world, here)))
+        while run.last != "epoch_ends":
+            run.step()
+        while run.last == "epoch_ends":
+            run.step()
+        for broker in log.replicas:
+            log.catch_up(broker)
+        log.elect(next(one for one in log.replicas if one != log.leader))
+        run.finish()
+        [row] = [one for one in _here(world, here) if (one["topic"], one["partition"]) == ("a", 0)]
+    assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])
+
+
 def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeypatch: pytest.MonkeyPatch) -> None:
     """F5: an executor was lost, and a group has moved on since its log's end was read. Then it stands still."""
     monkeypatch.setattr(plans, "_rows_of_tasks", functools.partial(rows_of_tasks, again=True))

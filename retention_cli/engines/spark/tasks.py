@@ -51,7 +51,7 @@ from retention_cli.engines.spark.shipping import (
     to_bytes,
 )
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.positions import LogNow, Logs, LogsOf
+from retention_cli.memory.positions import LogNow, Logs, LogsOf, Place
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
@@ -397,15 +397,23 @@ def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
 
 
 class SliceLedger(Ledger):
-    """The partitions of a slice. It has no groups: it keeps what they are to be judged by, for the client."""
+    """The partitions of a slice. It has no groups: it keeps what they are to be judged by, for the client.
+
+    ``cut`` are the logs that were cut. Their partitions remember that at once, so the groups must be judged by it also
+    if the log changes again while it is read: no later pass finds the cut.
+    """
 
     logs: Logs | None = None
-    cuts: Collection[TopicPartition] = ()
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self.cut: dict[Place, LogNow] = {}
+        super().__init__(*args, **named)
 
     def judge(self, logs_of: LogsOf, topics: object, cuts: Collection[TopicPartition]) -> None:
         """Keep the logs."""
         del topics
-        self.logs, self.cuts = logs_of(), cuts
+        self.logs = logs = logs_of()
+        self.cut |= {tp: logs.special[tp] for tp in cuts if tp in logs.special}
 
 
 def plan_slice(
@@ -449,8 +457,9 @@ def plan_slice(
     if isinstance(ledger := memories(giant.cluster), SliceLedger):
         memories.save(clock_ms())
         if (logs := ledger.logs) is not None:
-            cuts = [(*tp,) for tp in ledger.cuts]
-            report = replace(report, logs=logs.sent(), special=[*logs.special.items()], cuts=cuts)
+            special = {**ledger.cut, **logs.special}
+            cuts = [(*tp,) for tp in ledger.cut]
+            report = replace(report, logs=logs.sent(), special=[*special.items()], cuts=cuts)
         yield {"kind": "ledger", "content": changes(ledger, one.memory.ledger)}
         memories.close()
     yield {"kind": "slice", "content": SLICE_REPORT.dump_json(report)}
