@@ -14,11 +14,12 @@ replicas in place of the disk's replicas.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
@@ -114,7 +115,8 @@ def estimate(
         one._replace(doubted_bytes=one.doubted_bytes + int(more))
         for one, more in zip(known.leaving, doubtful, strict=False)
     ]
-    return oldest_first(found, disks, rules, dict(zip(names, start.tolist(), strict=True)), limits, leaving)
+    walked = oldest_first(found, disks, rules, dict(zip(names, start.tolist(), strict=True)), limits, leaving)
+    return replace(walked, unanswered=times.unanswered)
 
 
 def _sized(tp: TopicPartition, limit: Maybe[Limit], segment_bytes: Mapping[str, int]) -> Maybe[Limit]:
@@ -179,13 +181,17 @@ def _share(bound: Ints, partition: Ints, size_bytes: Ints, logs: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Looks up times of segments: ``logs`` has a row per partition, as in :func:`estimated_segments`."""
+    """Looks up times of segments: ``logs`` has a row per partition, as in :func:`estimated_segments`.
+
+    ``unanswered`` has the partitions whose leaders failed to look up a time, with the error.
+    """
 
     reader: ClusterReader
     leaders: Leaders
     names: Sequence[TopicPartition]
     logs: Ints
     now_ms: int
+    unanswered: dict[TopicPartition, str] = field(default_factory=dict)
 
     def dated(self, segments: Segments, start: Ints, limit: Ints, above: Ints) -> Segments:
         """Return the segments with times: all of a segment's records are older, as closely as water levels ask (R6).
@@ -206,6 +212,8 @@ class _Times:
             for tp, one in answer.items():
                 if isinstance(one, Found) and one.timestamp is not None:
                     times[asked[tp]] = one.timestamp
+                elif isinstance(one, RequestFailedError) and one.retriable:  # brokers before 3.0 have no MAX_TIMESTAMP
+                    self.unanswered[tp] = str(one)
         oldest_ms, newest_ms = _span(newest[[*asked.values()]], first[[*asked.values()]], self.now_ms)
         low, high = np.full(count, oldest_ms), np.full(count, newest_ms)
         open_ = (remaining > 0) & (add_up(s.size_bytes[rows], s.disk[rows], count) >= remaining)
@@ -261,6 +269,8 @@ class _Times:
             for tp, answer in answers.items():
                 if isinstance(answer, Found):
                     offsets[one[tp]] = answer.offset
+                elif isinstance(answer, RequestFailedError):
+                    self.unanswered[tp] = str(answer)
         return offsets
 
 
@@ -393,15 +403,22 @@ def _searched(
     leaders: Leaders,
     now_ms: int,
 ) -> dict[TopicPartition, Maybe[Tail]]:
-    """Return where each partition of these topics must begin so that its topic fits."""
+    """Return where each partition of these topics must begin so that its topic fits.
+
+    If a time could not be looked up in one of them, the topic is unknown: the others' younger records would go instead.
+    """
     ends = {tp: log[:2] for one in topics for tp in one.replicas if not isinstance(log := logs[tp], Unknown)}
     # Triggers ignore guards: records that guards keep are not made up for by other partitions.
     limits: dict[TopicPartition, Maybe[Limit]] = {
         tp: Limit(end, Code.G1, "the high watermark") for tp, (_, end) in ends.items()
     }
     known = Known(ends, {}, limits, sizes.segment_bytes, {}, {}, {}, [Leaving()] * len(topics))
-    bounds = estimate(reader, topics, _ALL, known, leaders, now_ms).bounds
-    return {tp: Tail(bounds.get(tp, start), exact=False) for tp, (start, _) in ends.items()}
+    found = estimate(reader, topics, _ALL, known, leaders, now_ms)
+    lost: dict[str, Unknown] = {}
+    for tp, error in sorted(found.unanswered.items()):
+        why = Unknown.because(Code.R5, f"how old its records are could not be looked up: {error}")
+        lost.setdefault(tp.topic, _of_topic(tp, why))
+    return {tp: lost.get(tp.topic) or Tail(found.bounds.get(tp, start), exact=False) for tp, (start, _) in ends.items()}
 
 
 def _of_topic(tp: TopicPartition, why: Unknown) -> Unknown:

@@ -127,7 +127,8 @@ class DiskRun:
                     for tp in disk.replicas
                     if disk.dirs and tp in chosen and self._leaders[tp].leader == disk.broker
                 }
-                tails = estimated_tails(reader, chosen, settings, leading, self.sizes, leaders, remembered.now_ms)
+                # all leaders: a second look is given those that are read again alone, and the whole topic is searched
+                tails = estimated_tails(reader, chosen, settings, leading, self.sizes, self._leaders, remembered.now_ms)
             found |= {tp: found[tp]._replace(tails=tails[tp]) for tp in found if tp in tails}
         rounded = {name for name, one in settings.items() if one.whole_segments}
         if rounded and inventory is not None:

@@ -261,11 +261,13 @@ class OldestFirst:
     """R6's bounds, for the partitions that it trims, and each disk's outcome.
 
     ``unknown`` is why R6 could not judge managed partitions on disks that are, or may be, above their ceilings.
+    ``unanswered``: of an estimate, the partitions whose leaders failed to look up a time, with the error.
     """
 
     bounds: Mapping[TopicPartition, int]
     outcomes: Sequence[DiskOutcome]
     unknown: Mapping[TopicPartition, Unknown]
+    unanswered: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 def oldest_first(

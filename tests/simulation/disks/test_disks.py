@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 import pytest
 
-from tests.simulation.disks.kafka import PLACES
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Leaders, Wanted
+from retention_cli.core.model import TopicPartition
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.plan.make import LocalPlanner, PlanJob
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
+from tests.simulation.disks.kafka import PLACES, DiskReader
 from tests.simulation.disks.sequences import run, sequence_of, told
 from tests.simulation.disks.world import DiskWorld
 from tests.simulation.kafka import HOUR, Tp
@@ -99,6 +107,51 @@ def test_files_of_replicas_that_swap_dirs_are_not_counted_as_bytes_that_stay(wor
         world.kafka.move(("b", 1), 3, second if swapped else first)
         world.kafka.pass_time(20_000)
         world.do_plan(0, 0)  # the judge holds it against the true files
+
+
+class Unsteady(DiskReader):
+    """What happens to a topic's second partition after its ends were read: once, or whenever a time is looked up."""
+
+    elects = loses = False
+
+    def sizes_soon(self, leaders: Leaders) -> Any:
+        if self.elects:
+            self.elects = False
+            log = self._disks.partition(("a", 1))
+            assert log is not None
+            log.elect(next(one for one in log.replicas if one != log.leader))
+        return super().sizes_soon(leaders)
+
+    def list_offsets(self, wanted: Sequence[Wanted], leaders: Leaders) -> list[dict[TopicPartition, Answer]]:
+        answers = super().list_offsets(wanted, leaders)
+        for specs, found in zip(wanted, answers, strict=True):
+            for tp in found:
+                if self.loses and tp == ("a", 0) and isinstance(specs[tp], int):
+                    found[tp] = RequestFailedError("timed out", retriable=True)
+        return answers
+
+
+@pytest.mark.parametrize("what", ["elects", "loses"])
+def test_young_records_do_not_go_for_old_ones_of_a_partition_whose_times_are_unknown(
+    world: DiskWorld, what: str
+) -> None:
+    """Of a topic's limit the oldest records go: not a whole other partition, whose leader was elected meanwhile."""
+    put(world, ("a", 0), 40, 5 * HOUR)
+    put(world, ("a", 1), 40, 60_000)
+    text = "version: 1\ntopics: [{match: a, retention.topic.bytes: 4000000, unconsumed: trim}]"
+    policy = parse_policy(text, "policy.yaml", "sha256:simulated")
+
+    def trims(reader: DiskReader) -> dict[Tp, int | None]:
+        now_ms = world.clock.wall_ms()
+        with closing(world.memories(world.folders[0])) as memories:
+            job = PlanJob(reader, Selection(policy), now_ms, lambda _: Amount(), memories, world.clock.wall_ms)
+            return {(one.topic, one.partition): one.trim_to for one in LocalPlanner().plan(job).decisions}
+
+    reader = Unsteady(world.kafka, world.hub, world.clock)
+    setattr(reader, what, True)
+    young = trims(reader)["a", 1]
+    assert trims(world.reader()) == {("a", 0): 36, ("a", 1): 9, ("a", 2): None}
+    assert young == (9 if what == "elects" else None)
 
 
 TWO_LOOKS: Final[list[Any]] = [
