@@ -343,7 +343,8 @@ class DiskRun:
                 Code.R6, f"kretain could not read whether its topic or leader changed meanwhile: {error}"
             )
             return dict.fromkeys(tps, why)
-        ids = self._topic_ids()
+        # The ids that were decided by: a second look reads S and H of these, too, perhaps of a topic that is new then.
+        ids = {tp: known(one.topic.topic_id) for tp, one in self._facts.items()}
         return {tp: _CHANGED for tp in tps if change_between(tp, ids.get(tp), self._leaders[tp], topics.get(tp.topic))}
 
     def _why(self, on: Sequence[DiskOutcome]) -> Reason:

@@ -12,12 +12,16 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, Wanted
 from retention_cli.core.model import TopicPartition
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.disks.run import DiskRun
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.recall import Remembered
+from retention_cli.observe.request import FullRead
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.simulation.disks.kafka import PLACES, DiskReader
 from tests.simulation.disks.sequences import run, sequence_of, told
-from tests.simulation.disks.world import DiskWorld
+from tests.simulation.disks.world import POLICY, DiskWorld
 from tests.simulation.kafka import HOUR, Tp
 
 FOUND = {
@@ -152,6 +156,27 @@ def test_young_records_do_not_go_for_old_ones_of_a_partition_whose_times_are_unk
     young = trims(reader)["a", 1]
     assert trims(world.reader()) == {("a", 0): 36, ("a", 1): 9, ("a", 2): None}
     assert young == (9 if what == "elects" else None)
+
+
+def test_topic_recreated_between_two_looks_is_not_trimmed_by_r6(world: DiskWorld) -> None:
+    """M1: the second look is for another topic's partitions alone, and what was read of this one still decides."""
+    put(world, ("a", 0), 60, 5 * HOUR)
+    put(world, ("b", 0), 40, 60_000)
+    world.kafka.others = dict.fromkeys(world.kafka.others, 12_000_000)
+    reader, selection, state = world.reader(), Selection(POLICY), DiskRun(POLICY.disks)
+    with closing(world.memories(world.folders[0])) as memories:
+        seen = observe(reader, FullRead(selection.settings_for, POLICY.groups, world.clock.wall_ms(), memories))
+        for some in ({"a", "b"}, {"b"}):
+            facts = {tp: one for tp, one in seen.facts.items() if tp.topic in some}
+            leaders = {tp: one for tp, one in seen.leaders.items() if tp.topic in some}
+            remembered = Remembered(memories(world.kafka.cluster_id), seen.settings, leaders)
+            remembered.open({one.topic.name: one.topic.topic_id for one in facts.values()})
+            state.look(reader, facts, seen.settings, leaders, remembered, world.clock.wall_ms)
+            if "a" in some:
+                world.do_recreate(0)
+        read = TopicPartition("a", 0)
+        assert reader.metadata(["a"]).topics["a"].partitions[0] == seen.leaders[read], "the id alone is another"
+        assert state.changed(reader, [read]).keys() == {read}
 
 
 TWO_LOOKS: Final[list[Any]] = [
