@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown, Usage, Watermark
 from retention_cli.core.units import format_duration
-from retention_cli.decide.triggers.consumed import Consumed, forced_retention_conflict
+from retention_cli.decide.triggers.consumed import Consumed, forced_retention_conflict, live_retention
 from retention_cli.decide.triggers.forced_age import ForcedAge
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
 from retention_cli.policy.settings import Settings
@@ -46,7 +46,7 @@ class PressedConsumed(Trigger):
             return NotAsked()
         if isinstance(shorter, Unknown):
             return shorter
-        conflict = forced_retention_conflict(after_ms, facts.topic.retention_ms, settings.forced_age_ms)
+        conflict = forced_retention_conflict(after_ms, live_retention(facts.topic), settings.forced_age_ms)
         if conflict is not None:
             return conflict
         asked = Consumed().ask(facts, replace(settings, consumed_after_ms=shorter[0]), now_ms)

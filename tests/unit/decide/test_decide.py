@@ -182,6 +182,16 @@ def test_r7_waits_with_r1_until_groups_have_been_watched() -> None:
     assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["F10"])
 
 
+@pytest.mark.parametrize(("policies", "trim_to"), [({"delete"}, None), (set(), 3)], ids=["delete", "none"])
+def test_r7_measures_r1s_time_by_the_retention_that_brokers_apply(policies: set[str], trim_to: int | None) -> None:
+    """R1: without ``delete`` in its cleanup policy a topic's retention.ms deletes nothing."""
+    about = topic(retention_ms=18 * HOUR, cleanup_policy=frozenset(policies))
+    log = Log(0, [NOW - 18 * HOUR] * 5, None, 3)
+    pressed = log.facts(R1, about, lookups={NOW - 12 * HOUR: LookUp(5)})
+    full = Usage("1:/d", 95.0, Watermark(90.0, 0.5, 0))
+    assert decide(pressed._replace(usage=full), R1, NOW).trim_to == trim_to
+
+
 def test_keep_decision_names_the_guard_that_prevented_a_trim() -> None:
     chosen = replace(R4, forced_age_guarded=True)
     decision = decide(Log(0, [OLD] * 5, None, 0).facts(chosen), chosen, NOW)
