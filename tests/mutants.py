@@ -270,6 +270,12 @@ MUTANTS: Final = (
         "            self.saw_again(name, listed_ms)\n",
         "            pass\n",
     ),
+    Mutant(
+        "Spark: a cut counts only if the log stays",
+        _TASK,
+        "special = {**ledger.cut, **logs.special}",
+        "special = {**logs.special}",
+    ),
     Mutant("Spark: an executor's clock may be behind", _TASK, "if behind_ms > MAX_SKEW_MS:", "if False:"),
     Mutant(
         "Spark: what a task has seen is not remembered",

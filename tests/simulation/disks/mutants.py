@@ -44,13 +44,20 @@ MUTANTS: Final = (
     Mutant("what is diskless goes", "decide/decision.py", "    if topic.diskless:", "    if False:"),
     Mutant("the newest go first", _LEVEL, "np.lexsort((age, segments.disk[rows]))", "np.lexsort((-age, segments.disk[rows]))"),
     Mutant("one segment too many", _LEVEL, "np.repeat(before[first], count) < remaining[disk]", "np.repeat(before[first], count) <= remaining[disk]"),
+    Mutant("a second look asks those leaders alone", _RUN, "self.sizes, self._leaders, remembered", "self.sizes, leaders, remembered"),
+    Mutant("a time that cannot be looked up is young", _ESTIMATE, "self.unanswered[tp] = str(answer)", "pass"),
+    Mutant("a recreated topic has the id of a second look", _RUN, "ids = {tp: known(one.topic.topic_id) for tp, one in self._facts.items()}", "ids = self._topic_ids()"),
 )  # fmt: skip
+_YOUNG: Final = "test_young_records_do_not_go_for_old_ones_of_a_partition_whose_times_are_unknown"
 ELSEWHERE: Final = {
     "looks since the scan say nothing": "tests/unit/disks/test_pending_deletes.py",
     "an inventory is always believed": "tests/unit/disks/test_inventory_view.py",
     "files are gone once they are swept": "tests/unit/disks/test_disk_sizes.py",
     "the estimate's segments are all that is closed": "test_kept_disk_sequence_breaks_no_rule[704]",
     "one segment too many": "tests/unit/disks/test_water_level.py",
+    "a second look asks those leaders alone": f"{_YOUNG}[elects]",
+    "a time that cannot be looked up is young": f"{_YOUNG}[loses]",
+    "a recreated topic has the id of a second look": "test_topic_recreated_between_two_looks_is_not_trimmed_by_r6",
 }
 """Which test finds those that random sequences meet too seldom."""
 
