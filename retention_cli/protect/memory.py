@@ -10,6 +10,7 @@ it. All of them agree on which do, whoever wrote last, and however much of the t
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -20,7 +21,7 @@ from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.ledger import Ledger
-from retention_cli.protect.value import SETTINGS, Record, Setting
+from retention_cli.protect.decision import SETTINGS, Record, Setting
 from retention_cli.state.own_topics import PROTECTED_TOPIC, extent_of, read_stored, wrong_settings
 
 Records = dict[tuple[str, Setting], Record]
@@ -32,20 +33,13 @@ SENT_S: Final = 10.0
 """After so long a run sends its request no more. A broker may take 30 s to pass it on to the controller."""
 
 
-class MovedError(BrokerError):
-    """Another kretain is changing the same setting."""
-
-
 def parsed(key: str, value: bytes | str) -> Record:
     """Return a record, ``unreadable`` if it is not a valid one of that key."""
-    try:
+    with suppress(ValueError, RecursionError):
         record = _RECORD.validate_json(value, strict=True)
-        values = (record.original, record.value, record.before)
-        valid = record.key == key and all(one is None or _VALUE.fullmatch(one) for one in values)
-    except (ValueError, RecursionError):
-        valid = False
-    if valid:
-        return record
+        values = {record.original, record.value, record.before} - {None}
+        if record.key == key and all(_VALUE.fullmatch(str(one)) for one in values):
+            return record
     topic, _, setting = key.rpartition("/")
     return Record(topic, "", setting, "unreadable", None, None, None, None, "", 0, "")  # type: ignore[arg-type]
 
@@ -129,7 +123,8 @@ class RaisedSettings:
         """Append a record that goes on from the one that :meth:`read` returned, or from this run's last.
 
         Raises:
-            MovedError: another kretain's does already, or its change may be under way. This record does not count.
+            RequestFailedError: another kretain's does already, or its change may be under way: this record does not
+                count.
             BrokerError, StateError: it could not be written, to the cluster or to the ledger.
         """
         key = record.key
@@ -143,8 +138,8 @@ class RaisedSettings:
             raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)
         if self._counts[key].place != at:
             self.put_back(writer)
-            what = f"{record.setting} of topic {record.topic}"
-            raise MovedError(f"another kretain is changing {what} now, or was a minute ago: the next pass looks again")
+            what = f"{record.setting} of topic {record.topic} now, or was a minute ago"
+            raise RequestFailedError(f"another kretain is changing {what}: the next pass looks again", retriable=True)
         self._known[key] = at
         if self._ledger.on_disk:
             self._ledger.note_raised(key, text.decode())

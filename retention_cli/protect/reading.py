@@ -24,8 +24,7 @@ from retention_cli.observe.lineage import EpochEnds, ask_epochs
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import UntilConsumed
-from retention_cli.protect.decision import Rooms
-from retention_cli.protect.value import SETTINGS, Live, Part, Setting, TopicFacts
+from retention_cli.protect.decision import SETTINGS, Live, Rooms, Setting, TopicFacts, Unread
 from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 _CHECK_MS: Final = 300_000
@@ -43,17 +42,7 @@ class Reading:
     topics: Sequence[TopicFacts]
     rooms: Rooms
     ids: Mapping[str, str]
-    notes: Sequence[Reason] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """The first offset of a partition that a required group has not read, the log's ends, and what was assumed."""
-
-    group: str
-    offset: int
-    span: Range
-    note: Reason | None = None
+    notes: Sequence[Reason]
 
 
 def live_of(
@@ -115,13 +104,14 @@ def read_protection(
     own = reader.own_values(list(rules), SETTINGS)
     everywhere = reader.values_everywhere(PROTECTED_TOPIC, SETTINGS)
     progress("groups")
-    unread, unreadable = _unread(reader, metadata, rules, selection.policy.groups.stale_epochs)
+    found, unreadable = _unread(reader, metadata, rules, selection.policy.groups.stale_epochs)
     progress("records")
     now_ms = clock_ms()
-    ages = _ages(reader, unread, now_ms) | unreadable
-    unread |= {tp: _Unread(rules[tp.topic].groups[0], 0, Range(0, 1)) for tp in unreadable}  # all that is there
+    unread = _aged(reader, found, now_ms) | unreadable
     late = {
-        tp: now_ms - most for tp, age in ages.items() if isinstance(age, int) and age > (most := rules[tp.topic].max_ms)
+        tp: now_ms - most
+        for tp, one in unread.items()
+        if isinstance(one.age_ms, int) and one.age_ms > (most := rules[tp.topic].max_ms)
     }
     (answers,) = reader.list_offsets([late], metadata.places(rules))
     for tp, answer in answers.items():  # what is older than the maximum counts as read
@@ -133,16 +123,15 @@ def read_protection(
     disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, disk_rules)
     topics = []
     for name, rule in rules.items():
-        base = TopicFacts(name, metadata.topics[name].topic_id or "", rule)
         sizes = {tp: _size(tp, limits[name], disks) for tp in metadata.places([name])}
-        parts = [_part(unread[tp], tp.partition, age, sizes[tp]) for tp, age in ages.items() if tp.topic == name]
-        topics.append(_facts(replace(base, unread=parts), limits[name], live_of(own[name], everywhere), sizes, disks))
+        sized = {tp.partition: replace(unread[tp], size_bytes=sizes[tp]) for tp in sizes if tp in unread}
+        base = TopicFacts(name, metadata.topics[name].topic_id or "", rule, unread=sized)
+        topics.append(_facts(base, limits[name], live_of(own[name], everywhere), sizes, disks))
     left = {
         one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
         for one in disks
     }
-    rooms = Rooms(left, disk_rules.percent is not None)
-    return Reading(metadata.cluster_id, topics, rooms, metadata.topic_ids, notes)
+    return Reading(metadata.cluster_id, topics, Rooms(left, disk_rules.percent is not None), metadata.topic_ids, notes)
 
 
 def _facts(
@@ -174,37 +163,34 @@ def _facts(
 
 def _unread(
     reader: ClusterReader, metadata: ClusterMetadata, rules: Mapping[str, UntilConsumed], stale_epochs: Collection[str]
-) -> tuple[dict[TopicPartition, _Unread], dict[TopicPartition, Unknown]]:
-    """Return where unread records begin, and which partitions can't be read: of these, that is unknown (P3).
+) -> tuple[dict[TopicPartition, Unread], dict[TopicPartition, Unread]]:
+    """Return where unread records begin, and the partitions that can't be read: of these, all is unread (P3).
 
     Commits are read before the logs' ends. The leader epochs of ``stale_epochs`` groups say nothing (F5).
     """
-    told: dict[str, GroupCommits | CommitsUnknown] = {}
-
-    def on_group(one: GroupCommits | CommitsUnknown) -> None:
-        told[one.group] = one
-
-    reader.read_commits(sorted({group for rule in rules.values() for group in rule.groups}), on_group)
-    places = metadata.places(rules)
+    told: list[GroupCommits | CommitsUnknown] = []
+    reader.read_commits(sorted({group for rule in rules.values() for group in rule.groups}), told.append)
+    by_name, places = {one.group: one for one in told}, metadata.places(rules)
     spans = reader.extents(places)
-    commits: dict[tuple[TopicPartition, str], tuple[int, int | None] | Reason] = {}
-    for tp in spans:
-        for group in rules[tp.topic].groups:
-            current = None if matches(stale_epochs, group) else places[tp].leader_epoch
-            commits[tp, group] = _commit(told.get(group), group, tp, current)
+    commits = {
+        (tp, group): _commit(
+            by_name.get(group), group, tp, None if matches(stale_epochs, group) else places[tp].leader_epoch
+        )
+        for tp in spans
+        for group in rules[tp.topic].groups
+    }
     wanted = ((tp, one[1]) for (tp, _), one in commits.items() if not isinstance(one, Reason) and one[1] is not None)
     ends = ask_epochs(reader, wanted, places)
-    found: dict[TopicPartition, _Unread] = {}
-    unreadable: dict[TopicPartition, Unknown] = {}
+    found, unreadable = {}, {}
     for tp, span in spans.items():
+        groups = rules[tp.topic].groups
         if isinstance(span, RequestFailedError):
-            unreadable[tp] = Unknown.because("offsets", f"partition {tp.partition} can't be read: {span}")
-            continue
-        each = [_position(commits[tp, group], group, tp, span, ends) for group in rules[tp.topic].groups]
-        first = min(each, key=lambda one: one.offset)
-        if first.offset < span.end:
-            found[tp] = first
-    return found, unreadable
+            why = Unknown.because("offsets", f"partition {tp.partition} can't be read: {span}")
+            unreadable[tp] = Unread(groups[0], 0, (0, 1), why.reasons[0], why)
+        else:
+            each = (_position(commits[tp, group], group, tp, span, ends) for group in groups)
+            found[tp] = min(each, key=lambda one: one.offset)
+    return {tp: one for tp, one in found.items() if one.offset < one.span[1]}, unreadable
 
 
 def _commit(
@@ -228,10 +214,10 @@ def _commit(
 
 def _position(
     commit: tuple[int, int | None] | Reason, group: str, tp: TopicPartition, span: Range, ends: EpochEnds
-) -> _Unread:
+) -> Unread:
     """Return where a group stands. What is not known counts as nothing read (P3)."""
     if isinstance(commit, Reason):
-        return _Unread(group, span.start, span, commit)
+        return Unread(group, span.start, span, commit)
     at, epoch = commit
     end = Found(span.end) if epoch is None else ends.get((tp, epoch))
     if at > span.end:
@@ -248,20 +234,18 @@ def _position(
         )
         note = Reason(Code.F5, text)
     else:
-        return _Unread(group, at, span)
-    return _Unread(group, span.start, span, note)
+        return Unread(group, at, span)
+    return Unread(group, span.start, span, note)
 
 
-def _ages(
-    reader: ClusterReader, unread: Mapping[TopicPartition, _Unread], now_ms: int
-) -> dict[TopicPartition, Maybe[int]]:
-    """Return how old the first unread record of each partition is; a partition without one is left out.
+def _aged(reader: ClusterReader, unread: Mapping[TopicPartition, Unread], now_ms: int) -> dict[TopicPartition, Unread]:
+    """Return the partitions with how old the first unread record is; a partition without one is left out.
 
     An open transaction hides the records from its first on, for all who read what is committed. A broker deletes them
     all the same.
     """
-    searches = {tp: Search(one.offset, one.span.end, _ANY_TIME, _MOST_RECORDS) for tp, one in unread.items()}
-    found: dict[TopicPartition, Maybe[int]] = {}
+    searches = {tp: Search(one.offset, one.span[1], _ANY_TIME, _MOST_RECORDS) for tp, one in unread.items()}
+    found = {}
     answers = reader.search_records(searches, reader.timeout_s) if searches else {}
     hidden = {
         tp: replace(searches[tp], start=max(answer.offset, searches[tp].start))
@@ -272,17 +256,12 @@ def _ages(
         answers |= reader.search_records(hidden, reader.timeout_s, uncommitted=True)
     for tp, answer in answers.items():
         if isinstance(answer, Reached) and answer.timestamp is not None and answer.timestamp >= 0:
-            found[tp] = max(0, now_ms - answer.timestamp)
+            found[tp] = replace(unread[tp], age_ms=max(0, now_ms - answer.timestamp))
         elif not isinstance(answer, Reached) or answer.record is not None:
             why = "it has no timestamp" if isinstance(answer, Reached) else str(answer)
-            found[tp] = Unknown.because("protect", f"{tp}: how old its oldest unread record is, is unknown: {why}")
+            age = Unknown.because("protect", f"{tp}: how old its oldest unread record is, is unknown: {why}")
+            found[tp] = replace(unread[tp], age_ms=age, note=age.reasons[0])
     return found
-
-
-def _part(one: _Unread, number: int, age_ms: Maybe[int], size: Maybe[int]) -> Part:
-    share = (one.span.end - one.offset) / max(1, one.span.end - one.span.start)
-    tail = size if isinstance(size, Unknown) else round(size * share)
-    return Part(number, one.group, age_ms, tail, size, age_ms.reasons[0] if isinstance(age_ms, Unknown) else one.note)
 
 
 def _size(tp: TopicPartition, limits: TopicSettings, disks: Sequence[Disk]) -> Maybe[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +21,22 @@ from retention_cli.core.state_dir import cluster_folder
 from retention_cli.core.units import timestamp
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.selection import Selection
-from retention_cli.protect.decision import current, decide_all, expected
-from retention_cli.protect.memory import SENT_S, MovedError, RaisedSettings, Records, check_writable
+from retention_cli.protect.decision import (
+    CHANGES,
+    SETTINGS,
+    Decision,
+    Live,
+    Protection,
+    Record,
+    Setting,
+    State,
+    Terms,
+    current,
+    decide_all,
+    expected,
+)
+from retention_cli.protect.memory import SENT_S, RaisedSettings, check_writable
 from retention_cli.protect.reading import live_of, read_protection
-from retention_cli.protect.value import CHANGES, SETTINGS, Decision, Live, Protection, Record, Setting, State, Terms
 from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 Resume = Literal["resume", "restore"]
@@ -66,17 +78,8 @@ class ProtectJob:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A protection that is planned, and the records that it is made of."""
-
-    protection: Protection
-    records: Records
-    memory: RaisedSettings
-
-
-def plan_protection(job: ProtectJob) -> Planned:
-    """Read and decide. Changes nothing.
+def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
+    """Read and decide; return what to do, and the records that it goes on from. Changes nothing.
 
     Raises:
         BrokerError: the cluster or ``_kretain_protected`` can't be read.
@@ -88,21 +91,20 @@ def plan_protection(job: ProtectJob) -> Planned:
     records = memory.read()  # after the live values: whatever kretain set is in a record by then
     ours = current(records, {one.topic: one.topic_id for one in reading.topics})
     rows = decide_all(reading.topics, ours, job.terms, reading.rooms)
-    notes = [*reading.notes]
-    if not job.selection.topics:  # P6
-        notes += [
-            Reason(
-                "protect",
-                f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
-                f"kretain protect --restore {one.topic} restores it",
-            )
-            for key, one in current(records, reading.ids).items()
-            if key not in ours and one.state in ("raised", "changing")
-        ]
-    return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), ours, memory)
+    others = (  # P6
+        Reason(
+            "protect",
+            f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
+            f"kretain protect --restore {one.topic} restores it",
+        )
+        for key, one in current(records, reading.ids).items()
+        if key not in ours and one.state in ("raised", "changing") and not job.selection.topics
+    )
+    notes = [*reading.notes, *others]
+    return Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), memory
 
 
-def carry_out(job: ProtectJob, planned: Planned) -> Protection:
+def carry_out(job: ProtectJob, made: Protection, memory: RaisedSettings) -> Protection:
     """Make the planned changes, each after a record of it is on the cluster and in the audit log.
 
     Raises:
@@ -111,14 +113,10 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
         StateError: the audit log can't be written.
         StopError: this instance may not change anything any more.
     """
-    made = planned.protection
-    unsettled = [one for one in planned.records.values() if one.state == "changing"]
-    if not made.changes and not unsettled and not planned.memory.overtaken:
+    if not made.changes and not memory.overtaken and all(one.record.state != "changing" for one in made.rows):
         return made
-    with _Changes.begun(job, made.cluster_id, planned.memory, planned.records) as changes:
-        changes.settle(unsettled)
-        rows = [changes.make(one) for one in made.rows]
-    return replace(made, rows=rows)
+    with _Changes.begun(job, made.cluster_id, memory) as changes:
+        return replace(made, rows=[changes.make(one) for one in made.rows])
 
 
 def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
@@ -134,7 +132,7 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
         raise BrokerError(f"kretain has raised no setting of topic {topic}")
     topic_id = metadata.topic_ids.get(topic, "")
     done = []
-    with _Changes.begun(job, metadata.cluster_id, memory, {}) as changes:
+    with _Changes.begun(job, metadata.cluster_id, memory) as changes:
         for setting, one in found:
             own, _, default = changes.look(topic, setting)
             ours = one.topic_id == topic_id and one.state in ("raised", "changing") and own in expected(one)
@@ -155,14 +153,13 @@ class _Changes:
 
     job: ProtectJob
     memory: RaisedSettings
-    records: Records
     alterer: ConfigAlterer
     writer: ClusterWriter
     log: AuditLog
 
     @classmethod
     @contextmanager
-    def begun(cls, job: ProtectJob, cluster_id: str, memory: RaisedSettings, records: Records) -> Iterator[_Changes]:
+    def begun(cls, job: ProtectJob, cluster_id: str, memory: RaisedSettings) -> Iterator[_Changes]:
         reader, folder = job.reader, cluster_folder(job.state_dir, cluster_id)
         check_writable(reader)
         with (
@@ -172,23 +169,20 @@ class _Changes:
             log = AuditLog(folder)
             log.rotate(job.selection.policy.audit.max_bytes)
             memory.put_back(writer)
-            yield cls(job, memory, records, job.alterer_for(reader), writer, log)
+            yield cls(job, memory, job.alterer_for(reader), writer, log)
 
-    def settle(self, records: Sequence[Record]) -> None:
-        """Record which value is live of changes that were left open: their requests are over by now."""
-        for one in records:
-            with suppress(MovedError, RequestFailedError):  # the next pass looks again
-                if (own := self.look(one.topic, one.setting).own) in expected(one):
-                    done = self.note(one, "restored" if own == one.original else "raised", own, one.before)
-                    self.records[one.topic, one.setting] = done
+    def settled(self, known: Record) -> Record:
+        """Record which value is live of a change that was left open: its request is over by now."""
+        with suppress(RequestFailedError):  # the next pass looks again
+            if known.state == "changing" and (own := self.look(known.topic, known.setting).own) in expected(known):
+                return self.note(known, "restored" if own == known.original else "raised", own, known.before)
+        return known
 
     def make(self, one: Decision) -> Decision:
-        """Make one planned change; return it with its outcome."""
-        known = self.records.get((one.topic, one.setting))
+        """Settle what was left open, and make one planned change; return it with its outcome."""
+        known = self.settled(one.record)
         if one.action not in CHANGES and one.action != "release":
             return one
-        if known is None:
-            known = Record(one.topic, one.topic_id, one.setting, "restored", one.own, one.old, one.own, None, "", 0, "")
         try:
             if one.action == "release":
                 self.release(known, one.own)
@@ -196,7 +190,7 @@ class _Changes:
                 new = known.original if one.action == "restore" else str(one.new)
                 with self.job.permit():
                     self.change(known, one.own, new, one.original)
-        except (MovedError, RequestFailedError) as error:
+        except RequestFailedError as error:
             return replace(one, outcome="failed", problem=" ".join(str(error).split()))
         return replace(one, outcome="done")
 
@@ -206,8 +200,7 @@ class _Changes:
         All brokers are asked: one that was frozen may not have heard of kretain's own change yet.
 
         Raises:
-            RequestFailedError: it is not.
-            MovedError: another kretain is changing it.
+            RequestFailedError: it is not, or another kretain is changing it.
         """
         said = self.job.reader.values_everywhere(known.topic, [known.setting])
         if isinstance(said, RequestFailedError):
@@ -221,8 +214,7 @@ class _Changes:
         """Change a setting from its live value to a new one; None removes it, if the default is still the one given.
 
         Raises:
-            RequestFailedError: it was not changed, or that is unknown, or another client changed it at the same time.
-            MovedError: another kretain is changing it.
+            RequestFailedError: it was not changed, or that is unknown, or another client changes it at the same time.
             StateError: the audit log can't be written: nothing was changed.
         """
         topic, setting = known.topic, known.setting
@@ -241,7 +233,7 @@ class _Changes:
             raise RequestFailedError(problem, retriable=False)
         self.say("protect", known, **{"from": old, "to": new, "original": known.original})
         failed = self.alterer.alter(topic, setting, new, good_until)
-        if failed is None and (after := self.settled(topic, setting, new)) != new:
+        if failed is None and (after := self.waited(topic, setting, new)) != new:
             failed = RequestFailedError(f"it is {after} after it was set: another client sets it", retriable=False)
         self.say("protected", known, outcome="done" if failed is None else "failed", reason=failed and str(failed))
         if failed is not None:
@@ -260,7 +252,7 @@ class _Changes:
         line = {"event": event, "run": self.job.run, "at": timestamp(self.job.clock_ms()), "topic": known.topic}
         self.log.append({**line, "topic_id": known.topic_id, "setting": known.setting, **more})
 
-    def settled(self, topic: str, setting: Setting, new: str | None) -> str | None:
+    def waited(self, topic: str, setting: Setting, new: str | None) -> str | None:
         """Return a topic's own value once it is the new one, or after a few seconds: a broker learns of it late."""
         clock = self.job.reader.clock
         deadline = clock.monotonic() + _LEARNS_S

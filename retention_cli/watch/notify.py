@@ -19,7 +19,7 @@ from retention_cli.core.model import Decision
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes
 from retention_cli.policy.urls import Event, NotifyRules, WebhookError
-from retention_cli.protect.value import Protection
+from retention_cli.protect.decision import Protection
 from retention_cli.trim.report import TrimReport
 
 TIMEOUT_S: Final = 5.0

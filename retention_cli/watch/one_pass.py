@@ -36,8 +36,8 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.policy.urls import NotifyRules
+from retention_cli.protect.decision import Protection, Terms
 from retention_cli.protect.run import ProtectJob, carry_out as carry_out_protection, plan_protection
-from retention_cli.protect.value import Protection, Terms
 from retention_cli.state.memories import Kind, Memories
 from retention_cli.trim.batches import StopError
 from retention_cli.trim.history import past_day
@@ -258,9 +258,9 @@ class Passes:
             progress=self.progress,
         )
         try:
-            planned = plan_protection(job)
-            self._pin(planned.protection.cluster_id)
-            made = carry_out_protection(job, planned)
+            planned, memory = plan_protection(job)
+            self._pin(planned.cluster_id)
+            made = carry_out_protection(job, planned, memory)
         except (BrokerError, StateError, LockedError, NothingMatchesError, StopError) as error:
             return None, error
         self.on_protected(made)

@@ -56,8 +56,8 @@ def protect(
       kretain protect --resume orders -p policy.yaml
     """
     from kretain.render.protect import print_protection, question
+    from retention_cli.protect.decision import Terms
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume as resumed
-    from retention_cli.protect.value import Terms
     from retention_cli.trim.journal import new_run_name
 
     if resume is not None and restore is not None:
@@ -87,8 +87,7 @@ def protect(
             for line in resumed(job, topic, how):  # type: ignore[arg-type]
                 common.warn(line)
             return Exit.DONE
-        planned = plan_protection(job)
-        made = planned.protection
+        made, memory = plan_protection(job)
         if not dry_run:
             if made.changes:
                 must_confirm(
@@ -98,7 +97,7 @@ def protect(
                     yes=yes,
                     show=lambda: print_protection(made, "table"),
                 )
-            made = carry_out(job, planned)
+            made = carry_out(job, made, memory)
             post(made)
     print_protection(made, output)
     return Exit.PARTIAL if made.failed else Exit.DONE

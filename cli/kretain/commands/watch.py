@@ -18,7 +18,7 @@ from kretain.options.plans import InventoryOption
 from retention_cli.core.units import format_duration, timestamp
 
 if TYPE_CHECKING:
-    from retention_cli.protect.value import Protection
+    from retention_cli.protect.decision import Protection
     from retention_cli.trim.report import TrimReport
     from retention_cli.watch.board import Board
 

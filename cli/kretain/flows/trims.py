@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from retention_cli.policy.selection import Selection
     from retention_cli.policy.settings import OneOff
     from retention_cli.policy.urls import NotifyRules
-    from retention_cli.protect.value import Protection
+    from retention_cli.protect.decision import Protection
     from retention_cli.trim.report import TrimReport
     from retention_cli.trim.run import ExitCodeFor
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kretain.render.output import Column, Line, Table, cluster_head, reason_line, show, size
 from retention_cli.core.model import Reason
 from retention_cli.core.units import count, format_bytes, format_duration
-from retention_cli.protect.value import Decision, Protection
+from retention_cli.protect.decision import Decision, Protection
 
 FORMAT: Final = "kretain.protect/v1"
 COLUMNS: Final = (

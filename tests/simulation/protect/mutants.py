@@ -13,12 +13,12 @@ _MEMORY: Final = "protect/memory.py"
 _RUN: Final = "protect/run.py"
 
 MUTANTS: Final = (
-    Mutant("P2: only a pass ahead", "protect/value.py", "3 * self.every_ms + check_ms", "self.every_ms"),
+    Mutant("P2: only a pass ahead", _DECISION, "3 * self.every_ms + check_ms", "self.every_ms"),
     Mutant(
         "P3: an unknown position has read all",
         "protect/reading.py",
-        "return _Unread(group, span.start, span, commit)",
-        "return _Unread(group, span.end, span, commit)",
+        "return Unread(group, span.start, span, commit)",
+        "return Unread(group, span.end, span, commit)",
     ),
     Mutant("P3: a partition that can't be read has none unread", "protect/reading.py", " | unreadable", ""),
     Mutant("P3: leader epochs do not count", "protect/reading.py", "or at > end.offset:", "and False:"),
@@ -59,7 +59,7 @@ MUTANTS: Final = (
     Mutant("P5: what counts is not put back", _MEMORY, "for key in self.overtaken:", "for key in ():"),
     Mutant("P5: what is put back is another record", _MEMORY, "again=one.place", "again=None"),
     Mutant("P5: resume forgets an original", _RUN, "elif ours:", "elif False:"),
-    Mutant("P5: a change left open stays open", _RUN, "changes.settle(unsettled)", "pass"),
+    Mutant("P5: a change left open stays open", _RUN, "known = self.settled(one.record)", "known = one.record"),
     Mutant("P5: another topic's id counts", _DECISION, "one.topic_id == ids.get(one.topic)", "one.topic in ids"),
     Mutant(
         "P5: the default is restored as a value",

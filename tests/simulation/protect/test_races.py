@@ -115,7 +115,7 @@ def test_run_that_planned_before_another_ones_change_takes_no_original_from_it(w
     job = world.job(0)
     planned = plan_protection(job)
     world.protect(1)
-    assert len(carry_out(job, planned).failed) == 2
+    assert len(carry_out(job, *planned).failed) == 2
     check_restored(world)
 
 
@@ -148,7 +148,7 @@ def test_record_that_counts_survives_compaction(world: ProtectWorld, goes_on: bo
     planned = plan_protection(job)
     world.kafka.pass_time(CHECK_MS)
     world.protect(1)
-    assert len(carry_out(job, planned).failed) == 1
+    assert len(carry_out(job, *planned).failed) == 1
     rolled, raised = len(world.kafka.messages), value(world)
     if goes_on:
         world.kafka.pass_time(20 * CHECK_MS)
@@ -174,7 +174,7 @@ def test_topic_made_again_between_the_plan_and_the_change_is_left_alone(world: P
         once(world, ["appended", "look"], lambda: world.begin("b"))
     else:
         world.begin("b")
-    made = carry_out(job, planned)
+    made = carry_out(job, *planned)
     assert value(world) is None
     assert [one.problem for one in made.failed] == ["topic b was deleted or made again"]
 
@@ -227,7 +227,7 @@ def test_value_is_not_removed_for_a_default_that_has_become_too_short(world: Pro
         world.kafka.limits["retention.ms"] = "300000"
     planned = plan_protection(job)
     world.kafka.limits["retention.ms"] = "300000"
-    failed = carry_out(job, planned).failed
+    failed = carry_out(job, *planned).failed
     assert [str(one.problem)[:29] for one in failed] == (["the default is 300000 by now:"] if late else [])
     assert value(world) == raised
     world.protect(0)

@@ -13,8 +13,8 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
+from retention_cli.protect.decision import SETTINGS, Protection, Terms
 from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume
-from retention_cli.protect.value import SETTINGS, Protection, Terms
 from tests.simulation.protect.kafka import CHECK_MS, DISK, RECORD, Hands, Killed, ProtectKafka, ProtectReader
 from tests.simulation.scene import Simulated, ViolationError
 
@@ -113,7 +113,7 @@ class ProtectWorld(Simulated):
 
     def carried_out(self, operator: int) -> Protection:
         job = self.job(operator)
-        return carry_out(job, plan_protection(job))
+        return carry_out(job, *plan_protection(job))
 
     # -- what happens ------------------------------------------------------------------------
 

@@ -49,7 +49,6 @@ PURE = [
             "watch/measured",
             "disks/disk",
             "protect/decision",
-            "protect/value",
             "disks/pending_deletes",
             "disks/water_level",
             "observe/floors/fold",

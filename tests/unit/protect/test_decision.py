@@ -12,9 +12,19 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.topic_configs import TopicValue
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.settings import UntilConsumed
-from retention_cli.protect.decision import Rooms, current, decide
+from retention_cli.protect.decision import (
+    Decision,
+    Live,
+    Record,
+    Rooms,
+    Setting,
+    Terms,
+    TopicFacts,
+    Unread,
+    current,
+    decide,
+)
 from retention_cli.protect.reading import live_of
-from retention_cli.protect.value import Decision, Live, Part, Record, Setting, Terms, TopicFacts
 from tests.support.facts import known
 
 MINUTE = 60_000
@@ -28,7 +38,7 @@ UNKNOWN = Unknown.because("x", "unknown")
 
 def facts(age_ms: Any = None, **more: Any) -> TopicFacts:
     """Return a topic of one partition with a retention of a day, whose oldest unread record is so old."""
-    parts = [] if age_ms is None else [Part(0, "billing", age_ms, GIB, 2 * GIB)]
+    parts = {} if age_ms is None else {0: Unread("billing", 1, (0, 2), None, age_ms, 2 * GIB)}
     live: dict[Setting, Live] = {"retention.ms": Live(None, DAY, DAY), "retention.bytes": Live(None, None, None)}
     base = TopicFacts(
         "orders", "id", UntilConsumed(("billing",), 14 * DAY), live, 5 * MINUTE, parts, (), 2 * GIB, 1, {"d": 1}
@@ -227,7 +237,7 @@ def test_topics_share_the_room_of_a_disk() -> None:
 
 def sized(tail: Any, limit: int = 4 * GIB, **more: Any) -> TopicFacts:
     live = {"retention.ms": Live(None, None, None), "retention.bytes": Live(None, limit, limit)}
-    return facts(**{"live": live, "unread": [Part(0, "billing", HOUR, tail, tail)], **more})
+    return facts(**{"live": live, "unread": {0: Unread("billing", 0, (0, 2), None, HOUR, tail)}, **more})
 
 
 @pytest.mark.parametrize(("tail", "action"), [(GIB, "none"), (2 * GIB, "none"), (3 * GIB, "raise"), (UNKNOWN, "none")])

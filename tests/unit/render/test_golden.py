@@ -54,7 +54,7 @@ from retention_cli.policy.live import LiveList
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.profile.reading import Profile
-from retention_cli.protect.value import Protection
+from retention_cli.protect.decision import Protection
 from retention_cli.reports.doctor import Diagnosis
 from retention_cli.reports.explain import Explained
 from retention_cli.reports.groups import GroupList

@@ -42,7 +42,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.protect.value import Decision as Change, Protection
+from retention_cli.protect.decision import Decision as Change, Protection, Record
 from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.run import PlanRefusedError
@@ -458,7 +458,8 @@ def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
 
 def row(outcome: Any) -> Change:
     problem = "POLICY_VIOLATION" if outcome == "failed" else None
-    return Change("orders", "id", "retention.ms", "raise", None, 1, 2, 1, outcome=outcome, problem=problem)
+    record = Record("orders", "id", "retention.ms", "restored", None, 1, None, None, "", 0, "")
+    return Change("orders", "id", "retention.ms", "raise", None, 1, 2, 1, record, outcome=outcome, problem=problem)
 
 
 @pytest.mark.parametrize("refused", [False, True])
