@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Literal
@@ -106,15 +107,12 @@ def _form() -> TypeAdapter[Positions]:
 
 
 def _read(store: Store, path: str) -> Positions:
-    try:
+    with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         data = json.loads(store.read(path))
         sound = data.pop("checksum") == body_checksum(data) and data.pop("format") == FORMAT
-        found = _form().validate_python(data) if sound else None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        found = None
-    if found is None or found.path != path:
-        raise DamagedError(f"{store.shown(path)} is damaged, or is not kretain's file for that place")
-    return found
+        if sound and (found := _form().validate_python(data)).path == path:
+            return found
+    raise DamagedError(f"{store.shown(path)} is damaged, or is not kretain's file for that place")
 
 
 class Continuation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -263,9 +263,14 @@ def _restore_one(
             republisher.append((), hold_at, _progress_text(row.end))
 
 
-def restored_records(store: Store, wanted: Wanted, piece: Piece, start: int) -> Iterator[Record]:
-    """Yield the records of a piece that a restore writes, from an archived offset on."""
-    for record in records_of(store, piece.manifest, start):
+def restored_records(
+    store: Store, wanted: Wanted, piece: Piece, start: int, on_records: Callable[[int], None] = lambda _count: None
+) -> Iterator[Record]:
+    """Yield the records of a piece that a restore writes, from an archived offset on.
+
+    ``on_records`` is called with how many were read.
+    """
+    for record in records_of(store, piece.manifest, start, on_records):
         if record.offset < piece.end and wanted.takes(record):
             yield record
 

@@ -109,26 +109,25 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
     """
     rows: list[GroupRow] = []
     on_records = adding(progress, "reading back", job.records)
+    epochs = dict(enumerate(plan.positions.epochs))
     for number in job.partitions:
-        epochs = plan.positions.epochs
-        stood = [(one.name, one.offsets.get(number)) for one in plan.chosen]
-        wanted = {position or 0 for _name, position in stood}
-        found = Continuation(wanted, epochs[number] if number < len(epochs) else None, job.starts[number])
+        some = [row for row in plan.rows if row.partition == number]
+        found = Continuation({row.archived or 0 for row in some}, epochs.get(number), job.starts[number])
         others = _read_back(reader, store, job, number, found, on_records)
         offsets, covered = found.ended(), [(piece.start, piece.end) for piece in job.pieces.get(number, ())]
-        for name, position in stood:
-            if position is None:
-                note = _NO_POSITION
-            elif position in found.other_log:
-                note = _OTHER_LOG
-            elif gap_at(position, covered):
-                note = _GAP
-            else:
-                note = "" if position in found.found else _ALL_READ if covered else _NOTHING
-            offset = offsets[position or 0]
-            if others is not None and others < offset:
-                offset, note = others, _OTHERS
-            rows.append(GroupRow(name, number, position, offset, note))
+        for row in some:
+            at = row.archived or 0
+            notes = {
+                _OTHERS: others is not None and others < offsets[at],
+                _NO_POSITION: row.archived is None,
+                _OTHER_LOG: at in found.other_log,
+                _GAP: gap_at(at, covered),
+                _ALL_READ: at not in found.found and bool(covered),
+                _NOTHING: not covered,
+            }
+            note = next((text for text, applies in notes.items() if applies), "")
+            offset = offsets[at] if others is None else min(others, offsets[at])
+            rows.append(replace(row, offset=offset, note=note))
     done = replace(plan, rows=tuple(sorted(rows, key=lambda row: row.group)))
     check_free(reader, job, done)
     return done
@@ -166,18 +165,16 @@ def check_free(reader: ClusterReader, job: Job, plan: GroupPlan, *, fresh: bool 
 
 def committed(reader: ClusterReader, groups: Sequence[str], topic: str) -> dict[str, dict[int, int] | str]:
     """Return each group's commits on a topic by partition, or why they can't be read."""
-    found: dict[str, dict[int, int] | str] = {}
-
-    def on_commits(one: GroupCommits | CommitsUnknown) -> None:
-        if isinstance(one, CommitsUnknown):
-            found[one.group] = one.text
-        else:
-            stored = {number: offset for number, offset, _epoch in one.topics.get(topic, ())}
-            found[one.group] = stored | dict(one.no_position.get(topic, {}))
-
+    told: list[GroupCommits | CommitsUnknown] = []
     if groups:
-        reader.read_commits(groups, on_commits)
-    return found
+        reader.read_commits(groups, told.append)
+    return {
+        one.group: one.text
+        if isinstance(one, CommitsUnknown)
+        else {number: offset for number, offset, _epoch in one.topics.get(topic, ())}
+        | dict(one.no_position.get(topic, {}))
+        for one in told
+    }
 
 
 def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupPlan) -> None:
@@ -208,13 +205,12 @@ def _read_back(
     archived: Iterator[Record] = (
         record
         for piece in job.pieces.get(number, [])
-        for record in restored_records(store, job.wanted, piece, piece.start)
+        for record in restored_records(store, job.wanted, piece, piece.start, on_records)
     )
     waiting = [*islice(archived, 1)]
     if not waiting:
         return None
     tp = TopicPartition(job.wanted.target, number)
-    seen = 0
     others: int | None = None
     everything = replace(job.wanted, since_ms=job.wanted.since_ms if job.wanted.append else None)
     left_out = (
@@ -225,18 +221,14 @@ def _read_back(
     )
 
     def take(record: Record) -> None:
-        nonlocal seen, others
+        nonlocal others
         if not waiting:
             return
-        if _content(record) != _content(waiting[0]):
-            if others is None and _content(record) not in left_out:  # which goes on behind the one that was found
-                others = record.offset
-            return
-        found.add(waiting[0].offset, waiting[0].leader_epoch, record.offset)
-        waiting[:] = islice(archived, 1)
-        seen += 1
-        if seen % 10_000 == 0:
-            on_records(10_000)
+        if _content(record) == _content(waiting[0]):
+            found.add(waiting[0].offset, waiting[0].leader_epoch, record.offset)
+            waiting[:] = islice(archived, 1)
+        elif others is None and _content(record) not in left_out:  # which goes on behind the one that was found
+            others = record.offset
 
     place = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[number]}
     span = reader.extents(place, "last-stable")[tp]

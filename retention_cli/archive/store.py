@@ -104,13 +104,11 @@ class Keys:
         header, cipher = _MAGIC + bytes.fromhex(key_id), AESGCM(self.secret(key_id, shown))
         stored = memoryview(file.read())
         start = _HEADER + _NONCE
-        content = None
         with contextlib.suppress(InvalidTag, ValueError):
             if stored[:_HEADER] == header:
                 content = cipher.decrypt(stored[_HEADER:start], stored[start:], header + path.encode())
-        if content is None:
-            raise DamagedError(f"{shown} is damaged: its encrypted content was changed, or is another file's")
-        return arrow().BufferReader(content)
+                return arrow().BufferReader(content)
+        raise DamagedError(f"{shown} is damaged: its encrypted content was changed, or is another file's")
 
 
 def _secret_in(file: Path) -> bytes:
@@ -182,18 +180,8 @@ class Store:
             KeyMissingError: that key was not given.
             ArchiveError: it can't be read.
         """
-        with self.raw(path) as file:
-            yield self.keys.opened(file, path, key_id, self.shown(path))
-
-    @contextlib.contextmanager
-    def raw(self, path: str) -> Iterator[Any]:
-        """Open a file's bytes as they are for pyarrow's random access.
-
-        Raises:
-            ArchiveError: it can't be read.
-        """
         with self._said(path, "read"), self._fs.open_input_file(self._at(path)) as file:
-            yield file
+            yield self.keys.opened(file, path, key_id, self.shown(path))
 
     def digest(self, path: str) -> str:
         """Return a checksum over a file's bytes, the same as :func:`digest_of`.

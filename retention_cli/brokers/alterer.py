@@ -45,7 +45,5 @@ class ConfigAlterer:
             reply = self._wire.run(self._wire.ask, request, self._wire.brokers()[0])
         except RequestFailedError as error:
             return error
-        failed: RequestFailedError | None = LEFT_OUT
-        for one in reply.responses:
-            failed = error_named(one.error_code, one.error_message, needs="ALTER_CONFIGS")
-        return failed
+        answers = (error_named(one.error_code, one.error_message, needs="ALTER_CONFIGS") for one in reply.responses)
+        return next(answers, LEFT_OUT)

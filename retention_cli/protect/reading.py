@@ -92,11 +92,9 @@ def read_protection(
         NothingMatchesError: no topic asks for it.
     """
     metadata = reader.metadata()
-    rules: dict[str, UntilConsumed] = {}
-    for name, topic in sorted(metadata.topics.items()):
-        settings = None if topic.internal else selection.settings_for(name)
-        if settings is not None and settings.until_consumed is not None:
-            rules[name] = settings.until_consumed
+    names = sorted(name for name, topic in metadata.topics.items() if not topic.internal)
+    chosen = ((name, selection.settings_for(name)) for name in names)
+    rules = {name: one.until_consumed for name, one in chosen if one is not None and one.until_consumed is not None}
     if not rules:
         raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
     progress("settings")
