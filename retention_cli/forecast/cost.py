@@ -60,18 +60,18 @@ def stayed(runs: Iterable[Run], topics: Mapping[str, Past], digest: str | None, 
             trimmed = {(row["topic"], row["partition"]) for row in rows if row["outcome"] == "trimmed"}
             ago_ms = max(0, now_ms - parse_time_ms(batch["at"]))
             for row in batch["partitions"]:
-                past, before = topics.get(row["topic"]), found.get(row["topic"])
-                if past is None or (row["topic"], row["partition"]) not in trimmed:
-                    continue
-                if row.get("topic_id") != past.topic_id or before is None or isinstance(before, Unknown):
-                    continue
-                life, size = lives[row["topic"]], row["bytes"]
-                if isinstance(life, Unknown) or size is None:
-                    found[row["topic"]] = life if isinstance(life, Unknown) else _NO_AUDIT
-                    continue
-                age_ms = _least_age_ms(row.get("rule"), past.settings) if same else 0
-                found[row["topic"]] = before + size * min(ago_ms, max(0, life - age_ms))
+                past, place = topics.get(row["topic"]), (row["topic"], row["partition"])
+                if past is not None and place in trimmed and row.get("topic_id") == past.topic_id:
+                    age_ms = _least_age_ms(row.get("rule"), past.settings) if same else 0
+                    size = _NO_AUDIT if row["bytes"] is None else row["bytes"]
+                    one = _stayed(found[row["topic"]], size, ago_ms, lives[row["topic"]], age_ms)
+                    found[row["topic"]] = one
     return found
+
+
+@or_unknown
+def _stayed(before: Maybe[float], size: Maybe[int], ago_ms: int, life: Maybe[float], age_ms: int) -> float:
+    return certain(before) + certain(size) * min(ago_ms, max(0, certain(life) - age_ms))
 
 
 def topic_bill(

@@ -15,7 +15,7 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
 from retention_cli.brokers.topic_configs import UNNAMED, TopicValue
-from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
 from retention_cli.disks.devices import all_disks
@@ -30,6 +30,7 @@ from retention_cli.state.own_topics import PROTECTED_TOPIC
 _CHECK_MS: Final = 300_000
 """Kafka's own default, where a broker's check interval can't be read."""
 _NO_SIZE: Final = Unknown.because("size", "no broker reports its size on disk")
+_NEVER_DELETES: Final = Unknown.because("protect", "its cleanup.policy does not delete, so no record expires")
 _ANY_TIME: Final = -(1 << 62)
 _MOST_RECORDS: Final = 1
 
@@ -139,23 +140,17 @@ def _facts(
     sizes: Mapping[TopicPartition, Maybe[int]],
     disks: Sequence[Disk],
 ) -> TopicFacts:
-    skip, deletes = None, limits.deletes
-    if isinstance(live, Unknown):
-        skip, live = live.reasons[0], dict.fromkeys(SETTINGS, Live(None, None, None))
-    elif isinstance(deletes, Unknown):
-        skip = deletes.reasons[0]
-    elif not deletes:
-        skip = Reason("protect", "its cleanup.policy does not delete, so no record expires")
+    doubts = [one.reasons[0] for one in (live, limits.deletes or _NEVER_DELETES) if isinstance(one, Unknown)]
     on = {one.name: held for one in disks if one.dirs and (held := sum(tp in sizes for tp in one.replicas))}
-    known = [size for size in sizes.values() if not isinstance(size, Unknown)]
+    read = [size for size in sizes.values() if not isinstance(size, Unknown)]
     return replace(
         base,
-        live=live,
+        live=known(live) or dict.fromkeys(SETTINGS, Live(None, None, None)),
         check_ms=_CHECK_MS if isinstance(limits.check_interval_ms, Unknown) else limits.check_interval_ms,
-        size_bytes=sum(known) if known else _NO_SIZE if limits.tiered is False else LOCAL_ALONE,
+        size_bytes=sum(read) if read else _NO_SIZE if limits.tiered is False else LOCAL_ALONE,
         partitions=len(sizes),
-        disks=on if known else {},
-        skip=skip,
+        disks=on if read else {},
+        skip=doubts[0] if doubts else None,
     )
 
 
@@ -216,7 +211,7 @@ def _position(
     """Return where a group stands. What is not known counts as nothing read (P3)."""
     if isinstance(commit, Reason):
         return Unread(group, span.start, span, commit)
-    at, epoch = commit
+    note, (at, epoch) = None, commit
     end = Found(span.end) if epoch is None else ends.get((tp, epoch))
     if at > span.end:
         text = f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's"
@@ -231,9 +226,7 @@ def _position(
             f"not update the epoch: groups.stale.epochs)"
         )
         note = Reason(Code.F5, text)
-    else:
-        return Unread(group, at, span)
-    return Unread(group, span.start, span, note)
+    return Unread(group, at if note is None else span.start, span, note)
 
 
 def _aged(reader: ClusterReader, unread: Mapping[TopicPartition, Unread], now_ms: int) -> dict[TopicPartition, Unread]:

@@ -48,10 +48,13 @@ SHOWN: Final = 15
 """A table has no more topics than this, and no more groups."""
 _BAR: Final = 24
 _REASONS: Final = 6
-_COST_TITLES = ("a month now", "saved so far", "saved a month", "kept unread a month")
-_COSTS = ("cost_now", "cost_saved_so_far", "cost_saved_month", "cost_unread_month")
-MONEY_COLUMNS = ("labels", *(f"{key}_{end}" for key in _COSTS for end in ("low", "high")))
-"""A topic's keys."""
+COSTS: Final = {
+    "cost_now": "a month now",
+    "cost_saved_so_far": "saved so far",
+    "cost_saved_month": "saved a month",
+    "cost_unread_month": "kept unread a month",
+}
+"""A bill's keys, and their titles."""
 CSV_COLUMNS: Final = (
     *("topic", "partitions", "now_records", "now_bytes", "records_per_hour", "records_per_hour_low"),
     *("records_per_hour_high", "measured_ms"),
@@ -61,7 +64,7 @@ CSV_COLUMNS: Final = (
         for part in ("", "_records_low", "_records_high", "_bytes_low", "_bytes_high")
     ),
     *("policy_by", "compared_by", "saved_records_low", "saved_records_high", "saved_bytes_low", "saved_bytes_high"),
-    *MONEY_COLUMNS,
+    *("labels", *(f"{key}_{end}" for key in COSTS for end in ("low", "high"))),
     "reasons",
 )
 
@@ -432,7 +435,7 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     per = "each replica" if prices.per_replica else "all replicas together"
     topics = sorted(bills.topics, key=_most_first)[:most]
     labels, consumers = [*by_label(bills).items()][:most], by_consumer(bills)[:most]
-    columns = [Column(title, "right") for title in _COST_TITLES]
+    columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
     text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
@@ -464,7 +467,7 @@ def money_json(bills: Bills | None) -> dict[str, Any] | None:
         "currency": prices.currency or None,
         **_bill(total_of(one.bill for one in bills.topics)),
         "labels": [{"label": label, "topics": topics, **_bill(bill)} for label, (topics, bill) in labels.items()],
-        "consumers": [{"consumer": name, **_bounds(_COSTS[-1], span, 6)} for name, span in by_consumer(bills)],
+        "consumers": [{"consumer": name, **_bounds("cost_unread_month", span, 6)} for name, span in by_consumer(bills)],
     }
 
 
@@ -495,5 +498,5 @@ def _most_first(one: TopicBill) -> tuple[float, str]:
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
-    pairs = zip(_COSTS, bill, strict=True)
+    pairs = zip(COSTS, bill, strict=True)
     return {key: value for name, span in pairs for key, value in _bounds(name, span, 6).items()}

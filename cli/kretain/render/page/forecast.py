@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AliasPath, Field
 
-from kretain.render.forecast import FORMAT, price
+from kretain.render.forecast import COSTS, FORMAT, price
 from kretain.render.output import about, number, size
 from kretain.render.page.elements import DRAWN, GO, MOST_ROWS, STAY, Element, bars, element, section, table
 from retention_cli.core.model import Unknown
@@ -182,28 +182,26 @@ def _kept_and_lost(found: SavedForecast) -> Element:
 
 def forecast_parts(found: SavedForecast) -> list[Element | None]:
     """Return a saved forecast's parts: what is kept and lost, and what it costs if it has prices."""
-    return [_kept_and_lost(found), _money(found.cost, [(one.topic, one) for one in found.topics])]
+    return [_kept_and_lost(found), None if found.cost is None else _money(found.cost, found.topics)]
 
 
 def _full(known: bool, ms: int | None) -> str:
     return "?" if not known else "never" if ms is None else f"in {about(ms)} at the earliest"
 
 
-def _money(cost: Cost | None, topics: Sequence[tuple[str, Bill]]) -> Element | None:
-    """Return the part: money by topic, label and consumer; None without prices."""
-    if cost is None:
-        return None
-    most = sorted(topics, key=lambda one: (-(one[1].cost_now_high or 0), one[0]))[:MOST_ROWS]
+def _money(cost: Cost, topics: Sequence[_Topic]) -> Element:
+    """Return the part: money by topic, label and consumer."""
+    most = sorted(topics, key=lambda one: (-(one.cost_now_high or 0), one.topic))[:MOST_ROWS]
     rows: list[tuple[str, Bill]] = [
         ("all topics", cost),
         *((f"label {one.label}", one) for one in cost.labels[:MOST_ROWS]),
-        *((f"topic {name}", one) for name, one in most),
+        *((f"topic {one.topic}", one) for one in most),
         *((f"consumer {one.consumer}", one) for one in cost.consumers[:MOST_ROWS]),
     ]
     return section(
         f"Money, in {short(cost.currency)}" if cost.currency else "Money",
         table(
-            ("", "a month now", "saved so far", "saved a month", "kept unread a month"),
+            ("", *COSTS.values()),
             ((element("code", short(name)), *one.cells()) for name, one in rows),
         ),
         note="Saved so far is at most this. Kept unread: what a month costs because a consumer is behind.",
