@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, newest
-from retention_cli.archive.restore import Job, RestoreRefusedError, restored_records
+from retention_cli.archive.restore import Job, RestoreRefusedError, WantedGroups, restored_records
 from retention_cli.archive.store import Store
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -66,17 +66,14 @@ class GroupPlan:
         return {group: dict(offsets) for group, offsets in new.items()}
 
 
-def choose(reader: ClusterReader, store: Store, job: Job) -> GroupPlan:
+def choose(reader: ClusterReader, store: Store, job: Job, asked: WantedGroups) -> GroupPlan:
     """Return the groups to reset, with their archived positions, before any record is written.
 
     Raises:
         ArchiveError: the archive has no positions of the topic at that time.
         RestoreRefusedError: a named group has none, or a group has live members, or commits on the target.
     """
-    wanted, asked = job.wanted, job.wanted.groups
-    if asked is None:
-        raise RestoreRefusedError("no groups are to be reset")
-    positions = newest(store, job.source, wanted.until_ms if asked.at_ms is None else asked.at_ms)
+    positions = newest(store, job.source, job.wanted.until_ms if asked.at_ms is None else asked.at_ms)
     left, chosen = {}, []
     for one in (one for one in positions.consumers if not asked.names or one.name in asked.names):
         why = one.unreadable or _LEFT.get(one.kind)
@@ -86,7 +83,7 @@ def choose(reader: ClusterReader, store: Store, job: Job) -> GroupPlan:
             left[one.name] = why
     missing = [name for name in asked.names if name not in {one.name for one in chosen}]
     if missing:
-        why = left.get(missing[0]) or f"has no position on {wanted.topic} in the archive"
+        why = left.get(missing[0]) or f"has no position on {job.wanted.topic} in the archive"
         raise RestoreRefusedError(
             f"group {name_in_text(missing[0])} {why} (positions of {timestamp(positions.read_ms)})"
         )

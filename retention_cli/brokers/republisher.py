@@ -273,7 +273,10 @@ class GroupResetter:
         client, deadline = AdminClient(self.settings.for_librdkafka()), time.monotonic() + self.timeout_s
         while (error := self._tried(client, ConsumerGroupTopicPartitions(group, places))) is not None:
             if not may_pass(error) or time.monotonic() > deadline:
-                raise self._said(group, error)
+                live = error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS")
+                said = self.settings.without_secrets(client_problem(error))
+                text = "it has live members by now: stop its consumers" if live else said
+                raise RequestFailedError(f"group {group} could not be reset: {text}", retriable=False)
             time.sleep(_AGAIN_AFTER_S)
 
     def _tried(self, client: AdminClient, wanted: ConsumerGroupTopicPartitions) -> Any:
@@ -285,10 +288,3 @@ class GroupResetter:
         except TimeoutError:
             raise BrokerError(f"group {wanted.group_id} could not be reset: no answer in time") from None
         return next((one.error for one in answered if one.error is not None), None)
-
-    def _said(self, group: str, error: Any) -> BrokerError:
-        if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS"):
-            text = "it has live members by now: stop its consumers"
-        else:
-            text = self.settings.without_secrets(client_problem(error))
-        return RequestFailedError(f"group {group} could not be reset: {text}", retriable=False)

@@ -64,14 +64,14 @@ def stayed(runs: Iterable[Run], topics: Mapping[str, Past], digest: str | None, 
                 if past is not None and place in trimmed and row.get("topic_id") == past.topic_id:
                     age_ms = _least_age_ms(row.get("rule"), past.settings) if same else 0
                     size = _NO_AUDIT if row["bytes"] is None else row["bytes"]
-                    one = _stayed(found[row["topic"]], size, ago_ms, lives[row["topic"]], age_ms)
-                    found[row["topic"]] = one
+                    before, life = found[row["topic"]], lives[row["topic"]]
+                    found[row["topic"]] = _stayed(before, size, ago_ms, life, age_ms)
     return found
 
 
 @or_unknown
 def _stayed(before: Maybe[float], size: Maybe[int], ago_ms: int, life: Maybe[float], age_ms: int) -> float:
-    return certain(before) + certain(size) * min(ago_ms, max(0, certain(life) - age_ms))
+    return certain(before) + min(ago_ms, max(0, certain(life) - age_ms)) * certain(size)
 
 
 def topic_bill(

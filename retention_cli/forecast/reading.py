@@ -148,11 +148,9 @@ def _bills(
     past = {
         one.name: Past(seen[one.name][0].facts.topic.topic_id, limits[one.name], settings[one.name]) for one in topics
     }
-    byte_ms: Mapping[str, Maybe[float]]
     try:
-        byte_ms = stayed(
-            () if log is None else one_by_one(log.events()), past, None if policy.moves else policy.digest, now_ms
-        )
+        runs = () if log is None else one_by_one(log.events())
+        byte_ms = stayed(runs, past, None if policy.moves else policy.digest, now_ms)
     except StateError as error:
         lost = Unknown.because("audit", f"what trims have saved is unknown: {error}")
         byte_ms = dict.fromkeys(past, lost)

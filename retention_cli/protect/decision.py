@@ -123,10 +123,6 @@ class Terms:
     every_ms: int
     lowers: bool = True
 
-    def margin_ms(self, check_ms: int) -> int:
-        """Return how long before a loss kretain acts: three passes, and a check of the brokers (P2)."""
-        return 3 * self.every_ms + check_ms
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -238,18 +234,17 @@ def decide_all(
 def decide(facts: TopicFacts, setting: Setting, record: Record | None, terms: Terms, rooms: Rooms) -> Decision:
     """Return the decision about one setting of a topic."""
     live = facts.live[setting]
-    original = live.limit if record is None else live.default if record.original is None else record.limit
-    if isinstance(original, Unknown):  # that is no reason to lose what is unread
-        terms, facts = replace(terms, lowers=False), replace(facts, unknown=(*facts.unknown, *original.reasons))
-        original = live.limit if record is None else record.limit
     place = facts.topic, facts.topic_id, setting
     known = record or Record(*place, "restored", live.own, live.limit, live.own, None, "", 0, "")
+    original = live.default if record is not None and record.original is None else known.limit
+    if isinstance(original, Unknown):  # that is no reason to lose what is unread
+        terms, facts = replace(terms, lowers=False), replace(facts, unknown=(*facts.unknown, *original.reasons))
+        original = known.limit
     base = Decision(*place, "none", live.own, live.limit, live.limit, original, known)
-    if record is not None:
-        if record.state in ("unreadable", "released") or live.own not in expected(record):
-            return _not_ours(base, record, live)
-        if live.own != record.original:  # else an open change was not made
-            base = replace(base, action="keep")
+    if known.state in ("unreadable", "released") or live.own not in expected(known):
+        return _not_ours(base, known, live)
+    if live.own != known.original:  # else an open change was not made
+        base = replace(base, action="keep")
     if facts.skip is not None:
         return replace(base, reasons=(facts.skip,))
     if live.limit is None:
@@ -304,7 +299,7 @@ def _needed(setting: Setting, partition: int, one: Unread) -> Needed:
 
 def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> Decision:
     live, original = base.old or 0, base.original or 0
-    margin = terms.margin_ms(facts.check_ms)
+    margin = 3 * terms.every_ms + facts.check_ms  # how long before a loss kretain acts (P2)
     needs = [_needed(base.setting, number, one) for number, one in facts.unread.items()]
     first = max(needs, key=lambda one: (one.after(margin), -one.partition), default=None)
     raised = base.action == "keep"

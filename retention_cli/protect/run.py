@@ -130,12 +130,15 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     found = [(setting, one) for (name, setting), one in memory.read().items() if name == topic]
     if topic not in metadata.topics or not found:
         raise BrokerError(f"kretain has raised no setting of topic {topic}")
-    topic_id = metadata.topic_ids.get(topic, "")
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory) as changes:
         for setting, one in found:
             own, _, default = changes.look(topic, setting)
-            ours = one.topic_id == topic_id and one.state in ("raised", "changing") and own in expected(one)
+            ours = (
+                one.topic_id == metadata.topic_ids.get(topic, "")
+                and one.state in ("raised", "changing")
+                and own in expected(one)
+            )
             if how == "restore" and ours:
                 changes.change(one, own, one.original, default)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")

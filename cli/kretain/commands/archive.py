@@ -378,7 +378,7 @@ def restore(
     with settings.reader() as reader:
         with common.progress() as progress:
             job = prepare(reader, store, wanted, now_ms(), progress)
-            plan = None if groups is None else choose(reader, store, job)
+            plan = None if groups is None else choose(reader, store, job, groups)
             if plan is not None and how.dry_run and job.there:
                 plan = mapped(reader, store, job, plan, progress)
         for warning in job.warnings:

@@ -48,13 +48,12 @@ SHOWN: Final = 15
 """A table has no more topics than this, and no more groups."""
 _BAR: Final = 24
 _REASONS: Final = 6
-COSTS: Final = {
+COSTS: Final = {  # a bill's keys, and their titles
     "cost_now": "a month now",
     "cost_saved_so_far": "saved so far",
     "cost_saved_month": "saved a month",
     "cost_unread_month": "kept unread a month",
 }
-"""A bill's keys, and their titles."""
 CSV_COLUMNS: Final = (
     *("topic", "partitions", "now_records", "now_bytes", "records_per_hour", "records_per_hour_low"),
     *("records_per_hour_high", "measured_ms"),
@@ -498,5 +497,4 @@ def _most_first(one: TopicBill) -> tuple[float, str]:
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
-    pairs = zip(COSTS, bill, strict=True)
-    return {key: value for name, span in pairs for key, value in _bounds(name, span, 6).items()}
+    return {key: value for name, span in zip(COSTS, bill, strict=True) for key, value in _bounds(name, span, 6).items()}

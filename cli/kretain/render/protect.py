@@ -70,23 +70,22 @@ def change_line(one: Decision) -> str:
     done = {"raise": "raised", "lower": "lowered", "restore": "restored"}[one.action]
     verb = done if one.outcome == "done" else f"not {done} ({one.problem})"
     whom = f" for group {one.group}" if one.group and one.action != "restore" else ""
-    old, new = shown(one.setting, one.old), shown(one.setting, one.new)
-    return f"{one.topic}: {one.setting} {verb} from {old} to {new}{whom}"
+    return f"{one.topic}: {one.setting} {verb} from {shown(one, one.old)} to {shown(one, one.new)}{whom}"
 
 
-def shown(setting: str, value: int | None) -> str:
-    """Return a limit for people."""
-    if value is None:
+def shown(one: Decision, limit: int | None) -> str:
+    """Return a limit of a decision's setting for people."""
+    if limit is None:
         return "none"
-    return format_duration(value) if setting == "retention.ms" else format_bytes(value)
+    return format_duration(limit) if one.setting == "retention.ms" else format_bytes(limit)
 
 
 def _cells(one: Decision) -> tuple[str, ...]:
-    changed = "" if one.new == one.old else shown(one.setting, one.new)
+    changed = "" if one.new == one.old else shown(one, one.new)
     left = "" if one.left_ms is None else format_duration(one.left_ms // 1000 * 1000)
     more = size(one.extra_bytes) if changed else ""
     action = one.outcome if one.outcome == "failed" else _WORDS.get(one.action, one.action)
-    return one.topic, one.setting, one.group or "", left, shown(one.setting, one.old), changed, more, action or ""
+    return one.topic, one.setting, one.group or "", left, shown(one, one.old), changed, more, action or ""
 
 
 def _as_json(one: Decision) -> dict[str, Any]:

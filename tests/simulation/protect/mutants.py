@@ -13,7 +13,7 @@ _MEMORY: Final = "protect/memory.py"
 _RUN: Final = "protect/run.py"
 
 MUTANTS: Final = (
-    Mutant("P2: only a pass ahead", _DECISION, "3 * self.every_ms + check_ms", "self.every_ms"),
+    Mutant("P2: only a pass ahead", _DECISION, "3 * terms.every_ms + facts.check_ms", "terms.every_ms"),
     Mutant(
         "P3: an unknown position has read all",
         "protect/reading.py",
@@ -28,7 +28,12 @@ MUTANTS: Final = (
         "replace(terms, lowers=False), replace(facts",
         "terms, replace(facts",
     ),
-    Mutant("P4: the default does not count", _DECISION, "live.default if record.original is None else", ""),
+    Mutant(
+        "P4: the default does not count",
+        _DECISION,
+        "live.default if record is not None and record.original is None else",
+        "",
+    ),
     Mutant("P4: a default without a limit does not count", _DECISION, "if original is None:", "if False:"),
     Mutant("P4: a default that has changed counts", _RUN, "if new is None and now.default != default:", "if False:"),
     Mutant("P4: max does not bound", _DECISION, "yield most_ms, f", "yield math.inf, f"),
@@ -73,7 +78,7 @@ MUTANTS: Final = (
         "in said[known.setting]}) != {value}",
         "in said[known.setting]}) < {value}",
     ),
-    Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in expected(record)", "or False"),
+    Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in expected(known)", "or False"),
     Mutant(
         "P6: it is not looked at again before the change",
         _RUN,
