@@ -318,8 +318,7 @@ def changes_for(topic: TopicState, demand: Demand, dangers: Collection[str]) -> 
     """Return the topic settings to set, by Kafka's names; empty if none need to change, or if facts are missing."""
     found: dict[str, int] = {}
     if topic.settings.deletes is True:
-        target = target_retention(topic, demand)
-        if isinstance(target, int):
+        if isinstance(target := target_retention(topic, demand), int):
             found |= _time(topic, target, demand.least_segment_ms)
         if demand.topic_bytes is not None:
             found |= _within(topic, demand.topic_bytes) if "bytes-per-partition" in dangers else {}
@@ -370,8 +369,8 @@ def _roomier(topic: TopicState, demand: Demand) -> dict[str, int]:
     needed = needed_ms(topic, demand)
     if isinstance(needed, Unknown) or needed is None:
         return {}
-    rates = [one.bytes_per_hour for one in topic.partitions]
-    busiest = max((rate for rate in rates if not isinstance(rate, Unknown)), default=0.0)
+    rates = (rate for one in topic.partitions if not isinstance(rate := one.bytes_per_hour, Unknown))
+    busiest = max(rates, default=0.0)
     return {"retention.bytes": -(-int(busiest * needed / HOUR * HEADROOM) // MIB) * MIB}
 
 

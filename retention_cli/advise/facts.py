@@ -172,8 +172,7 @@ class PartitionState:
     @or_unknown
     def bytes_per_hour(self) -> float:
         """:attr:`records_per_hour` in bytes on disk, assuming records of equal size."""
-        rate = certain(self.records_per_hour)
-        if rate == 0:
+        if (rate := certain(self.records_per_hour)) == 0:
             return 0.0
         return rate * certain(self.size_bytes) / max(1, certain(self.high_watermark) - certain(self.log_start))
 
@@ -265,8 +264,7 @@ def retention_bytes(topic: TopicState) -> int | None:
 @or_unknown
 def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
     """Return the longest that the broker keeps a record: with little traffic, when only time limits apply."""
-    retention = certain(retention_ms(topic))
-    if retention is None:
+    if (retention := certain(retention_ms(topic))) is None:
         return "forever"
     segment, newest = certain(topic.settings.segment_ms), (one.newest for one in topic.partitions)
     ahead = max((one.time_ms - now_ms for one in newest if isinstance(one, Stamp)), default=0)
@@ -306,8 +304,7 @@ def in_normal_traffic(partition: PartitionState, topic: TopicState) -> Usual:
 def usual(topic: TopicState) -> Maybe[Usual]:
     """Return :func:`in_normal_traffic` over all partitions whose traffic is known: smallest to largest age."""
     answers = [in_normal_traffic(one, topic) for one in topic.partitions]
-    spans = [one for one in answers if isinstance(one, Normal)]
-    if spans:
+    if spans := [one for one in answers if isinstance(one, Normal)]:
         by: Literal["time", "size"] = "size" if any(one.by == "size" for one in spans) else "time"
         return Normal(min(one.least_ms for one in spans), max(one.most_ms for one in spans), by)
     if (unknown := next((one for one in answers if isinstance(one, Unknown)), None)) is not None:

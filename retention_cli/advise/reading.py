@@ -145,8 +145,7 @@ def _settings(
         return value if isinstance(value, Unknown) else int(value)
 
     def limit(*keys: str) -> Maybe[int | None]:
-        found = [one for one in map(text, keys) if not isinstance(one, Unknown)]
-        if not found:
+        if not (found := [one for one in map(text, keys) if not isinstance(one, Unknown)]):
             return number(keys[0])
         limits = [int(one) for one in found if one not in NO_LIMIT]
         return limits[0] if limits else None
@@ -157,8 +156,7 @@ def _settings(
 
     @or_unknown
     def check_interval() -> int:
-        key = _CLEANER if "compact" in certain(cleanup_policy()) else _CHECK
-        return certain(_of_brokers(brokers, key, max))
+        return certain(_of_brokers(brokers, _CLEANER if "compact" in certain(cleanup_policy()) else _CHECK, max))
 
     policy, tiered = cleanup_policy(), text("remote.storage.enable")
     return TopicSettings(

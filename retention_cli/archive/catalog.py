@@ -114,8 +114,11 @@ def read_catalog(
     if not store.exists():
         raise ArchiveError(f"no archive at {store.url.partition('?')[0]}")
     paths = store.files()
-    places = [place for path in paths if (place := place_of(path)) is not None]
-    wanted = sorted(place for place in places if not topics or matches(topics, place.source.topic))
+    wanted = sorted(
+        place
+        for path in paths
+        if (place := place_of(path)) is not None and (not topics or matches(topics, place.source.topic))
+    )
     found: dict[Source, ArchivedPartition] = {}
     named: set[str] = set()
     for number, place in enumerate(wanted):

@@ -159,8 +159,7 @@ def data_path(partition: int, start: int, end: int) -> str:
 
 def place_of(path: str) -> Place | None:
     """Parse a manifest's path; return None if it is not one."""
-    match = _MANIFEST_PATH.fullmatch(path)
-    if match is None:
+    if (match := _MANIFEST_PATH.fullmatch(path)) is None:
         return None
     source = Source(unquote(match["cluster"]), unquote(match["topic"]), unquote(match["id"]), int(match["partition"]))
     place = Place(source, int(match["start"]), int(match["end"]))

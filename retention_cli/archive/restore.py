@@ -67,8 +67,7 @@ class Wanted:
 
     def takes(self, record: Record) -> bool:
         """Return whether a record's timestamp is within ``since_ms`` and ``until_ms``."""
-        stamp = record.timestamp
-        if stamp is None:
+        if (stamp := record.timestamp) is None:
             return self.since_ms is None and self.until_ms is None
         return (self.since_ms is None or stamp >= self.since_ms) and (self.until_ms is None or stamp < self.until_ms)
 
@@ -136,8 +135,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     source = chosen[0].source
     partitions = max(segment.partitions for one in chosen for segment in one.segments)
     metadata = reader.metadata([wanted.target])
-    target = metadata.topics.get(wanted.target)
-    if target is None:
+    if (target := metadata.topics.get(wanted.target)) is None:
         raise RestoreRefusedError(
             f"topic {wanted.target} does not exist: create it first, with {partitions} partitions "
             f"({kafka_tool('kafka-topics.sh', '--create', '--topic', wanted.target, '--partitions', str(partitions))})"
@@ -297,8 +295,7 @@ def _batches(store: Store, wanted: Wanted, piece: Piece, start: int) -> Iterator
 def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPartition]:
     """Return the archived partitions of the one topic id that ``wanted`` selects."""
     found, _loose = read_catalog(store, [], progress)
-    of_topic = [one for one in found if one.source.topic == wanted.topic]
-    if not of_topic:
+    if not (of_topic := [one for one in found if one.source.topic == wanted.topic]):
         topics = sorted({one.source.topic for one in found})
         raise ArchiveError(f"the archive has no topic {wanted.topic}; it has {', '.join(topics) or 'none'}")
     ours = [
@@ -311,8 +308,7 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
         named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in every)
         raise ArchiveError(f"the archive has {len(every)} topics named {wanted.topic}; choose one: {named}")
     chosen = [one for one in ours if not wanted.partitions or one.source.partition in wanted.partitions]
-    missing = sorted(set(wanted.partitions) - {one.source.partition for one in chosen})
-    if missing:
+    if missing := sorted(set(wanted.partitions) - {one.source.partition for one in chosen}):
         raise ArchiveError(f"the archive has no records of {wanted.topic}-{missing[0]}")
     if problems := [problem for one in chosen for problem in one.problems]:
         raise ArchiveError(f"{problems[0]}; kretain archive verify lists all damage")
@@ -327,8 +323,7 @@ def _check_settings(
     Raises:
         RestoreRefusedError: the settings would change the restored records.
     """
-    config = reader.topic_configs([wanted.target])[wanted.target]
-    if isinstance(config, RequestFailedError):
+    if isinstance(config := reader.topic_configs([wanted.target])[wanted.target], RequestFailedError):
         raise RestoreRefusedError(f"the settings of topic {wanted.target} can't be read: {config}")
     if config.timestamp_type != "CreateTime":
         raise RestoreRefusedError(

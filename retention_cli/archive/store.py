@@ -320,8 +320,7 @@ class Store:
         except (OSError, arrow().ArrowException) as error:
             if not isinstance(error, OSError) and "Azure" not in str(error):
                 raise  # of what was read, not of the store
-            text = store_problem(error)
-            raise ArchiveError(f"{self.shown(path)} can't be {done}: {text}") from None
+            raise ArchiveError(f"{self.shown(path)} can't be {done}: {store_problem(error)}") from None
 
 
 def digest_of(content: Any) -> str:

@@ -99,8 +99,7 @@ class Archiver(ABC):
 
         Another machine may also have encrypted them with another key under the same path.
         """
-        sealed = {tp: ids for tp in copied if (ids := self._sealed.get(tp))}
-        if not sealed:
+        if not (sealed := {tp: ids for tp in copied if (ids := self._sealed.get(tp))}):
             return {}
         given, problem = frozenset[str](), "no file of archive.key has it"
         try:
@@ -123,8 +122,7 @@ class Archiver(ABC):
 
     def source(self, tp: TopicPartition, target: Target) -> Source | Reason:
         """Return where a partition's records come from; without a topic id, why they can't be attributed to a topic."""
-        topic_id = target.decision.topic_id
-        if topic_id is None:
+        if (topic_id := target.decision.topic_id) is None:
             return Reason("archive", f"{tp} can't be archived: the cluster gives no topic id")
         return Source(self.cluster_id, tp.topic, topic_id, tp.partition)
 
@@ -232,9 +230,9 @@ class _Work:
                     position = whole.end
                     continue
                 # A damaged segment that begins here is written again under its own name, up to the same end.
-                ends = [place.end for place in covering if place.start == position]
-                ends += [place.start for place in places if place.start > position]
-                position = self._write(position, min([self.end, *ends]))
+                ends = (place.end for place in covering if place.start == position)
+                next_starts = (place.start for place in places if place.start > position)
+                position = self._write(position, min([self.end, *ends, *next_starts]))
         except BrokerError as error:
             raise ArchiveError(f"{self.tp}: {error}") from None
         return Archived(
@@ -249,8 +247,11 @@ class _Work:
 
     def _places(self) -> list[Place]:
         """Return the places of this partition's manifests by start offset, longer ones first among equal starts."""
-        found = [place_of(path) for path in self.store.files(self.source.manifests)]
-        ours = [place for place in found if place is not None and place.source == self.source]
+        ours = [
+            place
+            for path in self.store.files(self.source.manifests)
+            if (place := place_of(path)) is not None and place.source == self.source
+        ]
         return sorted(ours, key=lambda place: (place.start, -place.end))
 
     def _trusted(self, place: Place) -> Manifest | None:
@@ -266,8 +267,7 @@ class _Work:
             self._notes.append(f"not trusted: {error}")
             return None
         marks = [mark for mark in manifest.marks if mark[0] >= self._start]
-        other = other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)
-        if other is not None:
+        if (other := other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)) is not None:
             raise ArchiveError(
                 f"{self.store.shown(place.path)}: {other}. Move that segment's files aside if what is in the log "
                 f"now is to be archived"
@@ -338,8 +338,7 @@ class _Work:
         manifest = building.write(self.store, end, self._partitions, self.clock(), self._epoch)
         self._check_topic()
         marks = [(offset, epoch) for epoch, offset in building.epochs.items() if offset >= self._start]
-        other = other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)
-        if other is not None:
+        if (other := other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)) is not None:
             raise ArchiveError(f"{self.tp}: what was read was discarded: {other}")
         commit(self.store, manifest)
         self._written.append(manifest)
@@ -406,8 +405,7 @@ class PartitionArchiver(Archiver):
     def _copy(
         self, tp: TopicPartition, url: str, target: Target, on_records: Callable[[int], None]
     ) -> Archived | Reason:
-        source = self.source(tp, target)
-        if isinstance(source, Reason):
+        if isinstance(source := self.source(tp, target), Reason):
             return source
         try:
             done = archive_range(self.reader, self.store(url), source, target.offset, self.clock, self.size, on_records)

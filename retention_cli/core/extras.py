@@ -73,7 +73,9 @@ def how_to_add(extra: str) -> str:
         return f"uv tool install --force {what}"
     if (prefix / "pipx_metadata.json").is_file():
         return f"pipx install --force {what}"
-    return f"pip install {'-e ' if _is_editable() else ''}{what}"
+    folder = _direct_url().get("dir_info")
+    editable = _origin() != "kretain" and isinstance(folder, dict) and folder.get("editable") is True
+    return f"pip install {'-e ' if editable else ''}{what}"
 
 
 def _origin() -> str:
@@ -81,11 +83,6 @@ def _origin() -> str:
     url = urlparse(str(_direct_url().get("url", "")))
     path = unquote(url.path)
     return path if url.scheme == "file" and Path(path).exists() else "kretain"
-
-
-def _is_editable() -> bool:
-    folder = _direct_url().get("dir_info")
-    return _origin() != "kretain" and isinstance(folder, dict) and folder.get("editable") is True
 
 
 def _direct_url() -> dict[str, object]:

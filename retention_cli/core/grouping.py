@@ -46,6 +46,8 @@ def grouped(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[S
 
     ``rows`` must be in the order of their partitions.
     """
-    places = by_key((reasons, tp) for tp, reasons in rows)
-    found = [SameReasons(reasons, len(tps), len({tp.topic for tp in tps}), tps) for reasons, tps in places.items()]
+    found = [
+        SameReasons(reasons, len(tps), len({tp.topic for tp in tps}), tps)
+        for reasons, tps in by_key((reasons, tp) for tp, reasons in rows).items()
+    ]
     return sorted(found, key=lambda one: (-one.count, one.places[0]))

@@ -95,18 +95,19 @@ def late(timeout_s: float) -> str:
 
 
 def _why(error: Exception, timeout_s: float) -> str:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, TimeoutError):
-        return late(timeout_s)
-    if isinstance(reason, str):
-        return reason
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return OTHER_HOST if reason.verify_code in _OTHER_HOST else NOT_TRUSTED
-    if isinstance(reason, ssl.SSLError):
-        return "no TLS connection could be made: is it an https address?"
-    if isinstance(reason, socket.gaierror):
-        return "cannot resolve its host name"
-    return getattr(reason, "strerror", None) or f"no HTTP answer ({type(reason).__name__})"
+    match error.reason if isinstance(error, urllib.error.URLError) else error:
+        case TimeoutError():
+            return late(timeout_s)
+        case str(text):
+            return text
+        case ssl.SSLCertVerificationError() as refused:
+            return OTHER_HOST if refused.verify_code in _OTHER_HOST else NOT_TRUSTED
+        case ssl.SSLError():
+            return "no TLS connection could be made: is it an https address?"
+        case socket.gaierror():
+            return "cannot resolve its host name"
+        case other:
+            return getattr(other, "strerror", None) or f"no HTTP answer ({type(other).__name__})"
 
 
 class _Watch:

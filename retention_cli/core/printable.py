@@ -29,15 +29,13 @@ def shell_word(text: str) -> str:
     """
     if text.isprintable():
         return f"'{text}'" if text.endswith((",", ".", ":")) and "'" not in text else shlex.quote(text)
-    parts = []
-    for one in text:
-        if one in "\\'":
-            parts.append(f"\\{one}")
-        elif one.isprintable():
-            parts.append(one)
-        else:
-            parts.append("".join(f"\\x{byte:02x}" for byte in one.encode("utf-8", "surrogatepass")))
-    return f"$'{''.join(parts)}'"
+
+    def escaped(one: str) -> str:
+        if one.isprintable():
+            return f"\\{one}" if one in "\\'" else one
+        return "".join(f"\\x{byte:02x}" for byte in one.encode("utf-8", "surrogatepass"))
+
+    return f"$'{''.join(map(escaped, text))}'"
 
 
 MOST: Final = 80
@@ -52,10 +50,9 @@ def shown(value: object) -> str:
     if value is None:
         return "nothing (null)"
     try:
-        text = _REPR.repr(value)
+        return short(_REPR.repr(value))
     except ValueError:  # more digits than Python prints
         return "a number of thousands of digits"
-    return text if len(text) <= MOST else text[: MOST - 1] + "…"
 
 
 def short(text: str) -> str:

@@ -54,8 +54,7 @@ def _output(process: subprocess.Popen[bytes], timeout_s: float, most_bytes: int)
         while True:
             if not selector.select(max(0.0, deadline - time.monotonic())):
                 raise CommandError(f"was not done within {timeout_s:g} s (timeout)")
-            chunk = os.read(handle, 1 << 16)
-            if not chunk:
+            if not (chunk := os.read(handle, 1 << 16)):
                 break
             parts.append(chunk)
             size += len(chunk)

@@ -84,10 +84,8 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
 
 def format_duration(ms: int) -> str:
     """Return milliseconds in the largest unit that divides them: ``3 d``, ``90 s``, ``1,500 ms``."""
-    for unit in ("d", "h", "m", "s"):
-        if ms and ms % _MS[unit] == 0:
-            return f"{ms // _MS[unit]:,} {unit}"
-    return f"{ms:,} ms"
+    unit = next((one for one in ("d", "h", "m", "s") if ms and ms % _MS[one] == 0), "ms")
+    return f"{ms // _MS[unit]:,} {unit}"
 
 
 def format_age(ms: int) -> str:

@@ -121,8 +121,7 @@ def _notes(disks: Sequence[Disk]) -> list[Reason]:
 
 def _absent(asked: bool, replicas: Sequence[TopicPartition]) -> str:
     what = "it does not report what is on its disks" if asked else "it is down: the cluster does not list it"
-    names = sorted({tp.topic for tp in replicas})
-    held = f"{count(len(replicas), 'replica')} of {some_of(names)}"
+    held = f"{count(len(replicas), 'replica')} of {some_of(sorted({tp.topic for tp in replicas}))}"
     return f"{what}; it holds {held}, and its disk usage is unknown until it is back"
 
 
@@ -152,8 +151,7 @@ def _room(
         return usable
     if total <= 0:
         return Unknown.because("disk", "the broker reports a volume of 0 bytes: set disks.capacity")
-    used = total - usable - reserved
-    if used < 0:
+    if (used := total - usable - reserved) < 0:
         return Unknown.because("disk", f"disks.reserved of {format_bytes(reserved)} is more than is in use")
     return Room(total, used, kafka)
 

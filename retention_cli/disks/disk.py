@@ -101,15 +101,18 @@ def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
 
 def setting_for(rule: Mapping[str, int], broker: int, paths: Sequence[str]) -> int | None:
     """Return a setting's value for a disk: that of ``broker:dir``, else of ``dir``, else of ``*``, else None."""
-    for key in (*(f"{broker}:{path}" for path in paths), *paths, "*"):
-        if key in rule:
-            return rule[key]
-    return None
+    keys = (*(f"{broker}:{path}" for path in paths), *paths, "*")
+    return next((rule[key] for key in keys if key in rule), None)
 
 
 def named(disk: Disk, why: Unknown) -> Unknown:
     """Return the unknown with the disk's name before each of its reasons."""
     return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
+
+
+def topic_unknown(tp: TopicPartition, why: Unknown) -> Unknown:
+    """Return why R5 knows no bound for a topic: it knows none for one of its partitions."""
+    return Unknown.because(Code.R5, f"{tp} of the topic is not known ({why.reasons[0].text})")
 
 
 @dataclass(frozen=True, slots=True)

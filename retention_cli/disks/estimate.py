@@ -25,7 +25,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.disk import Disk, Leaving, Room
+from retention_cli.disks.disk import Disk, Leaving, Room, topic_unknown
 from retention_cli.disks.replica_sizes import NO_SEGMENT_BYTES, Sizes
 from retention_cli.disks.water_level import (
     NO_END,
@@ -50,6 +50,9 @@ _RESOLUTION_MS: Final = 1_000
 _NEAR: Final = 50
 """A level that frees at most a fiftieth too much is accepted once it is known to half a minute (``_FINE_MS``)."""
 _FINE_MS: Final = 1 << 15
+_NO_SEGMENT_BYTES: Final = Unknown.because(
+    Code.R6, "how large its segments are (segment.bytes) could not be read: run again"
+)
 _ROUNDS: Final = 64
 """More rounds than any bisection of times needs: it ends whatever the brokers return."""
 
@@ -88,7 +91,11 @@ def estimate(
         now_ms: the time from which all cutoffs are calculated.
     """
     doubted = {tp: why for (_, tp), why in reversed([*known.doubts.items()])}
-    limits = {tp: doubted.get(tp) or _sized(tp, limit, known.segment_bytes) for tp, limit in known.limits.items()}
+    limits = {
+        tp: doubted.get(tp)
+        or (limit if isinstance(limit, Unknown) or tp.topic in known.segment_bytes else _NO_SEGMENT_BYTES)
+        for tp, limit in known.limits.items()
+    }
     names = sorted({tp for disk in disks for tp in disk.replicas})
     number = {tp: n for n, tp in enumerate(names)}
     dead, doubtful = (np.zeros(len(disks) + 1, dtype=np.int64) for _ in range(2))
@@ -109,20 +116,13 @@ def estimate(
     start = logs[:, 2]
     freed = bytes_on(segments, wholly_below(segments, start), len(disks) + 1)
     doubtful += add_up(_share(start[of], of, size, logs), on, len(disks) + 1) - freed
-    times = _Times(reader, leaders, names, logs, now_ms)
-    found = DiskSegments(segments, names, dead, None, known.doubts, times.dated)
+    found = DiskSegments(segments, names, dead, None, known.doubts, _Times(reader, leaders, names, logs, now_ms).dated)
     leaving = [
         one._replace(doubted_bytes=one.doubted_bytes + int(more))
         for one, more in zip(known.leaving, doubtful, strict=False)
     ]
     walked = oldest_first(found, disks, rules, dict(zip(names, start.tolist(), strict=True)), limits, leaving)
     return replace(walked, unanswered=times.unanswered)
-
-
-def _sized(tp: TopicPartition, limit: Maybe[Limit], segment_bytes: Mapping[str, int]) -> Maybe[Limit]:
-    if not isinstance(limit, Unknown) and tp.topic not in segment_bytes:
-        return Unknown.because(Code.R6, "how large its segments are (segment.bytes) could not be read: run again")
-    return limit
 
 
 def _log(tp: TopicPartition, known: Known) -> tuple[int, int, int, int, int]:
@@ -351,8 +351,7 @@ def _tail(
     if isinstance(log, Unknown) or log[2] <= most_bytes:  # it fits, however much of it is dead
         return _all_of(log)
     start, end, _ = log
-    size_bytes = sizes.live_bytes(leading[tp], tp, start)
-    if isinstance(size_bytes, Unknown):
+    if isinstance(size_bytes := sizes.live_bytes(leading[tp], tp, start), Unknown):
         return size_bytes
     return Tail(estimated_tail(start, end, size_bytes, most_bytes), exact=False)
 
@@ -381,7 +380,7 @@ def _topic(
     starts, replicas = {}, {}
     for tp, log in logs.items():
         if isinstance(log, Unknown):
-            return _of_topic(tp, log)
+            return topic_unknown(tp, log)
         starts[tp], _, replicas[tp] = log
     if sum(replicas.values()) <= most_bytes:  # however much of it is dead
         return None
@@ -389,7 +388,7 @@ def _topic(
         # the search counts only whole segments
         live = sizes.live_bytes(leading[tp], tp, start) if topic in sizes.segment_bytes else NO_SEGMENT_BYTES
         if isinstance(live, Unknown):
-            return _of_topic(tp, live)
+            return topic_unknown(tp, live)
         replicas[tp] = live
     held = sum(replicas.values())
     return Disk(-1, (topic,), Room(most_bytes, held, held), replicas)
@@ -417,9 +416,5 @@ def _searched(
     lost: dict[str, Unknown] = {}
     for tp, error in sorted(found.unanswered.items()):
         why = Unknown.because(Code.R5, f"how old its records are could not be looked up: {error}")
-        lost.setdefault(tp.topic, _of_topic(tp, why))
+        lost.setdefault(tp.topic, topic_unknown(tp, why))
     return {tp: lost.get(tp.topic) or Tail(found.bounds.get(tp, start), exact=False) for tp, (start, _) in ends.items()}
-
-
-def _of_topic(tp: TopicPartition, why: Unknown) -> Unknown:
-    return Unknown.because(Code.R5, f"{tp} of the topic is not known ({why.reasons[0].text})")

@@ -18,7 +18,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import texts_of
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.core.units import format_bytes
-from retention_cli.disks.disk import Disk
+from retention_cli.disks.disk import Disk, topic_unknown
 from retention_cli.disks.inventory.format import Inventory, ScannedReplica, first_rows, replicas_at
 from retention_cli.disks.water_level import (
     NO_END,
@@ -164,8 +164,7 @@ class InventoryView:
         replicas = zip(segments.disk[at].tolist(), segments.partition[at].tolist(), *sums, strict=True)
         for disk, partition, gone, live in replicas:
             if gone and disk < len(disks):
-                size_bytes = disks[disk].replicas.get(self.partitions[partition], 0)
-                total[disk] += min(gone, max(0, size_bytes - live))
+                total[disk] += min(gone, max(0, disks[disk].replicas.get(self.partitions[partition], 0) - live))
         return total
 
     def bases(
@@ -195,10 +194,7 @@ class InventoryView:
         """
         own, missing = self._of_leaders({tp: leaders.get(tp) for tp in facts}, ids)
         missing = {tp: why for tp, one in facts.items() if isinstance(why := missing.get(tp) or one.log_start, Unknown)}
-        broken: dict[str, Unknown] = {}
-        for tp, why in missing.items():
-            text = f"{tp} of the topic is not known ({why.reasons[0].text})"
-            broken.setdefault(tp.topic, Unknown.because(Code.R5, text))
+        broken = {tp.topic: topic_unknown(tp, why) for tp, why in reversed(missing.items())}  # the first one counts
         start = self._by_number({tp: known(one.log_start) for tp, one in facts.items() if tp not in missing})
         most = self._by_number({tp: settings[tp.topic].max_bytes for tp in facts if tp not in missing}, -1)
         topics = {name: number for number, name in enumerate(sorted({tp.topic for tp in facts}))}
@@ -229,12 +225,11 @@ class InventoryView:
         own, missing = self._of_leaders({tp: leaders.get(tp) for tp in trims}, ids)
         start, end = (self._by_number({tp: one[n] for tp, one in trims.items()}) for n in (0, 1))
         covered, size_bytes, cut = bytes_between(own, start, end)
-        found = {}
-        for tp, (low, high) in trims.items():
-            number = self._numbers.get(tp)
-            if number is not None and tp not in missing and covered[number] == high - low:
-                found[tp] = (int(size_bytes[number]), not bool(cut[number]))
-        return found
+        return {
+            tp: (int(size_bytes[number]), not bool(cut[number]))
+            for tp, (low, high) in trims.items()
+            if (number := self._numbers.get(tp)) is not None and tp not in missing and covered[number] == high - low
+        }
 
     def _by_number(self, values: Mapping[TopicPartition, int | None], otherwise: int = 0) -> Ints:
         """Return a value per partition number, ``otherwise`` for partitions without one."""

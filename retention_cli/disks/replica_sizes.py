@@ -14,6 +14,7 @@ from typing import Any, Final
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes, format_duration
 from retention_cli.disks.disk import Disk
@@ -90,8 +91,8 @@ class Sizes:
                 if tp not in asked:
                     asked[tp] = {row.place: row for row in unpack(memories[tp].replicas)}
                 place = place_of(broker, path)
-                at = (now_ms, start, end, replica.size_bytes)
-                row = seen_again(asked[tp].get(place), place, *at, self._sweeping(broker, tp))
+                before, sweeping = asked[tp].get(place), self._sweeping(broker, tp)
+                row = seen_again(before, place, now_ms, start, end, replica.size_bytes, sweeping)
                 self._seen[broker, path, tp] = row
                 self._before.setdefault((broker, path, tp), asked[tp].get(place))
                 found.setdefault(tp, []).append(row)
@@ -190,8 +191,7 @@ class Sizes:
         return None if longest is None or not delays else longest + max(delays)
 
     def _rows(self, disk: Disk, tp: TopicPartition) -> list[ReplicaSeen]:
-        found = (self._seen.get((disk.broker, path, tp)) for path in disk.dirs)
-        return [row for row in found if row is not None]
+        return [row for row in (self._seen.get((disk.broker, path, tp)) for path in disk.dirs) if row is not None]
 
     def _sweeping(self, broker: int, tp: TopicPartition) -> Sweeping:
         return Sweeping(
@@ -230,24 +230,19 @@ def smaller_replicas(
         tps: the partitions to check.
         segment_bytes: the topics' ``segment.bytes``, where they could be read.
     """
-    largest: dict[TopicPartition, int] = {}
-    for disk in disks:
-        for tp, size_bytes in disk.replicas.items():
-            if tp in tps:
-                largest[tp] = max(size_bytes, largest.get(tp, 0))
-    found = {}
-    for n, disk in enumerate(disks):
-        for tp, size_bytes in disk.replicas.items():
-            room = _SEGMENTS * segment_bytes.get(tp.topic, 0)
-            if tp in largest and size_bytes + room < largest[tp]:
-                found[n, tp] = Unknown.because(
-                    Code.R6,
-                    f"its replica on broker {disk.broker} takes {format_bytes(size_bytes)}, another "
-                    f"{format_bytes(largest[tp])}: it lags or is still filling, so how much of it is old is unknown; "
-                    "run again once both have the same size, or give an inventory (kretain segments scan, "
-                    "--inventory)",
-                )
-    return found
+    sizes = by_key((tp, size_bytes) for disk in disks for tp, size_bytes in disk.replicas.items() if tp in tps)
+    largest = {tp: max(some) for tp, some in sizes.items()}
+    return {
+        (n, tp): Unknown.because(
+            Code.R6,
+            f"its replica on broker {disk.broker} takes {format_bytes(size_bytes)}, another "
+            f"{format_bytes(largest[tp])}: it lags or is still filling, so how much of it is old is unknown; "
+            "run again once both have the same size, or give an inventory (kretain segments scan, --inventory)",
+        )
+        for n, disk in enumerate(disks)
+        for tp, size_bytes in disk.replicas.items()
+        if tp in largest and size_bytes + _SEGMENTS * segment_bytes.get(tp.topic, 0) < largest[tp]
+    }
 
 
 def longest_delay_ms(reader: ClusterReader, topics: Sequence[str]) -> int:

@@ -32,12 +32,10 @@ def forecast_disk(
     parts: Mapping[TopicPartition, PartitionForecast],
 ) -> DiskForecast:
     """Return a disk's forecast: each of its replicas grows like its partition."""
-    room = disk.room
-    if isinstance(room, Unknown):
+    if isinstance(room := disk.room, Unknown):
         return DiskForecast(disk, percent, room, room, room, None if percent is None else room, 0)
     still = max(0, room.used_bytes - sum(_managed(disk, parts).values()))
-    grows = _growing(disk, parts)
-    if isinstance(grows, Unknown):
+    if isinstance(grows := _growing(disk, parts), Unknown):
         return DiskForecast(disk, percent, growth, grows, grows, None if percent is None else grows, still)
     by_brokers, by_policy = grows
     left = room.total_bytes - room.used_bytes
@@ -265,8 +263,8 @@ def time_to_loss(
     deadlines = list(_deadlines(unread, brokers, settings, r6_ms))
     known = [(cause, one) for cause, one in deadlines if not isinstance(one, Unknown)]
     if len(known) < len(deadlines):  # what is unknown might come first
-        unknown = [one for _, one in deadlines if isinstance(one, Unknown)]
-        return Unknown(tuple(dict.fromkeys(reason for one in unknown for reason in one.reasons)))
+        reasons = (reason for _, one in deadlines if isinstance(one, Unknown) for reason in one.reasons)
+        return Unknown(tuple(dict.fromkeys(reasons)))
     if not known:
         return Loss("retention.ms", ENDLESS, ENDLESS)
     due = any(one.high == 0 for _, one in known)

@@ -140,8 +140,7 @@ def _forecast(
     one: Seen, rate: Maybe[Rate], topic_share: float, limits: TopicSettings, settings: Settings, terms: Terms
 ) -> PartitionForecast:
     each = bytes_per_record(one.facts, limits.segment_bytes)
-    flow = _flow(one.facts, rate, each)
-    if isinstance(flow, Unknown):
+    if isinstance(flow := _flow(one.facts, rate, each), Unknown):
         return PartitionForecast(flow, each, flow, flow, 0.0)
     alone = brokers_keep(flow, limits)
     standing = _standing(one, settings, flow.rate, terms, topic_share)

@@ -107,8 +107,7 @@ def rate_of(samples: Sequence[Sample], now: Sample, least_ms: int = HOUR_MS) -> 
     seen = [one for one in samples if one.wall_ms < now.wall_ms]
     # After a longer pause the last look counts: nothing was written since, or kretain did not look.
     used = [*([one for one in seen if now.wall_ms - one.wall_ms <= WINDOW_MS] or seen[-1:]), now]
-    over_ms = now.wall_ms - used[0].wall_ms
-    if over_ms < max(1, least_ms):
+    if (over_ms := now.wall_ms - used[0].wall_ms) < max(1, least_ms):
         since = f"only {format_duration(_rounded(over_ms))}" if over_ms else "no time at all"
         text = f"the ledger's samples cover {since}, and a rate needs {format_duration(least_ms)}: each plan adds one"
         return Unknown.because("rate", text)
@@ -124,8 +123,7 @@ def rate_of(samples: Sequence[Sample], now: Sample, least_ms: int = HOUR_MS) -> 
 
 def group_rate(before: Sample, now: Sample, least_ms: int = HOUR_MS) -> Maybe[Rate]:
     """Return how fast a group moves through a partition, from its position at two moments, in offsets per ms."""
-    over_ms = now.wall_ms - before.wall_ms
-    if over_ms < max(1, least_ms):
+    if (over_ms := now.wall_ms - before.wall_ms) < max(1, least_ms):
         return Unknown.because("rate", f"its position was last seen less than {format_duration(least_ms)} ago")
     if now.high_watermark < before.high_watermark:
         return Unknown.because("rate", "it moved back since it was last seen")

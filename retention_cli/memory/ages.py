@@ -11,6 +11,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from retention_cli.core.grouping import by_key
 from retention_cli.memory.positions import Int64
 
 Width = tuple[int, int]
@@ -31,10 +32,8 @@ class Ages:
     def covered(self, group: str, topic: str, partitions: int) -> int:
         """Return how many of a topic's partitions, the first ones, are not younger than a group."""
         born_ms = self.born.get(group, 0)
-        for (fewer, _), (_, since_ms) in pairwise(self.widths.get(topic, ())):
-            if since_ms > born_ms:
-                return min(fewer, partitions)
-        return partitions
+        older = (fewer for (fewer, _), (_, since_ms) in pairwise(self.widths.get(topic, ())) if since_ms > born_ms)
+        return min(next(older, partitions), partitions)
 
 
 class StoredAges:
@@ -55,9 +54,8 @@ class StoredAges:
 
         ``known`` are the groups that the ledger remembers. What is new in one call is equally old.
         """
-        widths: dict[str, list[Width]] = {}
-        for topic_id, *width in self._db.execute("SELECT topic_id, partitions, seen_ms FROM widths ORDER BY 1, 2"):
-            widths.setdefault(topic_id, []).append((width[0], width[1]))
+        rows = self._db.execute("SELECT topic_id, partitions, seen_ms FROM widths ORDER BY 1, 2")
+        widths: dict[str, list[Width]] = by_key((topic_id, (count, seen_ms)) for topic_id, count, seen_ms in rows)
         for (topic_id, count), seen_ms in self.new_widths.items():
             widths[topic_id] = merged(widths.get(topic_id, ()), [(count, seen_ms)])
         born = {**dict(self._db.execute("SELECT name, seen_ms FROM born")), **self.new_groups}
@@ -67,12 +65,12 @@ class StoredAges:
         if not all(one in widths for one, _ in topics.values()):
             most.update(self._db.execute("SELECT topic_id, max(partition) + 1 FROM partitions GROUP BY topic_id"))
         for topic_id, count in topics.values():
-            rows = widths.get(topic_id) or ([(most[topic_id], 0)] if topic_id in most else [])
-            if not rows or count > rows[-1][0]:
-                self.new_widths |= {(topic_id, some): seen_ms for some, seen_ms in rows}
-                self.new_widths[topic_id, count] = seen_ms = stamp_ms if rows else 0
-                rows = [*rows, (count, seen_ms)]
-            widths[topic_id] = rows
+            its = widths.get(topic_id) or ([(most[topic_id], 0)] if topic_id in most else [])
+            if not its or count > its[-1][0]:
+                self.new_widths |= {(topic_id, some): seen_ms for some, seen_ms in its}
+                self.new_widths[topic_id, count] = seen_ms = stamp_ms if its else 0
+                its = [*its, (count, seen_ms)]
+            widths[topic_id] = its
         if any(len(some) > 1 for some in widths.values()):
             new = {name: stamp_ms for name in groups if name not in known and name not in born}
             self.new_groups |= new

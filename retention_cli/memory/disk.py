@@ -94,8 +94,7 @@ def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
     same = [one for one in looks if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
     within = [one for one in same if now.wall_ms - one.wall_ms <= WINDOW_MS]
     oldest = within[0] if within else same[-1] if same else now  # after a longer pause the last look counts
-    over_ms = now.wall_ms - oldest.wall_ms
-    if over_ms < LEAST_MS:
+    if (over_ms := now.wall_ms - oldest.wall_ms) < LEAST_MS:
         return Unknown.because("disk", f"growth needs two samples at least {format_duration(LEAST_MS)} apart")
     grown, left = now.used_bytes - oldest.used_bytes, now.total_bytes - now.used_bytes
     full_in_ms = 0 if left <= 0 else left * over_ms // grown if grown > 0 else None

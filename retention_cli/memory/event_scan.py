@@ -91,8 +91,9 @@ class EventScan:
             return EventScan(self.source, self.start, self.start, restarts=self.restarts + 1)
         kept = [block for block in self.blocks if block.end <= end]
         reached = kept[-1].end if kept else self.start
-        more = (self.newest, kept, self.block_records, self.restarts + 1)
-        return EventScan(self.source, self.start, min(reached, end), *more)
+        return EventScan(
+            self.source, self.start, min(reached, end), self.newest, kept, self.block_records, self.restarts + 1
+        )
 
     def ancient_before(self, offset: int) -> int | None:
         """Return the first offset from ``start`` on, before ``offset``, with an event time before 2000, else None."""

@@ -95,9 +95,11 @@ class GroupMemory:
         moved |= not new.same_in(known.joined(before), any_epoch=True).all()
         self.open = self.open.joined(new)
         still = topics | (kept := self.gone.topics())  # a topic that does not exist now may be recreated (F5)
-        self.ids = {topic: one for topic, one in self.ids.items() if topic in still and topic not in anew}
-        self.ids |= dict.fromkeys(topics if outlives else (), "")  # no such topic: one that is created is another
-        self.ids |= {topic: ids[topic] for topic in topics | kept if topic in ids}
+        self.ids = {
+            **{topic: one for topic, one in self.ids.items() if topic in still and topic not in anew},
+            **dict.fromkeys(topics if outlives else (), ""),  # no such topic: one that is created is another
+            **{topic: ids[topic] for topic in topics | kept if topic in ids},
+        }
         self.digest = digest
         self.seen_ms = max(now_ms, self.seen_ms + 1)
         self.stood_ms = self.seen_ms if moved else self.stood_ms

@@ -232,14 +232,17 @@ class Ledger(LedgerRows):
         with self.transaction():
             topics, groups = self.seen_before(before_ms, keep)
             keys = {docs.topic_key(*key) for one in topics for key, _ in self._stored_partitions(one)}
-            keys.update(docs.GROUP + one for one in groups)
             stale = [name for (name,) in self.db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
-            rows = {"partitions WHERE topic_id": topics, "topics WHERE topic_id": topics}
-            for where, gone in (rows | {"groups WHERE name": groups, "disks WHERE name": stale}).items():
+            for where, gone in (
+                ("partitions WHERE topic_id", topics),
+                ("topics WHERE topic_id", topics),
+                ("groups WHERE name", groups),
+                ("disks WHERE name", stale),
+            ):
                 self.db.executemany(f"DELETE FROM {where} = ?", ((one,) for one in gone))  # noqa: S608
             self._ages.forget(topics, groups)
             self._bump()
-            self._mark(keys.union(docs.DISK + one for one in stale))
+            self._mark(keys.union((docs.GROUP + one for one in groups), (docs.DISK + one for one in stale)))
         with self._errors():
             self._forget_read()
         return len(topics), len(groups)
@@ -295,8 +298,11 @@ class Ledger(LedgerRows):
 
     def _unsaved(self) -> bool:
         waiting = self._groups, self._judged, self._taken, self._looks, *self.noted_ages()
-        looked = any(one.changed for one in self._disks.values())
-        return any(waiting) or looked or any(one.changed for one in self._partitions.values())
+        return (
+            any(waiting)
+            or any(one.changed for one in self._disks.values())
+            or any(one.changed for one in self._partitions.values())
+        )
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
@@ -343,10 +349,9 @@ class Ledger(LedgerRows):
 
     def _merged_groups(self) -> dict[str, GroupMemory]:
         """Return groups to write, merged with what another process has written since we read."""
-        waiting = {name: self.group(name) for name in (*self._groups, *self._judged)}
         return {
             name: group if (stored := self._stored_group(name)) is None else group.merged(stored)
-            for name, group in waiting.items()
+            for name, group in {name: self.group(name) for name in (*self._groups, *self._judged)}.items()
         }
 
     def _write(
@@ -381,9 +386,8 @@ class Ledger(LedgerRows):
         self._topics_ms = now_ms
         self._bump()
         keys = {docs.topic_key(*key) for key in (*changed, *self._taken)} | grown
-        keys.update((docs.GROUP + one for one in (*groups, *judged)), (docs.DISK + one for one in disks))
-        keys.update(docs.WATCHED + one for one in self._looks)
-        self._mark(keys, touched)
+        keys.update(docs.GROUP + one for one in (*groups, *judged))
+        self._mark(keys.union((docs.DISK + one for one in disks), (docs.WATCHED + one for one in self._looks)), touched)
 
 
 def disk_looks(folder: Path) -> dict[str, tuple[Look, ...]]:

@@ -148,8 +148,7 @@ class LedgerFile:
         Raises:
             sqlite3.DatabaseError: it is not.
         """
-        found = self.db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if found != "ok":
+        if (found := self.db.execute("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(f"it is damaged: {found}")
         if self._pragma("application_id") != APPLICATION_ID:
             raise sqlite3.DatabaseError("it is another program's")
@@ -186,8 +185,7 @@ class LedgerFile:
         self._revision = self._meta("revision")
 
     def _meta(self, key: str) -> int:
-        row = self.db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        if row is None:
+        if (row := self.db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()) is None:
             raise sqlite3.DatabaseError(f"it has no {key}")
         return int(row[0])
 

@@ -303,12 +303,12 @@ class LedgerRows(LedgerFile):
                     yield key, document
 
     def _all_keys(self) -> set[str]:
-        groups = self.db.execute("SELECT name FROM groups")
-        partitions = self.db.execute("SELECT topic_id, partition FROM partitions")
-        disks = self.db.execute("SELECT name FROM disks")
-        keys = {docs.GROUP + name for (name,) in groups} | {docs.DISK + name for (name,) in disks}
-        keys |= {docs.WATCHED + name for name in self._stored_looks()}
-        return keys | {docs.topic_key(*key) for key in partitions}
+        return {
+            *(docs.GROUP + name for (name,) in self.db.execute("SELECT name FROM groups")),
+            *(docs.DISK + name for (name,) in self.db.execute("SELECT name FROM disks")),
+            *(docs.WATCHED + name for name in self._stored_looks()),
+            *(docs.topic_key(*key) for key in self.db.execute("SELECT topic_id, partition FROM partitions")),
+        }
 
     def _document(self, key: str) -> docs.Document | None:
         if (name := docs.name_in(key, docs.GROUP)) is not None:
@@ -390,8 +390,7 @@ def _intact(rows: Iterable[tuple[str, int, int, bytes]]) -> Iterator[tuple[Key, 
     """
     for topic_id, partition, noted, doc in rows:
         if noted != _checksum((topic_id, partition), doc):
-            what = f"partition {partition} of topic id {topic_id}"
-            raise ValueError(f"its data on {what} differs from what was written")
+            raise ValueError(f"its data on partition {partition} of topic id {topic_id} differs from what was written")
         yield (topic_id, partition), doc
 
 

@@ -163,8 +163,20 @@ def seen_again(
         swept = log_start
     if not fallen:
         after_ms = by_ms = 0
-    at = (now_ms, log_start, high_watermark, size_bytes)
-    return ReplicaSeen(place, *at, since_ms, swept, fallen, after_ms, by_ms, gone, gone_ms if gone else 0)
+    return ReplicaSeen(
+        place,
+        now_ms,
+        log_start,
+        high_watermark,
+        size_bytes,
+        since_ms,
+        swept,
+        fallen,
+        after_ms,
+        by_ms,
+        gone,
+        gone_ms if gone else 0,
+    )
 
 
 def begun_anew(packed: bytes, now_ms: int) -> bytes:

@@ -179,24 +179,26 @@ class LocalPlanner:
         notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
         firsts = (observation.facts.get(TopicPartition(name, 0)) for name in observation.settings)
         topics = [one.topic for one in firsts if one is not None]
-        notes += reached_by_pattern(topics, observation.settings, policy)
-        notes += off_disks(topics, observation.settings).notes()
+        notes += [
+            *reached_by_pattern(topics, observation.settings, policy),
+            *off_disks(topics, observation.settings).notes(),
+        ]
         if inventory is not None:
-            unknown = "Without it, the contents of that broker's disks are unknown"
-            notes += [Reason(Code.R6, f"{one}. {unknown}") for one in inventory.inventory.unread]
+            notes += [
+                Reason(Code.R6, f"{one}. Without it, the contents of that broker's disks are unknown")
+                for one in inventory.inventory.unread
+            ]
         decisions = with_owners(reader, decide_all(reader, observation, now_ms, disks))
         if job.observed is not None:
             where = () if disks is None else disks.disks
-            parts = {} if disks is None else disks.parts
-            job.observed(PlanInputs(observation, decisions, where, seen.keys(), parts))
+            job.observed(PlanInputs(observation, decisions, where, seen.keys(), {} if disks is None else disks.parts))
         trimmed = losing(one for one in decisions if selection.asks_for(one.tp))
-        unread = unread_by_group(reader, seen, observation.gone, trimmed)
         decided = Decided(
             observation.cluster_id,
             decisions,
             Totals.of(decisions),
             managed_records(observation),
-            unread,
+            unread_by_group(reader, seen, observation.gone, trimmed),
             notes,
             observation.sizes_problem,
             disks,
@@ -239,9 +241,11 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
     if decided.sizes_problem is not None:
         told.append(Reason("size", f"sizes on disk are not known: {decided.sizes_problem}"))
     memory = memories(decided.cluster_id)
-    told += memories.notes
-    told += no_longer_named(memory, selection, now_ms)
-    told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
+    told += [
+        *memories.notes,
+        *no_longer_named(memory, selection, now_ms),
+        *(Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)),
+    ]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
         told.append(Reason(Code.G2, f"kretain can't tell whose unread records would be trimmed: {unread}"))
         unread = {}
@@ -337,8 +341,8 @@ def off_disks(topics: Iterable[TopicFacts], settings: Mapping[str, Settings]) ->
     for topic in topics:
         chosen = settings[topic.name]
         times = (chosen.consumed_after_ms, chosen.event_time_ms, chosen.min_timestamp_ms, chosen.forced_age_ms)
-        asked = any(one is not None for one in (*times, chosen.max_bytes, chosen.max_topic_bytes))
-        if not asked or untouchable(topic, chosen) is not None:
+        bounds = (*times, chosen.max_bytes, chosen.max_topic_bytes)
+        if all(one is None for one in bounds) or untouchable(topic, chosen) is not None:
             continue
         if topic.tiered:
             (found.confirmed if chosen.trim_tiered else found.unconfirmed).append(topic.name)

@@ -67,8 +67,8 @@ def write_rows(path: Path, head: Mapping[str, Any], plans: Iterable[tuple[str, S
         OSError: the file can't be written.
     """
     columns = schema(metadata={KEY: json.dumps(head, ensure_ascii=False)})
-    writer = arrow("pyarrow.parquet").ParquetWriter(path, columns, compression="zstd", write_page_checksum=True)
-    with writer as file:
+    parquet = arrow("pyarrow.parquet")
+    with parquet.ParquetWriter(path, columns, compression="zstd", write_page_checksum=True) as file:
         for cluster, decisions in plans:
             for table in tables_of(decisions, ROWS_A_GROUP):
                 names = arrow().repeat(cluster, len(table))

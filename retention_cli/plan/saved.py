@@ -193,8 +193,7 @@ def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[t
     for name, place, content in entries:
         head = checked(model, content, path, place)
         head._said = {key: value for key, value in content.items() if key != "partitions"}  # noqa: SLF001
-        other = names.setdefault(head.cluster.id, name)
-        if other != name:
+        if (other := names.setdefault(head.cluster.id, name)) != name:
             raise SavedPlanError(f"{path}: {other} and {name} are one cluster, {head.cluster.id}")
         yield name, head
 
@@ -257,8 +256,7 @@ def head_of(plan: Plan) -> str:
     """Return a plan without its rows."""
     replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
     disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
-    head = _Head(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
-    return _heads().dump_json(head).decode()
+    return _heads().dump_json(_Head(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)).decode()
 
 
 def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
@@ -271,10 +269,10 @@ def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
     found, decisions = _heads().validate_json(head), decisions_in([rows], plans)
     if found.plan.totals.partitions != len(decisions):
         raise ValueError("rows are missing")
-    disks = []
-    for one, sizes in zip(found.plan.disks, found.replicas, strict=True):
-        replicas = {TopicPartition(topic, number): size for topic, number, size in sizes}
-        disks.append(replace(one, disk=replace(one.disk, replicas=replicas)))
+    replicas = [{TopicPartition(topic, number): size for topic, number, size in sizes} for sizes in found.replicas]
+    disks = [
+        replace(one, disk=replace(one.disk, replicas=its)) for one, its in zip(found.plan.disks, replicas, strict=True)
+    ]
     return replace(found.plan, bootstrap=bootstrap, topics=tuple(found.plan.topics), decisions=decisions, disks=disks)
 
 

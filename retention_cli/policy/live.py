@@ -197,8 +197,7 @@ def live_settings(policy: Policy, messages: Iterable[Message]) -> LiveSettings:
     values: dict[str, dict[str, Origin]] = {}
     unsettled: dict[str, Unknown] = {}
     for topic, message in last.items():
-        marked = policy.live_keys(topic)
-        if not marked:
+        if not (marked := policy.live_keys(topic)):
             text = f"{message.place}, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
             notes.append(Reason("policy-topic", text))
             continue
@@ -311,8 +310,7 @@ def without(before: Mapping[str, Any], topic: str, keys: Collection[str]) -> dic
     Raises:
         LiveEditError: a key is not set.
     """
-    missing = [key for key in keys if key not in before]
-    if missing:
+    if missing := [key for key in keys if key not in before]:
         has = f"it has {', '.join(map(plain, sorted(before)[:_SHOWN]))}" if before else "nothing is"
         raise LiveEditError(f"{', '.join(missing)} is not set for topic {topic} in the policy topic; {has}")
     return {key: value for key, value in before.items() if key not in keys} if keys else {}
@@ -333,8 +331,7 @@ def _row(parsed: LiveMessage, key: str, policy: Policy | None) -> LiveRow:
 
 
 def _why_not(policy: Policy, topic: str, key: str) -> str:
-    origins = policy.origins_in_file(topic)
-    if origins is None:
+    if (origins := policy.origins_in_file(topic)) is None:
         return f"no entry of {policy.source} matches topic {topic}"
     if key in origins:
         return f"{origins[key].place} sets {key} itself for topic {topic}, and does not mark it cluster"

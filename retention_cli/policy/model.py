@@ -84,7 +84,7 @@ def is_pattern(text: str) -> bool:
 
 
 def _limit(value: int | None) -> int | None:
-    """Return a limit in bytes, None for Kafka's own −1 (no limit)."""
+    """Return a limit in bytes or ms, None for Kafka's own −1 (no limit)."""
     return None if value == -1 else value
 
 
@@ -184,8 +184,7 @@ class Policy:
         Raises:
             PolicyError: R1 is enabled for it without a time.
         """
-        effective = self._effective(topic)
-        if effective is None:
+        if (effective := self._effective(topic)) is None:
             return None
         self._settings(topic, *effective)
         found = effective[0]
@@ -278,8 +277,7 @@ class Policy:
         """
         if not marked:
             return None
-        unsettled = self.live.unread or self.live.unsettled.get(topic)
-        if unsettled is not None:
+        if (unsettled := self.live.unread or self.live.unsettled.get(topic)) is not None:
             return unsettled
         missing = _marked(found)
         enabled = found.get("retention.commitoffset.enable")
@@ -299,13 +297,12 @@ class Policy:
             consumed_after = None
         elif consumed_after is None and unsettled is None:
             raise PolicyError([self._no_time(topic, found["retention.commitoffset.enable"])])
-        forced = value("retention.ms", None)
         required = tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ()))))
         source = value("retention.eventtime.source", None)
         return Settings(
             consumed_after_ms=consumed_after,
             watch_first_ms=self.groups.watch_first_ms,
-            forced_age_ms=None if forced == -1 else forced,
+            forced_age_ms=_limit(value("retention.ms", None)),
             forced_age_guarded="retention.ms" in found and found["retention.ms"].place == "--older-than",
             event_time_ms=value("retention.max.eventtime.ms", None),
             event_source=None if source is None else event_source(source),

@@ -137,14 +137,20 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
 
     A required group that is missing holds every topic that requires it (F4); patterns that match nothing do nothing.
     """
-    wanted = [("groups.require", one) for one in _required(policy) if one not in groups]
-    wanted += [("groups.start", one) for one, _ms in policy.groups.start if one not in groups]
-    for key, patterns in _patterns(policy):
-        wanted += [(key, one) for one in patterns if not any(matches((one,), group) for group in groups)]
-    notes = []
-    for key, name in wanted[:NAMED]:
-        near = nearest((name,), groups)
-        notes.append(f"{key}: no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}")
+    wanted = [
+        *(("groups.require", one) for one in _required(policy) if one not in groups),
+        *(("groups.start", one) for one, _ms in policy.groups.start if one not in groups),
+        *(
+            (key, one)
+            for key, patterns in _patterns(policy)
+            for one in patterns
+            if not any(matches((one,), group) for group in groups)
+        ),
+    ]
+    notes = [
+        f"{key}: no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}"
+        for key, name, near in ((key, name, nearest((name,), groups)) for key, name in wanted[:NAMED])
+    ]
     if len(wanted) > NAMED:
         notes.append(f"{len(wanted) - NAMED:,} more groups do not exist")
     return notes
@@ -167,8 +173,7 @@ def _patterns(policy: Policy) -> list[tuple[str, Collection[str]]]:
 
 def first_few(problems: list[PolicyProblem]) -> list[PolicyProblem]:
     """Return the first few problems, and how many more there are."""
-    more = len(problems) - NAMED
-    if more <= 0:
+    if (more := len(problems) - NAMED) <= 0:
         return problems
     text = f"{more:,} more {'entry matches' if more == 1 else 'entries match'} no topic"
     return [*problems[:NAMED], PolicyProblem(problems[0].source, None, "", text)]

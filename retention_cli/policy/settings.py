@@ -64,15 +64,15 @@ def event_source(text: str) -> EventSource:
     Raises:
         UnitError: it is none of them.
     """
-    kind, colon, name = text.partition(":")
-    if text == "timestamp":
-        return EventSource("timestamp")
-    if kind == "header" and name:
-        return EventSource("header", name)
-    if kind in ("json", "avro") and colon and (name == "" or name.startswith("/")):
-        return EventSource("json" if kind == "json" else "avro", name)
-    if kind == "protobuf" and _FIELDS.fullmatch(name):
-        return EventSource("protobuf", f"/{name.removeprefix('/')}")
+    match text.partition(":"):
+        case "timestamp", "", _:
+            return EventSource("timestamp")
+        case "header", _, name if name:
+            return EventSource("header", name)
+        case ("json" | "avro") as kind, ":", name if name == "" or name.startswith("/"):
+            return EventSource("json" if kind == "json" else "avro", name)
+        case "protobuf", _, name if _FIELDS.fullmatch(name):
+            return EventSource("protobuf", f"/{name.removeprefix('/')}")
     raise UnitError(f"{text!r} is not {EVENT_SOURCES}")
 
 
@@ -288,8 +288,7 @@ class OneOff:
     @property
     def any_trigger(self) -> bool:
         """Whether any flag turns on a rule that may ask for a bound."""
-        asked = (self.consumed_after_ms, self.older_than_ms, self.event_time_ms, self.before_ms)
-        return any(value is not None for value in asked)
+        return not self.flags().keys().isdisjoint(TRIGGER_FLAGS)
 
     def origins(self, topic: str) -> dict[str, Origin]:
         """Return the keys that the flags set for a topic that they apply to."""

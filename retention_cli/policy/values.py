@@ -147,9 +147,7 @@ def read_time(value: object) -> int:
         value = value.isoformat()
     elif isinstance(value, dt.date):
         raise ValueError(f"{value} is a date: add a time, such as {value}T00:00:00Z")  # noqa: TRY004
-    moment = _number(value)
-    if isinstance(value, str):
-        moment = parse_time_ms(short(value))
+    moment = parse_time_ms(short(value)) if isinstance(value, str) else _number(value)
     if moment is None:
         raise ValueError(f"{shown(value)} is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms")
     if not 0 <= moment <= _LARGEST:

@@ -384,8 +384,8 @@ class Summary:
         """
         found = {}
         for retention in retentions_ms:
-            kept = [one for hour, one in self.hours.items() if hour + HOUR_MS > now_ms - retention]
-            kept += self.kinds["future"], self.kinds["no-time"]
+            young = (one for hour, one in self.hours.items() if hour + HOUR_MS > now_ms - retention)
+            kept = [*young, self.kinds["future"], self.kinds["no-time"]]
             found[retention] = Amount(sum(one.records for one in kept), sum(one.size_bytes for one in kept))
         return found
 
@@ -441,8 +441,7 @@ def binned(summary: Summary, most: int, *, of_bytes: bool = False) -> Bins | Non
 
     A few records far from all the others would flatten the chart: they are left out, and counted.
     """
-    hours = sorted(summary.hours)
-    if not hours:
+    if not (hours := sorted(summary.hours)):
         return None
     first, last = _span(summary, hours)
     bin_ms = next(

@@ -119,8 +119,7 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
         metadata.cluster_id, reader.settings.bootstrap, wanted, {name: _topic(name, wanted) for name in names}
     )
     progress("log ends")
-    again = _find_ranges(reader, profile, metadata.places(names), last=False)
-    if again:
+    if again := _find_ranges(reader, profile, metadata.places(names), last=False):
         time.sleep(_AGAIN_AFTER_S)
         moved = reader.metadata({tp.topic for tp in again})
         leaders = moved.places(name for name in names if name in moved.topics)
@@ -159,8 +158,7 @@ def fill(
         for tp, how in ended.items():
             if tp not in overtaken:
                 _note_end(profile, tp, how)
-        todo = _go_on(reader, profile, overtaken, on_read)
-        if not todo:
+        if not (todo := _go_on(reader, profile, overtaken, on_read)):
             break
     profile.interrupted = stop()
 

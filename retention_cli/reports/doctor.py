@@ -229,12 +229,11 @@ def _can_make(reader: ClusterReader, allowed: Mapping[str, frozenset[str]], topi
         may = reader.may_create(topic)
     except BrokerError as error:
         return Check("own topics", "limited", f"whether {topic} may be created is unknown: {error}", _INIT)
-    answers = {
+    return {
         "yes": Check("own topics", "good", f"CREATE on {topic}: kretain cluster init can create it"),
         "no": Check("own topics", "missing", f"no CREATE on {topic}: kretain cluster init can't create it", _INIT),
         "there": Check("own topics", "missing", f"no DESCRIBE on {topic}, which exists", (*_INIT, *_MOVE)),
-    }
-    return answers[may]
+    }[may]
 
 
 def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:

@@ -114,10 +114,8 @@ def _rule(one: Explained) -> str:
     match decision.rule:
         case "consumed":
             after = format_duration(settings.consumed_after_ms or 0)
-            last = f"{decision.min_commit_by} is furthest behind"
-            if decision.trim_to != decision.min_commit:
-                last = f"{decision.min_commit_by} is at {decision.min_commit:,}"
-            return f"every consumer has read them ({last}) and they are older than {after}"
+            where = "furthest behind" if decision.trim_to == decision.min_commit else f"at {decision.min_commit:,}"
+            return f"every consumer has read them ({decision.min_commit_by} is {where}) and they are older than {after}"
         case "event-time":
             newest = known(one.facts.newest)
             told = "" if newest is None else f", {format_time(newest.time_ms)}"

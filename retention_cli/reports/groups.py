@@ -224,8 +224,7 @@ class Standings:
 
     def _seen_ms(self, tp: TopicPartition, offset: int) -> int | None:
         """Return when H was first seen past an offset (Unix ms): the record was there by then."""
-        topic_id = self.topic_ids.get(tp.topic)
-        if topic_id is None:
+        if (topic_id := self.topic_ids.get(tp.topic)) is None:
             return None
         return seen_past(self.memory.partition(tp.topic, topic_id, tp.partition).packed, offset)
 
@@ -250,8 +249,7 @@ def _outside(
         for topic, text in one.unreadable.items():
             found.counts, found.lag = f"holds {topic}, where it is unreadable: {text}", None
         yield key, found
-    sound = [source for source in rules.sources if source not in failed]
-    if sound:
+    if sound := [source for source in rules.sources if source not in failed]:
         for key, seen_ms, rows in stands.memory.gone_groups(consumers, now_ms - rules.remember_ms, outside=True):
             if any(owns(source, key) for source in sound):
                 yield key, _gone(key, seen_ms, rows, stands, rules)

@@ -159,8 +159,7 @@ def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
 
 def _keys(ledger: Ledger, groups: Iterable[str]) -> dict[str, str]:
     keys = {name: _remembered(ledger, name) for name in dict.fromkeys(groups)}
-    unknown = [name for name, key in keys.items() if key is None]
-    if unknown:
+    if unknown := [name for name, key in keys.items() if key is None]:
         raise NotRememberedError(
             f"kretain remembers nothing of group {', '.join(map(name_in_text, unknown))}; nothing was forgotten"
         )

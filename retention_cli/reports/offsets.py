@@ -126,8 +126,7 @@ def unread_of(row: CommitRow, log: Log) -> Unread:
     if offset is None or offset > log.end:
         return _UNKNOWN
     first = max(offset, log.start)
-    records = log.end - first
-    if not records:
+    if not (records := log.end - first):
         return _NOTHING
     size = None if log.size_bytes is None else log.size_bytes * records // (log.end - log.start)
     return Unread(records, size, seen_past(log.samples, first))

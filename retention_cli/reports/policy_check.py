@@ -109,8 +109,10 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
         return Findings(first_few(missing))
     findings = check_alone(policy)
     policy = with_live(reader, policy)
-    findings.notes += [note.text for note in policy.live.notes]
-    findings.notes += misnamed_groups(policy, reader, Ledger(None), 0)
+    findings.notes += [
+        *(note.text for note in policy.live.notes),
+        *misnamed_groups(policy, reader, Ledger(None), 0),
+    ]
     findings.problems += missing
     managed: dict[str, Settings] = {}
     for name in sorted(topics):

@@ -48,8 +48,7 @@ class ArchivedFirst:
         uncopied: dict[TopicPartition, tuple[str, Target]] = {}
         held: dict[TopicPartition, Held] = {}
         for tp, target in targets.items():
-            url = fresh.archives.get(tp.topic)
-            if url is None:
+            if (url := fresh.archives.get(tp.topic)) is None:
                 ready[tp] = target
             elif self.archiver is None:
                 text = f"{tp} must be archived to {url} before it is trimmed, and no archiver is available"
@@ -105,8 +104,7 @@ class ArchivedFirst:
 
 def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reason, ...]:
     """Return the reasons that a dry run reports for a partition: a trim would archive it first; else none."""
-    url = fresh.archives.get(tp.topic)
-    if url is None:
+    if (url := fresh.archives.get(tp.topic)) is None:
         return ()
     span = f"{target.decision.log_start:,} to {target.offset:,}"
     return (Reason("archive", f"a trim would first archive offsets {span} to {url}; a dry run archives nothing"),)

@@ -139,12 +139,13 @@ class Trimmer:
         except Exception as error:
             if not self._batches:
                 raise
-            if isinstance(error, (BrokerError, PolicyError)):
-                stopped = f"the recheck failed: {error}"
-            elif isinstance(error, StateError):
-                stopped = audit_problem = str(error)
-            else:
-                stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
+            match error:
+                case BrokerError() | PolicyError():
+                    stopped = f"the recheck failed: {error}"
+                case StateError():
+                    stopped = audit_problem = str(error)
+                case _:
+                    stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
         for tp in state.waiting():
             outcome: OutcomeName = "unchanged" if interrupted or left is not None else "failed"
             state.end(tp, TrimRow(tp, outcome, reasons=(left or Reason("trim", stopped or "not reached"),)))
@@ -285,8 +286,7 @@ class Trimmer:
         self.journal.batch(self._batches + 1, batch)  # a batch that can't be announced is not sent
         self._batches += 1
         number = 0 if self.recorder is None else self.recorder.rechecks
-        left_s = good_until - self.reader.clock.since_boot()
-        if left_s <= 0:  # the disk under the audit log stalled
+        if (left_s := good_until - self.reader.clock.since_boot()) <= 0:  # the disk under the audit log stalled
             late = (Reason("trim", "not sent: its recheck was too old when the batch was announced"),)
             unsent = [
                 state.unanswered.settle(tp, None) or TrimRow(tp, "failed", target.offset, reasons=late)
@@ -312,9 +312,11 @@ class Trimmer:
         began = self.reader.clock.monotonic()
         self._sent = True
         try:
-            wait_s = min(left_s, self.reader.timeout_s)
             self.deleter.delete(
-                requests_of(batch, _brokers(batch, leaders)), hear, timeout_s=wait_s, good_until=good_until
+                requests_of(batch, _brokers(batch, leaders)),
+                hear,
+                timeout_s=min(left_s, self.reader.timeout_s),
+                good_until=good_until,
             )
         except KeyboardInterrupt:
             interrupted = True

@@ -49,13 +49,20 @@ def read_past(state_dir: Path) -> tuple[list[Run], list[dict[str, Any]]]:
             add(of_log, event)
             match event:
                 case {"event": "protect", "run": run, "at": str(at), "topic": str(topic), "setting": str(setting)}:
-                    values = {key: event.get(key) for key in ("from", "to", "original")}
-                    row = {"run": run, "at": at, "cluster": folder.name, "topic": topic, "setting": setting, **values}
-                    begun[run, topic, setting] = {**row, "outcome": "unverified", "reason": None}
+                    begun[run, topic, setting] = {
+                        "run": run,
+                        "at": at,
+                        "cluster": folder.name,
+                        "topic": topic,
+                        "setting": setting,
+                        **{key: event.get(key) for key in ("from", "to", "original")},
+                        "outcome": "unverified",
+                        "reason": None,
+                    }
                     changes.append(begun[run, topic, setting])
                 case {"event": "protected", "run": run, "topic": str(topic), "setting": str(setting)}:
-                    row = begun.get((run, topic, setting), {})
-                    row |= {key: event.get(key) for key in ("outcome", "reason")}
+                    outcome = {key: event.get(key) for key in ("outcome", "reason")}
+                    begun.get((run, topic, setting), {}).update(outcome)
         runs.extend(of_log.values())
     return sorted(runs, key=lambda run: (run.begun["at"], run.run)), sorted(changes, key=lambda row: row["at"])
 
@@ -153,10 +160,9 @@ def carried_out(state_dir: Path, cluster_id: str, created_at_ms: int) -> Run | N
     Raises:
         StateError: the log can't be read.
     """
-    runs = AuditLog(cluster_folder(state_dir, cluster_id)).runs().values()
     saved = [
         run
-        for run in runs
+        for run in AuditLog(cluster_folder(state_dir, cluster_id)).runs().values()
         if (plan := run.begun.get("plan") or {}).get("file")
         and plan["created_at"] == timestamp(created_at_ms)
         and (run.end is None or run.end["exit"] != _REFUSED)

@@ -125,10 +125,15 @@ class AuditJournal:
         for tp, one in copies.items():
             row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}
             if isinstance(one, Archived):
-                segments = one.segments
-                row |= {"topic_id": one.source.topic_id, "url": one.url, "from": one.start, "to": one.end}
-                row |= {"records": sum(segment.records for segment in segments)}
-                row |= {"manifests": [segment.path for segment in segments], "notes": list(one.notes)}
+                row |= {
+                    "topic_id": one.source.topic_id,
+                    "url": one.url,
+                    "from": one.start,
+                    "to": one.end,
+                    "records": sum(segment.records for segment in one.segments),
+                    "manifests": [segment.path for segment in one.segments],
+                    "notes": list(one.notes),
+                }
             else:
                 row["reason"] = one.text
             rows.append(row)
@@ -138,8 +143,11 @@ class AuditJournal:
         """Close the run with its exit code and totals, or with the error that ended it without a report."""
         totals: dict[str, int | None] = {}
         if report is not None:
-            totals = {"records": report.trimmed.records, "bytes": report.trimmed.size_bytes}
-            totals |= {name: report.count(name) for name in ("trimmed", "unchanged", "held", "failed", "unverified")}
+            totals = {
+                "records": report.trimmed.records,
+                "bytes": report.trimmed.size_bytes,
+                **{name: report.count(name) for name in ("trimmed", "unchanged", "held", "failed", "unverified")},
+            }
         last = self._append("end", exit=exit_code, totals=totals, **({"error": error} if error else {}))
         if self._key is not None:
             self._log.append(signature_line(self._run, last, self._key) | {"at": timestamp(self._clock_ms())})
@@ -235,7 +243,6 @@ class Told:
         self, tp: TopicPartition, row: TrimRow, sent: Sent | None, batch: int | None = None, *, final: bool
     ) -> Result:
         answer = None if sent is None else sent.said
-        why = "; ".join(reason.text for reason in row.reasons if reason not in self.derivable.get(tp, ()))
         return Result(
             *tp,
             self.rechecks.get(tp) if sent is None else sent.recheck,
@@ -249,7 +256,7 @@ class Told:
             row.log_start,
             row.records,
             row.size_bytes,
-            why or None,
+            "; ".join(reason.text for reason in row.reasons if reason not in self.derivable.get(tp, ())) or None,
         )
 
 
@@ -277,8 +284,7 @@ def record_plan(
     run = new_run_name(now_ms)
     folder = cluster_folder(state_dir, seen.cluster_id)
     head = {"run": run, "cluster": seen.cluster_id, "inventory": inventory, "plan": True}
-    recorder = recorder_for(url, folder, head, lambda _file, _rows, _digest: None)
-    if recorder is None:
+    if (recorder := recorder_for(url, folder, head, lambda _file, _rows, _digest: None)) is None:
         raise StateError("--evidence: the policy says evidence: none, or pyarrow is missing (kretain[parquet])")
     zero_ms = reader.clock.wall_ms() - 1000 * reader.clock.since_boot()
     decisions = {one.tp: one for one in inputs.decisions}

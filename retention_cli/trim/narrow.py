@@ -57,8 +57,10 @@ def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amoun
     asked = _of_rows(plan, rows)
     if tuple(plan.topics) == selection.given:  # its makers counted these partitions alone (G2)
         asked = replace(asked, unconsumed_by=plan.unconsumed_by)
-    notes = [one for one in plan.notes if one.code != "approval"]
-    notes += approval_notes(asked.totals, selection.policy.approve)
+    notes = [
+        *(one for one in plan.notes if one.code != "approval"),
+        *approval_notes(asked.totals, selection.policy.approve),
+    ]
     return replace(asked, notes=notes, refusals=exceeded(plan, asked, past_day(), selection.policy.limits))
 
 
@@ -175,9 +177,11 @@ def _shortened(one: Decision, trim_to: int) -> Decision:
 
 
 def _left(one: Decision, ceiling: Ceiling) -> Decision:
-    text = "left for a later pass: this pass reached its limit"
-    if ceiling.max_bytes is not None and one.size_bytes is None:
-        text = "not trimmed: its size is unknown, and --max-bytes is set"
+    text = (
+        "not trimmed: its size is unknown, and --max-bytes is set"
+        if ceiling.max_bytes is not None and one.size_bytes is None
+        else "left for a later pass: this pass reached its limit"
+    )
     return one._replace(
         action="keep",
         trim_to=None,
@@ -234,8 +238,7 @@ def batches_of(
 ) -> Iterator[dict[TopicPartition, Target]]:
     """Cut targets into batches, each with one request of bounded size per leader (broker id)."""
     by_leader = by_key((leaders[tp], tp) for tp in sorted(targets))
-    longest = max((len(tps) for tps in by_leader.values()), default=0)
-    for start in range(0, longest, PARTITIONS_A_LEADER):
+    for start in range(0, max((len(tps) for tps in by_leader.values()), default=0), PARTITIONS_A_LEADER):
         yield {tp: targets[tp] for tps in by_leader.values() for tp in tps[start : start + PARTITIONS_A_LEADER]}
 
 

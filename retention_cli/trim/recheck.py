@@ -172,8 +172,7 @@ class Rechecks:
         selection = self.selection()
         self._limits, self._approve = selection.policy.limits, selection.policy.approve
         now_ms = self.clock_ms()
-        compared = None if selection.policy.state == "local" else self.clock
-        wrong = None if compared is None else compared.compare()
+        wrong = None if selection.policy.state == "local" or self.clock is None else self.clock.compare()
         selection = with_live(reader, selection)
         alone = selection.decided_alone.policy
         disks = disk_run(alone, self.inventory) if alone.needs_disks else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.decide.guards.limits import Amount, total
@@ -72,7 +72,6 @@ class TrimReport:
 
 def report_as_json(report: TrimReport) -> dict[str, Any]:
     """Return the report without its rows, as JSON's own types (``kretain.trim/v1``)."""
-    names: tuple[OutcomeName, ...] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
     gone = report.trimmed
     return {
         "format": "kretain.trim/v1",
@@ -86,7 +85,7 @@ def report_as_json(report: TrimReport) -> dict[str, Any]:
         "disks": [outcome_as_json(one) for one in report.disks],
         "totals": {
             "partitions": len(report.rows),
-            **{name: report.count(name) for name in names},
+            **{name: report.count(name) for name in get_args(OutcomeName)},
             "records": gone.records,
             "bytes": gone.size_bytes,
         },

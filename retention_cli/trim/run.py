@@ -109,8 +109,7 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
         raise PlanRefusedError(
             f"the plan's time is in the future ({timestamp(plan.created_at_ms)}): check this machine's clock"
         )
-    given = selection.policy.one_off.flags()
-    if dict(plan.flags) != given:
+    if dict(plan.flags) != selection.policy.one_off.flags():
         made_with = ", ".join(f"{name} {value}" for name, value in plan.flags.items()) or "none"
         raise PlanRefusedError(f"the plan was made with other one-off rules ({made_with}): give exactly those")
     if plan.flags and tuple(plan.topics) != selection.given:
@@ -118,8 +117,7 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
 
 
 def _check_age(plan: Plan, now_ms: int, max_age_ms: int) -> None:
-    age = now_ms - plan.created_at_ms
-    if age > max_age_ms:
+    if (age := now_ms - plan.created_at_ms) > max_age_ms:
         raise PlanRefusedError(
             f"the plan is {format_age(age)} old (limit {format_age(max_age_ms)}): run kretain plan again"
         )
@@ -154,8 +152,8 @@ def carry_out(job: TrimJob) -> TrimReport:
     folder = cluster_folder(job.state_dir, plan.cluster_id)
     if job.dry_run:
         past = read_past_day(job.state_dir, plan.cluster_id, now_ms)
-        report = Trimmer(plan, _rechecks(job, past), run, job.max_partitions, job.progress).trim()
-        return replace(report, audit_broken=past.broken)
+        trimmer = Trimmer(plan, _rechecks(job, past), run, job.max_partitions, job.progress)
+        return replace(trimmer.trim(), audit_broken=past.broken)
     key = None if job.audit.sign is None else private_key_at(job.audit.sign)
     with (
         trim_lock(folder, timestamp(now_ms), job.wait_lock_s),
@@ -185,8 +183,7 @@ def carry_out(job: TrimJob) -> TrimReport:
         log.rotate(job.audit.max_bytes)
         journal.begin(plan, job.source, ledger, _approval(job))
         try:
-            report = trimmer.trim()
-            report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
+            report = replace(trimmer.trim(), clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
             job.on_report(report)
         except BaseException as error:
             journal.end(None, job.exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
@@ -218,12 +215,11 @@ def shipped(job: TrimJob, report: TrimReport) -> TrimReport:
 
 def _rechecks(job: TrimJob, past: PastDay, clock: BrokerClock | None = None, *, with_seen: bool = False) -> Rechecks:
     planned = (one for one in job.plan.decisions if one.action == "trim")
-    epochs = {one.tp: one.leader_epoch for one in planned if one.leader_epoch is not None}
     return Rechecks(
         job.reader,
         job.selection,
         job.clock_ms,
-        epochs,
+        {one.tp: one.leader_epoch for one in planned if one.leader_epoch is not None},
         past,
         job.memories,
         job.inventory,

@@ -123,8 +123,7 @@ class Unanswered:
         Of several requests, the one whose target equals the log start counts, otherwise the last one. A request
         that was not executed has no result to report.
         """
-        sent = self._sent.get(tp)
-        if not sent:
+        if not (sent := self._sent.get(tp)):
             return None
         target, said = next((one for one in sent if one[0].offset == start), sent[-1])
         row = judge(tp, target, said, start)
@@ -138,13 +137,15 @@ def _told_start(start: int | None) -> str:
 
 
 def _what(said: Answer) -> str:
-    if said is None:
-        return "kretain did not wait for an answer"
-    if isinstance(said, int):
-        return f"the broker answered {said:,}"
-    if said.answered:
-        return f"the broker answered {said}, which it may do after it has moved the log start"
-    return f"no answer came ({said})"
+    match said:
+        case None:
+            return "kretain did not wait for an answer"
+        case int():
+            return f"the broker answered {said:,}"
+        case RequestFailedError(answered=True):
+            return f"the broker answered {said}, which it may do after it has moved the log start"
+        case _:
+            return f"no answer came ({said})"
 
 
 def _row(tp: TopicPartition, target: Target, outcome: OutcomeName, start: int | None, *reasons: Reason) -> TrimRow:

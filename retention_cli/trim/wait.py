@@ -77,8 +77,11 @@ def wait_for_space(
         if not left and not files:
             return _above(waiting.values(), now)
         if time.monotonic() >= deadline:
-            late = [_late(name, one, back.get(name)) for name, one in left.items()]
-            return [*notes, *late, *_above([one for name, one in waiting.items() if name not in left], now, files)]
+            return [
+                *notes,
+                *(_late(name, one, back.get(name)) for name, one in left.items()),
+                *_above([one for name, one in waiting.items() if name not in left], now, files),
+            ]
         pause(_PAUSE_S)
     return []
 

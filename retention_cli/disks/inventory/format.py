@@ -131,12 +131,11 @@ def first_rows(table: Any) -> Any:
 
     begins = np.zeros(len(table), dtype=bool)
     begins[:1] = True
-    columns = (
+    for column in (
         texts_of(table["dir"])[1],
         texts_of(table["topic"])[1],
         *(table[key].to_numpy() for key in ("broker", "partition")),
-    )
-    for column in columns:
+    ):
         begins[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(begins)
 

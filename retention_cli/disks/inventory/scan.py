@@ -199,8 +199,11 @@ def _written(path: str, broker: int, tiered: Callable[[str], bool] | None) -> It
         MissingPartError: pyarrow is not installed.
     """
     parquet = arrow("pyarrow.parquet")
-    dictionaries = ["dir", "topic", "topic_id", "problem"]
-    more = {"compression": "zstd", "use_dictionary": dictionaries, "write_page_checksum": True}
+    more = {
+        "compression": "zstd",
+        "use_dictionary": ["dir", "topic", "topic_id", "problem"],
+        "write_page_checksum": True,
+    }
     try:
         with (
             whole(Path(os.path.abspath(path))) as scratch,  # noqa: PTH100  (resolves no links)
@@ -295,8 +298,7 @@ def _count(report: ScanReport, one: LogDir, tp: TopicPartition, read: PartitionR
     if read.problems:
         one.unread += 1
         more = len(read.problems) - 1
-        problem = read.problems[0] + (f" (and {more} more)" if more else "")
-        report.incomplete.append(Incomplete(one.path, *tp, problem))
+        report.incomplete.append(Incomplete(one.path, *tp, read.problems[0] + (f" (and {more} more)" if more else "")))
     if read.notes:
         report.notes += 1
         if len(report.noted) < _NOTED:
@@ -364,13 +366,9 @@ def read_partition(log_dir: str, name: str) -> PartitionRead:
     except FileNotFoundError:
         raise GoneError from None
     except OSError as error:
-        return _no_folder(path, error)
-
-
-def _no_folder(path: str, error: OSError) -> PartitionRead:
-    if os.path.islink(path):  # noqa: PTH114
-        return PartitionRead(problems=["is a symbolic link: its target may be on another disk, so it is not read"])
-    return PartitionRead(problems=[f"can't be opened: {error.strerror or error}"])
+        if os.path.islink(path):  # noqa: PTH114
+            return PartitionRead(problems=["is a symbolic link: its target may be on another disk, so it is not read"])
+        return PartitionRead(problems=[f"can't be opened: {error.strerror or error}"])
 
 
 def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
@@ -398,8 +396,7 @@ def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
     while stems and _is_no_file(folder, stems[-1] + LOG):  # a broker ignores it: the active segment comes before it
         stems.pop()
         found.ignored += 1
-    bases = [base_offset(stem) for stem in stems]
-    segments = [(stem, base) for stem, base in zip(stems, bases, strict=True) if base is not None]
+    segments = [(stem, base) for stem in stems if (base := base_offset(stem)) is not None]
     found.ignored += len(stems) - len(segments)
     if _read_all(found, folder, segments) and again is None:
         again = "segments vanish"
