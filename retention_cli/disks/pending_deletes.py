@@ -84,8 +84,8 @@ def stays_by_scan(
         found = [rows[path] for path in disk.dirs if path in rows]
         if len(found) < len(disk.dirs) or any(one.total_bytes != room.total_bytes or one.unread for one in found):
             continue
-        neither_bytes = setting_for(reserved, disk.broker, disk.dirs) or 0  # neither usable nor used
-        used = min(one.total_bytes - one.usable_bytes for one in found) - neither_bytes
+        used = min(one.total_bytes - one.usable_bytes for one in found)
+        used -= setting_for(reserved, disk.broker, disk.dirs) or 0
         others = max(0, used - sum(getattr(one, key) for one in found for key in _EXPLAINED))
         since = [one for one in looks if one.wall_ms >= file.scanned_at_ms and one.total_bytes == room.total_bytes]
         return Scanned(min([others, *(one.used_bytes for one in since)]), file.scanned_at_ms)
@@ -143,14 +143,16 @@ def indexes_gone(
     for one in scanned:
         if (disk := on.get((one.broker, one.dir))) is not None:
             there = one.tp in disk.replicas and (one.broker, *one.tp) not in doubts
-            found[disk.name] = found.get(disk.name, 0) + (one.dead_index_bytes if there else one.index_bytes)
+            size_bytes = one.dead_index_bytes if there else one.index_bytes
+            found[disk.name] = found.get(disk.name, 0) + size_bytes
     return found
 
 
 def _doubted(size_bytes: int, one: ScannedReplica | None, log_start: int | None, end: int | None, decided: int) -> int:
     if log_start is None:
         return size_bytes
-    if (bound := max(log_start, decided)) == 0:
+    bound = max(log_start, decided)
+    if bound == 0:
         return 0
     if one is None:
         return size_bytes

@@ -84,9 +84,11 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
                 f"{fresh.min_commit_by} went back to {fresh.min_commit:,} since the plan, when the floor was "
                 f"{planned.min_commit:,}: it may read those records again; run kretain plan again"
             )
-    if (offset := min(planned.trim_to, fresh.trim_to)) <= fresh.log_start:
+    offset = min(planned.trim_to, fresh.trim_to)
+    if offset <= fresh.log_start:
         return Unchanged(fresh.reasons, fresh.log_start)
-    if (unread := unread_below(offset, fresh.log_start, fresh.min_commit)) > planned.unconsumed:
+    unread = unread_below(offset, fresh.log_start, fresh.min_commit)
+    if unread > planned.unconsumed:
         return _held(
             f"{unread:,} unread records would be trimmed, the plan showed {planned.unconsumed:,}; run kretain plan "
             f"again"
