@@ -77,9 +77,11 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def some_of(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+def some_of(names: Sequence[str], most: int = 3, noun: str = "") -> str:
+    """Return the first few names, and how many more there are: ``a, b and 3 more topics``."""
+    left = len(names) - most
+    more = count(left, f"more {noun}") if noun else f"{left:,} more"
+    return ", ".join(names[:most]) + (f" and {more}" if left > 0 else "")
 
 
 def format_duration(ms: int) -> str:

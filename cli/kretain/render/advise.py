@@ -18,7 +18,6 @@ from kretain.render.output import (
     runs,
     show,
     size,
-    some_of,
     that_matter_most,
 )
 from retention_cli.advise.advice import Advice, kafka_configs
@@ -26,7 +25,7 @@ from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicStat
 from retention_cli.advise.reading import Reading
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Unknown, known
-from retention_cli.core.units import count, timestamp
+from retention_cli.core.units import count, some_of, timestamp
 
 _LINES: Final = 10
 _NAMED: Final = 4
@@ -100,7 +99,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
     unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
     texts = sorted(unknown.items(), key=lambda item: -len(item[1]))
     return [
-        *that_matter_most(shown, found, "topics with the most findings"),
+        *that_matter_most(shown, len(found), "topics with the most findings"),
         table,
         BLANK,
         Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold"),

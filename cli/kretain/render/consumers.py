@@ -21,12 +21,11 @@ from kretain.render.output import (
     reasons,
     show,
     size,
-    some_of,
     that_matter_most,
 )
 from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.core.printable import name_in_text
-from retention_cli.core.units import count, format_time, timestamp
+from retention_cli.core.units import count, format_time, some_of, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports import offsets
 from retention_cli.reports.groups import GroupList, GroupSummary
@@ -89,7 +88,7 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
         what, parts = "positions that lag the most", [_offsets(shown)]
     else:
         what, parts = "partitions that lag the most", [_floors(shown)]
-    return [*that_matter_most(shown, rows, what), *parts, *_unknown(positions.floors)]
+    return [*that_matter_most(shown, len(rows), what), *parts, *_unknown(positions.floors)]
 
 
 def _floors(rows: Sequence[Row]) -> Table:

@@ -19,12 +19,11 @@ from kretain.render.output import (
     reason_line,
     show,
     size,
-    some_of,
     that_matter_most,
 )
 from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, known
-from retention_cli.core.units import count, format_age, format_duration, timestamp
+from retention_cli.core.units import count, format_age, format_duration, some_of, timestamp
 from retention_cli.forecast.cost import by_consumer, by_label, total_of
 from retention_cli.forecast.loss import seconds_to_loss
 from retention_cli.forecast.steady import saved
@@ -91,7 +90,7 @@ def _forecast(
     compares = other is not None
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     return [
-        *that_matter_most(topics, one.topics, "topics that matter most"),
+        *that_matter_most(topics, len(one.topics), "topics that matter most"),
         Table(
             (
                 *(Column("topic"), Column("an hour", "right", spare=True), Column("now", "right", spare=True)),

@@ -251,16 +251,15 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
         pad_edge=False,
         header_style="bold",
         show_edge=False,
+        # even if that is wider than the terminal, which then breaks lines, but not numbers
+        width=None if widths is None else sum(widths) + 2 * (len(widths) - 1),
     )
-    for number, column in enumerate(columns):
-        width = None if widths is None else widths[number]
+    each = widths or [None] * len(columns)
+    for column, width in zip(columns, each, strict=True):
         made.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
-    if widths is not None:  # even if that is wider than the terminal, which then breaks lines, but not numbers
-        made.width = sum(widths) + 2 * (len(widths) - 1)
-    for number, line in enumerate(lines):
-        if widths is not None:
-            lines[number] = [_folded(cell, width) for cell, width in zip(line, widths, strict=True)]
-        made.add_row(*(Text(cell) for cell in lines[number]), style=styles[number] if number < len(styles) else None)
+    for line, style in itertools.zip_longest(lines, styles):
+        cells = (cell if width is None else _folded(cell, width) for cell, width in zip(line, each, strict=True))
+        made.add_row(*map(Text, cells), style=style)
     console().print(made, crop=False)
 
 
@@ -410,9 +409,9 @@ def moment(ms: int | None, unknown: str = "") -> str:
 def about(ms: int) -> str:
     """Return a time span in its largest unit: ``12 d``, ``5 h``, ``0 min``; beyond ten years, only that it is."""
     days, hours = ms // 86_400_000, ms // 3_600_000
-    if days >= 2:
-        return "> 10 years" if days > 3652 else f"{days:,} d"
-    return f"{hours:,} h" if hours >= 2 else f"{ms // 60_000} min"
+    if days > 3652:
+        return "> 10 years"
+    return f"{days:,} d" if days >= 2 else f"{hours:,} h" if hours >= 2 else f"{ms // 60_000} min"
 
 
 def reasons(
@@ -464,26 +463,14 @@ def partitions(tps: Iterable[tuple[str, int]], of_topics: int | None = None) -> 
     return "; ".join(shown) + (f"; and {count(more, 'more topic')}" if more else "")
 
 
-def some_of(names: Sequence[str], most: int, noun: str = "") -> str:
-    """Return the first few names, and how many more there are: ``a, b and 3 more topics``."""
-    left = len(names) - most
-    more = count(left, f"more {noun}") if noun else f"{left:,} more"
-    return ", ".join(names[:most]) + (f" and {more}" if left > 0 else "")
-
-
-def that_matter_most(shown: Sequence[Any], found: Sequence[Any] | int, what: str) -> tuple[Part, ...]:
+def that_matter_most(shown: Sequence[Any], total: int, what: str) -> tuple[Part, ...]:
     """Return the lines over a table that has not all that was found; nothing over one that has."""
-    total = found if isinstance(found, int) else len(found)
     return (f"The {len(shown)} of {total:,} {what} (all: --all, or -o csv):", BLANK) if len(shown) < total else ()
 
 
 def runs(numbers: Sequence[int], most: int = 12) -> str:
     """Return ``0-3, 7`` for 0, 1, 2, 3, 7."""
-    spans: list[list[int]] = []
-    for one in numbers:
-        if spans and one == spans[-1][1] + 1:
-            spans[-1][1] = one
-        else:
-            spans.append([one, one])
-    text = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:most]]
+    blocks = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])  # the same in a run
+    spans = [[one for _, one in block] for _, block in blocks]
+    text = [str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in spans[:most]]
     return ", ".join(text + ([f"… ({len(numbers):,} in all)"] if len(spans) > most else []))

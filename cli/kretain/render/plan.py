@@ -23,13 +23,12 @@ from kretain.render.output import (
     reasons,
     show,
     size,
-    some_of,
     that_matter_most,
 )
 from retention_cli.advise.facts import exact
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
-from retention_cli.core.units import count, format_age, format_duration, format_time
+from retention_cli.core.units import count, format_age, format_duration, format_time, some_of
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_lines
 from retention_cli.plan.value import (
     NAMES,

@@ -23,13 +23,12 @@ from kretain.render.output import (
     reasons,
     show,
     size,
-    some_of,
     that_matter_most,
 )
 from kretain.render.plan import failed
 from retention_cli.core.grouping import by_key
 from retention_cli.core.printable import name_in_text
-from retention_cli.core.units import count
+from retention_cli.core.units import count, some_of
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
 from retention_cli.plan.value import Plan, Totals, json_lines
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
@@ -64,7 +63,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
     logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [
-        *that_matter_most(rows, report.rows, "partitions that matter most"),
+        *that_matter_most(rows, len(report.rows), "partitions that matter most"),
         Table(
             (
                 Column("partition"),
