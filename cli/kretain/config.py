@@ -258,8 +258,10 @@ def settings_of(context: str) -> ConnectionSettings:
 
 def of_typed(typed: Mapping[str, Any]) -> Resolved:
     """Return the settings by what of a command is typed so far, for completion."""
-    names = ("bootstrap_server", "command_config", "context", "state_dir")
-    given: dict[str, Any] = {name: typed.get(name) or os.environ.get(f"KRETAIN_{name.upper()}") for name in names}
+    given: dict[str, Any] = {
+        name: typed.get(name) or os.environ.get(f"KRETAIN_{name.upper()}")
+        for name in ("bootstrap_server", "command_config", "context", "state_dir")
+    }
     return resolve(Common(**given), policy_counts=False)
 
 

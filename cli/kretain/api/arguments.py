@@ -21,8 +21,12 @@ def duration_ms(name: str, value: object) -> int:
     Raises:
         KretainError: it is none of these, or negative.
     """
-    given = value // dt.timedelta(milliseconds=1) if isinstance(value, dt.timedelta) else value
-    return _ms(name, given, parse_duration_ms, "give a duration such as '3d', milliseconds, or a timedelta")
+    return _ms(
+        name,
+        value // dt.timedelta(milliseconds=1) if isinstance(value, dt.timedelta) else value,
+        parse_duration_ms,
+        "give a duration such as '3d', milliseconds, or a timedelta",
+    )
 
 
 def time_ms(name: str, value: object) -> int:
@@ -31,8 +35,12 @@ def time_ms(name: str, value: object) -> int:
     Raises:
         KretainError: it is none of these, or Kafka can't represent it.
     """
-    given = value.isoformat() if isinstance(value, dt.datetime) else value
-    return _ms(name, given, parse_time_ms, "give ISO 8601 with a zone, Unix ms, or a datetime with a zone")
+    return _ms(
+        name,
+        value.isoformat() if isinstance(value, dt.datetime) else value,
+        parse_time_ms,
+        "give ISO 8601 with a zone, Unix ms, or a datetime with a zone",
+    )
 
 
 def _ms(name: str, given: object, parse: Callable[[str], int], hint: str) -> int:
@@ -98,7 +106,11 @@ def rules_of(topics: tuple[str, ...], given: Mapping[str, Any]) -> OneOff:
     if unconsumed not in (None, "hold", "trim"):
         raise usage("unconsumed: give 'hold' or 'trim'")
     with translated():
-        found = {
-            f"{name}_ms": (time_ms if name == "before" else duration_ms)(name, value) for name, value in told.items()
-        }
-        return OneOff(patterns=topics, unconsumed=unconsumed, **found)
+        return OneOff(
+            patterns=topics,
+            unconsumed=unconsumed,
+            **{
+                f"{name}_ms": (time_ms if name == "before" else duration_ms)(name, value)
+                for name, value in told.items()
+            },
+        )

@@ -155,8 +155,9 @@ class Cluster:
         given = rules_of(patterns(topics), one_off)
         with self._opened():
             selection = self._selection(given)
-            files = InventoryOption([Path(one) for one in inventory] or None, selection.policy)
-            engine = planner(SharedSpark(SparkFlags()), files)
+            engine = planner(
+                SharedSpark(SparkFlags()), InventoryOption([Path(one) for one in inventory] or None, selection.policy)
+            )
             with contextlib.closing(self._memories(selection)) as memories:
                 made = plan_now(self._settings, self._reader, selection, engine, memories, silent)
             return plan_value(Origin(made, given, None))
@@ -224,7 +225,7 @@ class Cluster:
                     source=origin.source,
                     offered=offered(origin.made, origin.source, None if approval is None else Path(approval), age_ms),
                     memories=memories,
-                    inventory=files.view(),
+                    inventory=files.view,
                     audit=today.policy.audit,
                     on_report=sent.append,
                 )
@@ -251,9 +252,8 @@ class Cluster:
             found = read_positions(
                 self._reader, chosen, now_ms(), groups=wanted, unread=unread, memories=memories, progress=silent
             )
-        head = cluster_head(OFFSETS_FORMAT, found.cluster_id, found.bootstrap)
         key, rows = positions_document(found, unread, of_groups=bool(wanted))
-        return Result(head, key, rows, memories.notes)
+        return Result(cluster_head(OFFSETS_FORMAT, found.cluster_id, found.bootstrap), key, rows, memories.notes)
 
     def groups(self, *names: str) -> Result:
         """Return consumer groups: which count, how far behind they are, and what they hold, as ``kretain groups`` does.
@@ -267,8 +267,8 @@ class Cluster:
         wanted = group_patterns(names) or ("*",)
         with self._opened():
             policy, kind = self._settings.load(), self._settings.state_kind()
-            counted = GroupRules() if policy is None else policy.groups
             memories = self._settings.memories(self._reader, kind, will_save=False)
+            counted = GroupRules() if policy is None else policy.groups
             found = list_all(self._reader, counted, wanted, memories=memories, now_ms=now_ms(), progress=silent)
         notes = [*memories.notes] if found.incomplete is None else [*memories.notes, found.incomplete]
         return Result(groups_head(found), "groups", map(group_as_json, found.groups), notes)
@@ -295,7 +295,7 @@ class Cluster:
         given = rules_of(patterns([topic]), one_off)
         with self._opened():
             chosen = self._selection(given)
-            view = InventoryOption([Path(one) for one in inventory] or None, chosen.policy).view()
+            view = InventoryOption([Path(one) for one in inventory] or None, chosen.policy).view
             with contextlib.closing(self._memories(chosen)) as memories:
                 found = explain(self._reader, chosen, topic, partition, now_ms(), memories, silent, view)
                 memories.save(now_ms())
@@ -331,9 +331,14 @@ class Cluster:
             if run is not None:
                 found = find_run(past, run)
                 return Result({"format": HISTORY_FORMAT, **run_row(found)}, "partitions", partitions_of(found))
-            changes = [one for one in changed if one["cluster"] == cluster_id]
-            head = {"format": HISTORY_FORMAT, "settings": select_changes(changes, choice)}
-            return Result(head, "runs", map(run_row, select(past, choice)))
+            return Result(
+                {
+                    "format": HISTORY_FORMAT,
+                    "settings": select_changes([one for one in changed if one["cluster"] == cluster_id], choice),
+                },
+                "runs",
+                map(run_row, select(past, choice)),
+            )
 
     def forecast(
         self, *topics: str, every: Duration = "5m", least: Duration = "1h", **one_off: Unpack[Rules]

@@ -128,6 +128,5 @@ def translated() -> Iterator[None]:
         if not type(error).__module__.startswith(("retention_cli.", "kretain.")):
             raise
         text, code = " ".join(str(error).split()), code_of(error)
-        kind = _KINDS.get(code, KretainError)
-        problems = tuple(map(str, getattr(error, "problems", ())))
+        kind, problems = _KINDS.get(code, KretainError), tuple(map(str, getattr(error, "problems", ())))
         raise kind(text, exit_code_for(error), problems, code) from error  # type: ignore[arg-type]  # (a key of CODES)

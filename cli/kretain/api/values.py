@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from kretain.api.errors import translated, usage
 from kretain.errors import Exit, worst
-from kretain.flows.trims import code_of
+from kretain.flows.trims import code_of, log_lacks
 from retention_cli.core.extras import arrow, part
 from retention_cli.core.model import Action, Code, Reason, RuleName
 from retention_cli.core.printable import printable
@@ -191,8 +191,11 @@ class Plan:
             KretainError: pyarrow is not installed.
         """
         made = origin_of(self).made
-        rows = [{CLUSTER.name: made.cluster_id, **row_as_json(one)} for one in made.decisions]
-        return _table(rows, (CLUSTER, *SAVED), {KEY: json.dumps(head_as_json(made), ensure_ascii=False)})
+        return _table(
+            [{CLUSTER.name: made.cluster_id, **row_as_json(one)} for one in made.decisions],
+            (CLUSTER, *SAVED),
+            {KEY: json.dumps(head_as_json(made), ensure_ascii=False)},
+        )
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a DataFrame; offsets are pandas' nullable integers, never floats.
@@ -321,12 +324,7 @@ def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool)
     told = [*notes, *report.short]
     if report.audit_broken is not None:
         told.append(Reason("audit", f"the audit log is broken: {report.audit_broken}"))
-    if report.audit_problem is not None:
-        told.append(
-            Reason("audit", f"the audit log is incomplete, and nothing more was trimmed: {report.audit_problem}")
-        )
-    if report.audit_unshipped is not None:
-        told.append(Reason("audit", f"the audit log is complete, but its copy is not: {report.audit_unshipped}"))
+    told += [Reason("audit", lack) for lack in log_lacks(report)]
     if report.stopped_by is not None:
         told.append(Reason("trim", f"the trim was stopped by {type(report.stopped_by).__name__}: {report.stopped_by}"))
     return Report(
@@ -346,9 +344,14 @@ _HTML_COLUMNS: Final = ("topic", "partition", "action", "trim to", "records", "r
 
 
 def _cells(one: Partition) -> Sequence[str]:
-    target = "" if one.trim_to is None else f"{one.trim_to:,}"
-    why = "; ".join(f"{reason.code}: {reason.text}" for reason in one.reasons)
-    return (one.topic, str(one.partition), one.action, target, f"{one.records:,}", why)
+    return (
+        one.topic,
+        str(one.partition),
+        one.action,
+        "" if one.trim_to is None else f"{one.trim_to:,}",
+        f"{one.records:,}",
+        "; ".join(f"{reason.code}: {reason.text}" for reason in one.reasons),
+    )
 
 
 def _html_table(rows: Iterable[Sequence[str]]) -> str:

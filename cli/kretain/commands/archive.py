@@ -103,8 +103,7 @@ def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:
         named = [str(entry.values["archive"]) for entry in loaded.entries if "archive" in entry.values]
     found = list(dict.fromkeys(one for one in named if one != NONE))
     if not found:
-        what = "names no archive" if topic is None else f"names no archive for topic {topic}"
-        raise UsageError(f"{policy} {what}: give its URL")
+        raise UsageError(f"{policy} names no archive{'' if topic is None else f' for topic {topic}'}: give its URL")
     return found
 
 
@@ -370,10 +369,19 @@ def restore(
     settings = resolve(common)
     url = archive_url(which.from_) if which.from_ is not None else in_policy(settings.policy, topic)[0]
     kind = settings.state_kind()
-    partitions = tuple(sorted(set(which.partition or ())))
     since, until = times.bounds(now_ms())
     groups = consumers.wanted()
-    wanted = Wanted(topic, to, which.from_cluster, which.topic_id, partitions, since, until, which.append, groups)
+    wanted = Wanted(
+        topic,
+        to,
+        which.from_cluster,
+        which.topic_id,
+        tuple(sorted(set(which.partition or ()))),
+        since,
+        until,
+        which.append,
+        groups,
+    )
     store = opened(url, which.archive_key, settings.policy)
     with settings.reader() as reader:
         with common.progress() as progress:

@@ -58,11 +58,17 @@ def list_groups(
 
     settings = resolve(common)
     policy, kind = settings.load(), settings.state_kind()
-    which = GroupRules() if policy is None else policy.groups
     now = now_ms()
     with settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, kind, will_save=False)
-        found = list_all(reader, which, group or ("*",), memories=memories, now_ms=now, progress=progress)
+        found = list_all(
+            reader,
+            GroupRules() if policy is None else policy.groups,
+            group or ("*",),
+            memories=memories,
+            now_ms=now,
+            progress=progress,
+        )
         lost = memories(found.cluster_id).lost
         first_look = lost is None and memories(found.cluster_id).since_ms is None
     common.warn(*memories.notes)
@@ -173,14 +179,13 @@ def offsets(
 
     settings = resolve(common)
     chosen = rules.selection_or_all(settings.policy, topics)
-    now = now_ms()
     patterns = group or (("*",) if groups or unread else ())
     each: Literal["topics", "partitions"] | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
         with common.progress() as progress:
             positions = read_positions(
-                reader, chosen, now, groups=patterns, unread=each, memories=memories, progress=progress
+                reader, chosen, now_ms(), groups=patterns, unread=each, memories=memories, progress=progress
             )
         common.warn(*memories.notes)
         print_positions(positions, output, each, of_groups=bool(patterns), every_row=all_rows)

@@ -103,8 +103,10 @@ class _Guide:
     """Runs the real commands, one after the other, and explains their output."""
 
     def __init__(self, policy: Path, variables: dict[str, str]) -> None:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}
-        self._environ = {**inherited, **variables}
+        self._environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")},
+            **variables,
+        }
         self._policy = policy
         self._asks = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
         self._waits = self._asks
@@ -133,8 +135,12 @@ class _Guide:
             "means hold. The message says what to do about it."
         )
         self._step("The plan", "What kretain may trim, per partition. A plan changes nothing.", "plan")
-        shaded = "One partition's log: kretain would trim the shaded part, and keep the solid part."
-        self._step("Why no further?", shaded, "explain", "flights:0")
+        self._step(
+            "Why no further?",
+            "One partition's log: kretain would trim the shaded part, and keep the solid part.",
+            "explain",
+            "flights:0",
+        )
         self._step("The rehearsal", "Everything that a trim does, except the deletes.", "trim", "--dry-run")
         if not self._trim():
             self._step(
@@ -142,8 +148,11 @@ class _Guide:
             )
         else:
             self._say("kretain decided each partition again before its request, and read the new log start back.")
-            left = "What delays and archive have not read yet, and the partition that was on hold:"
-            self._step("What is left", left, "offsets")
+            self._step(
+                "What is left",
+                "What delays and archive have not read yet, and the partition that was on hold:",
+                "offsets",
+            )
             self._say("A second plan finds nothing more to trim.")
             self._kretain("plan")
             self._say("The audit log has the run.")

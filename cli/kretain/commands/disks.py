@@ -120,16 +120,13 @@ def scan(
     if tiered and no_tiered:
         raise UsageError("--tiered and --no-tiered contradict each other")
 
-    def is_tiered(topic: str) -> bool:
-        return matches(tiered or (), topic)
-
     with common.progress() as progress:
         report = scan_dirs(
             [str(one) for one in dirs],
             None if out is None else str(out),
             now_ms=now_ms(),
             broker=broker_id,
-            tiered=is_tiered if tiered or no_tiered else None,
+            tiered=(lambda topic: matches(tiered or (), topic)) if tiered or no_tiered else None,
             progress=progress,
         )
     print_scan(report, output, None if out is None else str(out))

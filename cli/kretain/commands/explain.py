@@ -82,8 +82,12 @@ def explain(
 
         if flags != RuleFlags():
             raise UsageError("--run and --at draw what was decided: omit one-off rules")
-        state_dir = resolve(common, policy_counts=False).state_dir
-        runs = recorded(state_dir, then.evidence, None, None if then.at is None else then.at + 1)
+        runs = recorded(
+            resolve(common, policy_counts=False).state_dir,
+            then.evidence,
+            None,
+            None if then.at is None else then.at + 1,
+        )
         run, past = explain_past(runs, name, partition, then.run)
         print_explained(past, output, every_row=all_rows, run=run)
         return
@@ -99,7 +103,7 @@ def explain(
             now_ms(),
             memories,
             progress,
-            InventoryOption(inventory, chosen.policy).view(),
+            InventoryOption(inventory, chosen.policy).view,
         )
         memories.save(now_ms())
     common.warn(*memories.notes)

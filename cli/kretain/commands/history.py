@@ -92,9 +92,12 @@ def history(
     if which.run is None:
         named = topic_arguments(topics)
         choice = Choice(*times.bounds(now_ms()), which.outcome, named.whole, which.limit, named.partitions)
-        none = nothing_chosen(len(past), which.outcome)
         print_runs(
-            select(past, choice), output, every_row=all_rows, none=none, settings=select_changes(changes, choice)
+            select(past, choice),
+            output,
+            every_row=all_rows,
+            none=nothing_chosen(len(past), which.outcome),
+            settings=select_changes(changes, choice),
         )
     elif of_run := [row for row in changes if row["run"] == which.run]:
         print_changes(of_run, output)
@@ -112,10 +115,9 @@ def _verified(state_dir: Path, output: Output) -> Exit:
     broken = sum(bool(one.chain.breaks) for one in found)
     if not broken:
         return Exit.DONE
-    many = f"{count(broken, 'audit log')} of {len(found)} {'is' if broken == 1 else 'are'} broken"
     warn(
-        f"{many}: restore missing or edited lines from a copy; or move all audit*.jsonl and audit.head "
-        f"aside, and the next trim begins a new log"
+        f"{count(broken, 'audit log')} of {len(found)} {'is' if broken == 1 else 'are'} broken: restore missing or "
+        "edited lines from a copy; or move all audit*.jsonl and audit.head aside, and the next trim begins a new log"
     )
     return Exit.FAILED
 
@@ -255,20 +257,17 @@ def report(
     saved = None if plan is None else read_any(plan)
     if not isinstance(saved, Plan | None):
         raise SavedPlanError(f"{plan} is the plan of a fleet: report takes the plan of one cluster")
-    if saved is None:
-        runs = select(read_history(state_dir), Choice(*times.bounds(now_ms())))
-        folders = [one.parent for one in sorted(state_dir.glob(f"*/{FILE_NAME}"))]
-    else:
-        folders = [cluster_folder(state_dir, saved.cluster_id)]
-    disks, notes = _disks(folders)
+    runs = select(read_history(state_dir), Choice(*times.bounds(now_ms()))) if saved is None else []
     cluster_id = None if saved is None else saved.cluster_id
     more = [] if forecast is None else forecast_parts(read_forecast_file(forecast, cluster_id))
     if saved is None:
         at = {run.begun["cluster"]["id"]: run.begun["cluster"].get("bootstrap", "") for run in runs}
         named = {cluster: ", ".join(contexts_at(address)) for cluster, address in at.items()}
-        text = history_page(runs, disks, notes, str(state_dir), more, named)
+        folders = [one.parent for one in sorted(state_dir.glob(f"*/{FILE_NAME}"))]
+        text = history_page(runs, *_disks(folders), str(state_dir), more, named)
     else:
-        text = plan_page(saved, disks, notes, more, ", ".join(contexts_at(saved.bootstrap)))
+        folder = cluster_folder(state_dir, saved.cluster_id)
+        text = plan_page(saved, *_disks([folder]), more, ", ".join(contexts_at(saved.bootstrap)))
     write_whole(out, [text])
     common.warn(f"written to {out}")
 

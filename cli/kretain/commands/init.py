@@ -119,8 +119,9 @@ def _works(settings: Resolved, common: Common) -> bool:
 
 
 def _policy(topics: list[str]) -> str:
-    names = "\n".join(f"      - {json.dumps(name)}" for name in topics or ["orders"])
-    return recipe("init").replace(" [TOPICS]", f"\n{names}")
+    return recipe("init").replace(
+        " [TOPICS]", "".join(f"\n      - {json.dumps(name)}" for name in topics or ["orders"])
+    )
 
 
 def _topics(settings: Resolved, common: Common) -> list[str]:
@@ -139,11 +140,13 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
     names = {row.topic for row in rows if row.min_commit is not None and row.action != "skip"} - unfit
     with settings.reader() as reader:
         configs = reader.topic_configs(sorted(names)) if names else {}
-    kept = {name: one for name, one in configs.items() if isinstance(one, TopicConfig)}
     return [
         name
-        for name, one in kept.items()
-        if "delete" in one.cleanup_policy and one.retention_ms != INFINITE_MS and not one.tiered
+        for name, one in configs.items()
+        if isinstance(one, TopicConfig)
+        and "delete" in one.cleanup_policy
+        and one.retention_ms != INFINITE_MS
+        and not one.tiered
     ]  # since Kafka 4.2 cleanup.policy may be empty: such a topic is kept for ever, too
 
 

@@ -62,7 +62,7 @@ def plan(
         def record(inputs: PlanInputs, at_ms: int) -> None:
             from retention_cli.trim.journal import record_plan
 
-            url, has_inventory = selection.policy.audit.evidence, given.view() is not None
+            url, has_inventory = selection.policy.audit.evidence, given.view is not None
             run = record_plan(inputs, reader, at_ms, settings.state_dir, url, inventory=has_inventory)
             common.warn(f"recorded as {run}, for kretain replay, explain --run and verify")
 

@@ -180,8 +180,7 @@ def set_(
     today = None if common.quiet else policy.settings_for(topic)
     must_keep_some = today is not None and not today.allow_empty
     if _MINIMUM in new and must_keep_some and check_value(_MINIMUM, new[_MINIMUM]) > now_ms():
-        hint = "until then it holds, unless the policy file says allow.empty: true"
-        common.warn(f"{_MINIMUM} is in the future: {hint}")
+        common.warn(f"{_MINIMUM} is in the future: until then it holds, unless the policy file says allow.empty: true")
 
 
 @command(policy)
@@ -280,11 +279,6 @@ def _read_pairs(pairs: list[str]) -> dict[str, Any]:
             raise UsageError(f"{pair!r} is not KEY=VALUE")
         if key in found:
             raise UsageError(f"{key} is given twice")
-        found[key] = _scalar(text)
+        is_number = re.fullmatch(r"-?[0-9]{1,30}", text)
+        found[key] = int(text) if is_number else {"true": True, "false": False}.get(text, text)
     return found
-
-
-def _scalar(text: str) -> Any:
-    if re.fullmatch(r"-?[0-9]{1,30}", text):
-        return int(text)
-    return {"true": True, "false": False}.get(text, text)

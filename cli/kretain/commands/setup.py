@@ -87,10 +87,11 @@ def add(
     from kretain.flows.config_file import add_context, entry_of
 
     add_context(name, entry_of(common), dry_run=dry_run)
-    if dry_run:
-        common.warn(f"{name} would be added to {config_path()}; nothing was written")
-    else:
-        common.warn(f"added {name} to {config_path()}; to check it: kretain doctor --context {name}")
+    common.warn(
+        f"{name} would be added to {config_path()}; nothing was written"
+        if dry_run
+        else f"added {name} to {config_path()}; to check it: kretain doctor --context {name}"
+    )
 
 
 @command(context)
@@ -103,12 +104,13 @@ def remove(common: Common, name: Name, *, dry_run: DryRun = False) -> None:
     from kretain.flows.config_file import remove_context
 
     was_default = remove_context(name, dry_run=dry_run)
-    if dry_run:
-        which = ", the default context," if was_default else ""
-        common.warn(f"{name}{which} would be removed from {config_path()}; nothing was written")
-        return
+    which = ", the default context," if was_default else ""
     hint = "; no context is the default now: choose one with kretain context use NAME" if was_default else ""
-    common.warn(f"removed {name} from {config_path()}{hint}")
+    common.warn(
+        f"{name}{which} would be removed from {config_path()}; nothing was written"
+        if dry_run
+        else f"removed {name} from {config_path()}{hint}"
+    )
 
 
 cluster = new_app("Create kretain's own topics in a cluster.")

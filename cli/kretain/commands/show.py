@@ -71,8 +71,12 @@ def approve(
         print_plan(plan, "table", every_row=all_rows)
     print(file=sys.stderr)
     totals = plan.totals
-    what = f"{count(totals.records, 'record')}, of which {totals.unconsumed:,} unread"
-    must_confirm(lambda: f"Approve deleting {what}?", "approve", "nothing was approved", yes=yes)
+    must_confirm(
+        lambda: f"Approve deleting {count(totals.records, 'record')}, of which {totals.unconsumed:,} unread?",
+        "approve",
+        "nothing was approved",
+        yes=yes,
+    )
     to = Path(f"{str(file).rstrip('/')}.approval") if out is None else out
     write_whole(to, json.dumps(made.as_json(), indent=1) + "\n")
     common.warn(f"approved by key {made.signed.key}: {to}")

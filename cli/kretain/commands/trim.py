@@ -115,7 +115,7 @@ def trim(
                 source=source,
                 offered=shown,
                 memories=memories,
-                inventory=given.view(),
+                inventory=given.view,
                 archiver=shared.archiver(),
                 audit=today.policy.audit,
                 on_report=lambda report: note_deeds(common.deeds, report),

@@ -120,14 +120,16 @@ def watch(
 
     if out.log_format == "json":
         log_as_json()
-    if interval < 1000:
-        raise UsageError("--interval: must be at least 1 s")
-    if not standby_group or len(standby_group) > 200 or not standby_group.isprintable():
-        raise UsageError("--standby-group: must be 1 to 200 printable characters")
-    if (max_records is not None or max_bytes is not None) and not trim:
-        raise UsageError("--max-records and --max-bytes need --trim")
-    if max_bytes is not None and max_bytes < 1:
-        raise UsageError("--max-bytes: must be at least 1 byte")
+    wrong = {
+        "--interval: must be at least 1 s": interval < 1000,
+        "--standby-group: must be 1 to 200 printable characters": not (
+            0 < len(standby_group) <= 200 and standby_group.isprintable()
+        ),
+        "--max-records and --max-bytes need --trim": (max_records, max_bytes) != (None, None) and not trim,
+        "--max-bytes: must be at least 1 byte": max_bytes is not None and max_bytes < 1,
+    }
+    if said := next((text for text, is_so in wrong.items() if is_so), None):
+        raise UsageError(said)
     where = _address(out.listen)
     settings = resolve(common)
     if settings.policy is None:
@@ -142,7 +144,7 @@ def watch(
     passes = Passes(
         reader=lambda: settings.reader(patient=True),
         memories=settings.memories,
-        inventory=lambda selection: InventoryOption(None, selection.policy).view(),
+        inventory=lambda selection: InventoryOption(None, selection.policy).view,
         policy=policy,
         leadership=leadership,
         state_dir=settings.state_dir,

@@ -23,10 +23,9 @@ FIRST = (
 
 def print_overview(usage: str, commands: Mapping[str, tuple[str, str, str]], epilog: str) -> None:
     """Print usage, a description of kretain, the commands by panel, and first steps."""
-    width = max(map(len, commands))
     panels: dict[str, Any] = {panel: Table.grid(padding=(0, 2)) for panel, _, _ in commands.values()}
     for table in panels.values():
-        table.add_column(style="bold cyan", width=width, no_wrap=True)
+        table.add_column(style="bold cyan", width=max(map(len, commands)), no_wrap=True)
     for name, (panel, _module, line) in commands.items():
         panels[panel].add_row(name, line)
     steps = Table.grid(padding=(0, 2))
@@ -34,10 +33,10 @@ def print_overview(usage: str, commands: Mapping[str, tuple[str, str, str]], epi
     steps.add_column(style="dim")
     for step in FIRST:
         steps.add_row(*step)
-    options = "--version   --install-completion   --show-completion   --help"
     console = Console(highlight=False)
     console.print(Padding(Text(usage, style="bold"), (1, 1, 0, 1)))
     console.print(Padding(_ABOUT, (1, 1, 0, 1)))
+    options = "--version   --install-completion   --show-completion   --help"
     for title, part in {**panels, "First steps": steps, "Options": options}.items():
         console.print(Padding(Text(title, style="bold"), (1, 1, 0, 1)))
         console.print(Padding(part, (0, 1, 0, 3)))

@@ -108,9 +108,13 @@ def _produce(kafka: EmbeddedKafka, topic: str, produced: Iterator[Record]) -> No
     )
     for record in produced:
         # Three airports, three partitions: hashing would leave one of them empty.
-        partition = AIRPORTS.index(record.key) if topic == "weather" else -1
         producer.produce(
-            topic, record.value, record.key, partition, timestamp=record.timestamp_ms, on_delivery=on_delivery
+            topic,
+            record.value,
+            record.key,
+            AIRPORTS.index(record.key) if topic == "weather" else -1,
+            timestamp=record.timestamp_ms,
+            on_delivery=on_delivery,
         )
         producer.poll(0)
     if producer.flush(60) or failed:
@@ -149,8 +153,10 @@ def _run(bootstrap: str, reader: Reader) -> None:
                 goals[topic, partition] = low + int((high - low) * share)
         consumer.subscribe(list(reader.shares))
         _read_until(consumer, goals)
-        there = [TopicPartition(*tp, goal) for tp, goal in goals.items() if tp not in reader.without]
-        consumer.commit(offsets=there, asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition(*tp, goal) for tp, goal in goals.items() if tp not in reader.without],
+            asynchronous=False,
+        )
     finally:
         consumer.close()
 
@@ -171,8 +177,12 @@ def flights() -> Iterator[Record]:
     chance = random.Random(2013)  # noqa: S311  (the same data each time)
     for number, carrier in enumerate(chance.choices(list(_CARRIERS), list(_CARRIERS.values()), k=FLIGHTS)):
         delay_minutes = int(chance.expovariate(1 / 15)) - 8
-        origin = AIRPORTS[number % len(AIRPORTS)]
-        value = {"carrier": carrier, "flight": 1000 + number % 5000, "origin": origin, "dep_delay": delay_minutes}
+        value = {
+            "carrier": carrier,
+            "flight": 1000 + number % 5000,
+            "origin": AIRPORTS[number % len(AIRPORTS)],
+            "dep_delay": delay_minutes,
+        }
         yield _record(carrier, value, _START_MS + number * _YEAR_MS // FLIGHTS + delay_minutes * 60_000)
 
 

@@ -125,8 +125,9 @@ def selected(common: Common, flags: FleetFlags) -> Several | None:
     if flags.cluster is None:
         return several
     if flags.cluster not in several.clusters:
-        near = nearest(flags.cluster, several.clusters)
-        raise NothingMatchesError(f"{several.source} has no cluster {flags.cluster!r}; {near}")
+        raise NothingMatchesError(
+            f"{several.source} has no cluster {flags.cluster!r}; {nearest(flags.cluster, several.clusters)}"
+        )
     return replace(several, clusters={flags.cluster: several.clusters[flags.cluster]})
 
 
@@ -140,10 +141,8 @@ def _several(common: Common, flags: FleetFlags) -> Several | None:
         file = load_fleet(flags.fleet)
         if common.policy is not None and file.names_policies:
             raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
-        clusters: dict[str, Chosen] = {}
-        for entry in file.entries:
-            values = {} if entry.context is None else context_of(entry.context)[0]
-            clusters[entry.name] = ({**values, **entry.values}, f"{file.source}: {entry.name}")
+        of = {one.name: {} if one.context is None else context_of(one.context)[0] for one in file.entries}
+        clusters = {one.name: ({**of[one.name], **one.values}, f"{file.source}: {one.name}") for one in file.entries}
         return Several(file.source, file.digest, clusters)
     pattern = common.context
     if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in (known := contexts()):
@@ -170,9 +169,10 @@ def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpar
     from kretain.render.progress import shown_by_name
     from retention_cli.engines.fleet.planning import make_fleet_plan
 
-    engine = fleet_engine(shared)
     with shown_by_name(quiet=quiet) as watch:
-        made = make_fleet_plan(engine, members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch)
+        made = make_fleet_plan(
+            fleet_engine(shared), members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch
+        )
     tell_failures(made.failures)
     return made
 
@@ -188,8 +188,11 @@ def tell_notes(plans: Mapping[str, Plan], is_new: Callable[[str, str], bool] = l
 def tell_failures(failures: dict[str, Failure]) -> None:
     """Print why each cluster failed, one line each, even if warnings are off."""
     for name, failure in failures.items():
-        code = "failed" if failure.cause is None else code_of(failure.cause)
-        tell_error(code_of_failure(failure), code, f"{name}: {failure.error}")
+        tell_error(
+            code_of_failure(failure),
+            "failed" if failure.cause is None else code_of(failure.cause),
+            f"{name}: {failure.error}",
+        )
 
 
 def code_of_failure(failure: Failure) -> Exit:
@@ -243,7 +246,6 @@ def each_cluster(function: Command) -> Command:
     A cluster that fails is reported, and the others continue.
     """
     signature = inspect.signature(function, eval_str=True)
-    flags = inspect.Parameter("clusters", inspect.Parameter.KEYWORD_ONLY, annotation=FleetFlags)
 
     @functools.wraps(function)
     def run(common: Common, *, clusters: FleetFlags, **values: Any) -> Exit | None:
@@ -268,6 +270,9 @@ def each_cluster(function: Command) -> Command:
                     tell_error(codes[-1], code_of(known), [f"{name}: {line}" for line in lines_of(known)])
         return of_many(codes)
 
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
-    run.__signature__ = signature.replace(parameters=[*parameters, flags])  # type: ignore[attr-defined]
+    parameters = [
+        *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()),
+        inspect.Parameter("clusters", inspect.Parameter.KEYWORD_ONLY, annotation=FleetFlags),
+    ]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run

@@ -84,8 +84,11 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
     if not how.flags.dry_run and not how.flags.yes and any(share.totals.trim for share in shares):
         _leave_out_exceeding(members, chosen, how, {one.name for one in shares if one.totals.trim})
         shares = [one for one in shares if one.name not in chosen.failures]
-        typed = [name for member in members for name in fleet.clusters[member.name].typed]
-        confirm_trim(lambda: fleet_question(shares, list(chosen.failures)), chosen.show, typed)
+        confirm_trim(
+            lambda: fleet_question(shares, list(chosen.failures)),
+            chosen.show,
+            [name for member in members for name in fleet.clusters[member.name].typed],
+        )
     found = dict(trim_each(members, chosen, how))
     report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
     print_fleet_report(report, how.flags.output, every_row=how.flags.all_rows)
@@ -202,8 +205,11 @@ def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     tell_notes({} if how.common.quiet else made.plans)
     plans = made.plans
-    given: dict[str, Callable[[], Plan]] = {name: partial(plans.__getitem__, name) for name in plans}
-    return FleetPlans(given, made.failures, lambda: print_plan(made, "table", every_row=False))
+    return FleetPlans(
+        {name: partial(plans.__getitem__, name) for name in plans},
+        made.failures,
+        lambda: print_plan(made, "table", every_row=False),
+    )
 
 
 def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> FleetPlans:
@@ -221,5 +227,8 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         todays_rules(
             give(), one_off, partial(rules.selection, fleet.clusters[name].policy, topics, one_off), max_age_ms
         )
-    failures = {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()}
-    return FleetPlans(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))
+    return FleetPlans(
+        dict(saved.plans),
+        {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()},
+        lambda: print_saved_fleet(saved.plans),
+    )

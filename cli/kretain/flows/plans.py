@@ -63,17 +63,18 @@ def plan_now(
     from retention_cli.trim.history import past_day
 
     now, limits = now_ms(), selection.policy.limits
-    job = PlanJob(
-        reader,
-        selection,
-        now,
-        lambda cluster: past_day(settings.state_dir, cluster, now, limits),
-        memories,
-        progress=progress,
-        observed=None if observed is None else lambda inputs: observed(inputs, now),
-        with_seen=observed is not None,
+    return planner.plan(
+        PlanJob(
+            reader,
+            selection,
+            now,
+            lambda cluster: past_day(settings.state_dir, cluster, now, limits),
+            memories,
+            progress=progress,
+            observed=None if observed is None else lambda inputs: observed(inputs, now),
+            with_seen=observed is not None,
+        )
     )
-    return planner.plan(job)
 
 
 def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:
@@ -85,8 +86,9 @@ def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:
     from retention_cli.trim.history import past_day
     from retention_cli.trim.narrow import of_partitions
 
-    limits = selection.policy.limits
-    return of_partitions(plan, selection, lambda: past_day(settings.state_dir, plan.cluster_id, now_ms(), limits))
+    return of_partitions(
+        plan, selection, lambda: past_day(settings.state_dir, plan.cluster_id, now_ms(), selection.policy.limits)
+    )
 
 
 def signed(made: Plan, key: Path | None) -> Plan:

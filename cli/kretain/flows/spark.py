@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,9 +101,8 @@ class SparkPlanner:
         """Return one cluster's plan."""
         from retention_cli.engines.spark.plans import Target, make_plans
 
-        flags, target = self.shared.flags, Target("", job, self.inventory.paths)
-        made = make_plans(self.shared.get, [target], job.progress, connections=flags.connections, a_task=flags.a_task)
-        [(_name, plan)] = made
+        target = Target("", job, self.inventory.paths)
+        [(_name, plan)] = make_plans(self.shared.get, [target], job.progress, **self.shared.flags.limits())
         if isinstance(plan, BaseException):
             raise plan
         return plan
@@ -120,7 +118,7 @@ def planner(shared: SharedSpark, inventory: InventoryOption) -> Planner:
         return SparkPlanner(shared, inventory)
     from retention_cli.plan.make import LocalPlanner
 
-    return LocalPlanner(inventory.view())
+    return LocalPlanner(inventory.view)
 
 
 def fleet_engine(shared: SharedSpark) -> Engine:
@@ -131,7 +129,7 @@ def fleet_engine(shared: SharedSpark) -> Engine:
         return plan_here
     from retention_cli.engines.spark.plans import plan_over_spark
 
-    return partial(plan_over_spark, shared.get, shared.flags.connections, shared.flags.a_task)
+    return lambda members, now_ms, watch: plan_over_spark(shared.get, members, now_ms, watch, **shared.flags.limits())
 
 
 @contextmanager

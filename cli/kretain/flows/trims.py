@@ -44,13 +44,9 @@ def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
 
 def exit_codes(*, fail_on_hold: bool = False) -> ExitCodeFor:
     """Return what tells the exit code for a report, or for an error that ended a trim."""
-
-    def code_for(result: TrimReport | BaseException) -> int:
-        if isinstance(result, BaseException):
-            return int(exit_code_for(result))
-        return int(code_of(result, fail_on_hold=fail_on_hold))
-
-    return code_for
+    return lambda result: int(
+        exit_code_for(result) if isinstance(result, BaseException) else code_of(result, fail_on_hold=fail_on_hold)
+    )
 
 
 def todays_rules(saved: Plan, one_off: OneOff, select: Callable[[], Selection], max_age_ms: int) -> Selection:
@@ -95,8 +91,13 @@ def unapproved(state_dir: Path, asked: Plan, policy: Policy, shown: Offered | No
     from retention_cli.trim.history import read_past_day
 
     totals, now = asked.totals, now_ms()
-    amount = Amount(totals.records, totals.size_bytes, totals.unconsumed)
-    lack = lacking(amount, read_past_day(state_dir, asked.cluster_id, now).unapproved, policy.approve, shown, now)
+    lack = lacking(
+        Amount(totals.records, totals.size_bytes, totals.unconsumed),
+        read_past_day(state_dir, asked.cluster_id, now).unapproved,
+        policy.approve,
+        shown,
+        now,
+    )
     return [] if lack is None else [lack]
 
 
@@ -208,10 +209,17 @@ def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
     before, there = (f"{of}: ", " there") if of else ("", "")
     if (broken := report.audit_broken) is not None and not quiet:
         warn(f"{before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
-    if (problem := report.audit_problem) is not None:
-        warn(f"{before}the audit log is incomplete, and nothing more was trimmed{there}: {problem}")
-    if (unshipped := report.audit_unshipped) is not None:
-        warn(f"{before}the audit log is complete, but its copy is not: {unshipped}")
+    for lack in log_lacks(report, there):
+        warn(f"{before}{lack}")
+
+
+def log_lacks(report: TrimReport, there: str = "") -> list[str]:
+    """Return what of a trim is missing in the audit log, and in its copy."""
+    texts = {
+        f"the audit log is incomplete, and nothing more was trimmed{there}": report.audit_problem,
+        "the audit log is complete, but its copy is not": report.audit_unshipped,
+    }
+    return [f"{text}: {problem}" for text, problem in texts.items() if problem is not None]
 
 
 def waited(

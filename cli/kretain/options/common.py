@@ -308,15 +308,15 @@ def command(
             else:
                 own.append(one)
         shared = _parameters(Common)
-        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
             ctx: typer.Context = values.pop("ctx")
             if callback and ctx.invoked_subcommand is not None:
                 if "flag" in (_giver(ctx, "fleet"), _giver(ctx, "cluster")):
-                    text = f"{ctx.invoked_subcommand} is for one cluster: omit --fleet and --cluster"
-                    raise typer.BadParameter(text, ctx=ctx)
+                    raise typer.BadParameter(
+                        f"{ctx.invoked_subcommand} is for one cluster: omit --fleet and --cluster", ctx=ctx
+                    )
                 return
             mine = {one.name: values.pop(one.name) for one in shared}
             for parameter, group in groups.items():
@@ -336,7 +336,11 @@ def command(
             raise typer.Exit(int(code))
 
         signature = inspect.Signature(
-            [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared, context]
+            [
+                *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own),
+                *shared,
+                inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            ]
         )
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}

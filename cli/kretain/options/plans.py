@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -181,33 +182,19 @@ class SparkFlags(OptionGroup):
             UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
             MissingPartError: PySpark, or what it needs, is not installed.
         """
-        for name, value in {
-            "--spark-conf": self.spark_conf,
-            "--executor-command-config": self.executor_command_config,
-            "--connections-per-broker": self.connections_per_broker,
-            "--partitions-per-task": self.partitions_per_task,
-        }.items():
-            if value is not None and not self.spark:
-                raise UsageError(f"{name} needs --spark")
+        for name in ("spark_conf", "executor_command_config", "connections_per_broker", "partitions_per_task"):
+            if getattr(self, name) is not None and not self.spark:
+                raise UsageError(f"--{name.replace('_', '-')} needs --spark")
         self.conf()
         if self.spark:
             from retention_cli.core.extras import require_spark
 
             require_spark()
 
-    @property
-    def connections(self) -> int:
-        """How many tasks may read from one broker at a time."""
-        from retention_cli.engines.spark.plans import CONNECTIONS
-
-        return CONNECTIONS if self.connections_per_broker is None else self.connections_per_broker
-
-    @property
-    def a_task(self) -> int:
-        """The most partitions that one task plans."""
-        from retention_cli.engines.spark.plans import PARTITIONS_A_TASK
-
-        return PARTITIONS_A_TASK if self.partitions_per_task is None else self.partitions_per_task
+    def limits(self) -> dict[str, int]:
+        """Return the limits that were given, by their names in :func:`retention_cli.engines.spark.plans.make_plans`."""
+        given = {"connections": self.connections_per_broker, "a_task": self.partitions_per_task}
+        return {name: one for name, one in given.items() if one is not None}
 
     def conf(self) -> dict[str, str]:
         """Return the given Spark settings."""
@@ -246,10 +233,10 @@ class InventoryOption:
 
         self._whole = whole
         self.paths = paths or inventory_paths(policy)
-        self._view: InventoryView | None = None
 
+    @functools.cached_property
     def view(self) -> InventoryView | None:
-        """Return the inventory; None if there is none.
+        """The inventory, read at first use; None if there is none.
 
         Raises:
             InventoryError: the inventory can't be read.
@@ -257,6 +244,4 @@ class InventoryOption:
         """
         from retention_cli.disks.inventory.read import inventory_view
 
-        if self._view is None:
-            self._view = inventory_view(self.paths, whole=self._whole)
-        return self._view
+        return inventory_view(self.paths, whole=self._whole)

@@ -193,8 +193,10 @@ def selection_or_all(policy_file: Path | None, topics: list[str] | None) -> Sele
 
     if policy_file is not None:
         return selection(policy_file, topics)
-    entry = Entry(0, None, tuple(topics or ("*",)), {})
-    return Selection(Policy(source="no policy", digest="", entries=(entry,)), tuple(topics or ()))
+    return Selection(
+        Policy(source="no policy", digest="", entries=(Entry(0, None, tuple(topics or ("*",)), {}),)),
+        tuple(topics or ()),
+    )
 
 
 def selection(

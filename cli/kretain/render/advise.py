@@ -51,16 +51,15 @@ def print_advice(
         kafka_configs(one.topic.name, one.changes, reading.bootstrap, command_config) if one.changes else None
         for one in found
     ]
-    head = {
-        "format": "kretain.advice/v1",
-        "read_at": timestamp(reading.now_ms),
-        "cluster": {"id": reading.cluster_id, "bootstrap": reading.bootstrap},
-        "notes": [asdict(note) for note in reading.notes],
-    }
     rows = (row(one, line) for one, line in zip(found, lines, strict=True))
     show(
         output,
-        head,
+        {
+            "format": "kretain.advice/v1",
+            "read_at": timestamp(reading.now_ms),
+            "cluster": {"id": reading.cluster_id, "bootstrap": reading.bootstrap},
+            "notes": [asdict(note) for note in reading.notes],
+        },
         "topics",
         rows,
         lambda: _advice(found, lines, every_row=every_row),
@@ -73,34 +72,36 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
     shown = found
     if not every_row and len(found) > SHOWN:
         shown = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
-    numbers = ("wanted", "kept at most", "in normal traffic", "traffic")
-    table = Table(
-        (Column("topic"), *(Column(title, "right") for title in numbers), Column("dangers"), Column("advice")),
-        [
-            (
-                one.topic.name,
-                "?"
-                if isinstance(one.wanted_ms, Unknown)
-                else "forever"
-                if one.wanted_ms is None
-                else span(one.wanted_ms),
-                _at_most(one.at_most),
-                _usual(one),
-                _rate(one),
-                ", ".join(danger.code for danger in one.dangers) or "none" + (" seen" if one.unknown else ""),
-                _in_short(one),
-            )
-            for one in shown
-        ],
-        [_EFFECTS[one.dangers[0].effect][1].removeprefix("bold ") if one.dangers else None for one in shown],
-    )
-    endangered = sum(bool(one.dangers) for one in found)
-    better = sum(bool(one.changes) for one in found)
+    endangered, better = sum(bool(one.dangers) for one in found), sum(bool(one.changes) for one in found)
     unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
     texts = sorted(unknown.items(), key=lambda item: -len(item[1]))
     return [
         *that_matter_most(shown, len(found), "topics with the most findings"),
-        table,
+        Table(
+            (
+                Column("topic"),
+                *(Column(title, "right") for title in ("wanted", "kept at most", "in normal traffic", "traffic")),
+                Column("dangers"),
+                Column("advice"),
+            ),
+            [
+                (
+                    one.topic.name,
+                    "?"
+                    if isinstance(one.wanted_ms, Unknown)
+                    else "forever"
+                    if one.wanted_ms is None
+                    else span(one.wanted_ms),
+                    _at_most(one.at_most),
+                    _usual(one),
+                    _rate(one),
+                    ", ".join(danger.code for danger in one.dangers) or "none" + (" seen" if one.unknown else ""),
+                    _in_short(one),
+                )
+                for one in shown
+            ],
+            [_EFFECTS[one.dangers[0].effect][1].removeprefix("bold ") if one.dangers else None for one in shown],
+        ),
         BLANK,
         Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold"),
         *(Line(text, "dim") for text in _footnotes(found)),
@@ -315,9 +316,11 @@ def _entry(one: Advice) -> dict[str, str] | None:
 
 def _traffic(topic: TopicState) -> dict[str, Any]:
     """Return the topic's sums; null if a partition's part is unknown."""
-    keys = ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes")
     measured = [_measured(one) for one in topic.partitions]
-    found: dict[str, Any] = {key: [known(one[key]) for one in measured] for key in keys}
+    found: dict[str, Any] = {
+        key: [known(one[key]) for one in measured]
+        for key in ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes")
+    }
     return {key: None if None in values else _rounded(sum(values)) for key, values in found.items()}
 
 
@@ -374,8 +377,10 @@ def _longest(value: Any) -> dict[str, Any] | None:
     """Return how long data is kept at most, with its parts; null if unknown, -1 if there is no limit."""
     sums = ("settings_ms", "readable_ms", "on_disk_ms")
     if isinstance(value, AtMost):
-        keys = (*sums, "retention_ms", "segment_ms", "ahead_ms", "check_interval_ms", "delete_delay_ms")
-        return {key: known(getattr(value, key)) for key in keys}
+        return {
+            key: known(getattr(value, key))
+            for key in (*sums, "retention_ms", "segment_ms", "ahead_ms", "check_interval_ms", "delete_delay_ms")
+        }
     return dict.fromkeys(sums, _NO_LIMIT) if value == "forever" else None
 
 

@@ -60,12 +60,17 @@ def print_positions(
     With ``each`` print what each consumer has yet to read: a row per consumer, and topic or partition.
     """
     key, rows = positions_document(positions, each, of_groups=of_groups)
-    columns: Sequence[str] = POSITION_COLUMNS if of_groups else FLOOR_COLUMNS
-    if each is not None:
-        columns = offsets.BY_TOPIC if each == "topics" else offsets.BY_PARTITION
-    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
     show(
-        output, head, key, rows, lambda: _positions(positions, each, of_groups=of_groups, every_row=every_row), columns
+        output,
+        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
+        key,
+        rows,
+        lambda: _positions(positions, each, of_groups=of_groups, every_row=every_row),
+        {
+            "topics": offsets.BY_TOPIC,
+            "partitions": offsets.BY_PARTITION,
+            None: POSITION_COLUMNS if of_groups else FLOOR_COLUMNS,
+        }[each],
     )
 
 
@@ -81,7 +86,9 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
     if of_groups and not rows:
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
-    shown = _furthest(rows, "lag" if each is None else "records", every_row=every_row)
+    shown, by = rows, "lag" if each is None else "records"
+    if not every_row and len(rows) > SHOWN:  # those that are furthest behind; equal ones keep their order
+        shown = sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
     if each is not None:
         what, parts = "that have the most to read", _unread(shown, by_topic=each == "topics")
     elif of_groups:
@@ -166,11 +173,6 @@ def _timestamp(ms: int | None) -> str | None:
     return None if ms is None else timestamp(ms)
 
 
-def _furthest(rows: Sequence[Row], by: str, *, every_row: bool) -> Sequence[Row]:
-    """Return the rows, or, of many, those that are furthest behind. Equal ones keep their order."""
-    return rows if every_row or len(rows) <= SHOWN else sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
-
-
 def _unknown(floors: Sequence[Row]) -> list[Part]:
     unknown = [row for row in floors if has_no_floor(row)]
     with_floor = sum(row["min_commit"] is not None for row in floors)
@@ -224,9 +226,11 @@ def group_as_json(one: GroupSummary) -> dict[str, Any]:
 
 def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
     if not found.groups and found.incomplete is None:
-        hint = "A group appears here once it has members or commits an offset."
-        return [Line("No consumer groups.", "bold"), hint, Line(_FIRST_LOOK, "dim") if first_look else None]
-    counting = sum(one.sets_floors for one in found.groups)
+        return [
+            Line("No consumer groups.", "bold"),
+            "A group appears here once it has members or commits an offset.",
+            Line(_FIRST_LOOK, "dim") if first_look else None,
+        ]
     holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)[:NAMED]
     most = ", ".join(f"{size(-held)} by {name_in_text(name)}" for held, name in holding)
     standing = sorted((one.unmoved_since_ms or 0, one.name) for one in found.groups if _stands_still(one, now_ms))
@@ -266,7 +270,7 @@ def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
             [None if one.sets_floors else "dim" for one in found.groups],
         ),
         BLANK,
-        Line(f"Groups that count: {counting:,} of {len(found.groups):,}.", "bold"),
+        Line(f"Groups that count: {sum(one.sets_floors for one in found.groups):,} of {len(found.groups):,}.", "bold"),
         most and f"Held back by one group alone, most first: {most}.",
         still and f"Idle for a day or longer, with records to read: {still}{more}.",
         first_look and Line(_FIRST_LOOK, "dim"),
@@ -280,17 +284,16 @@ def _stands_still(one: GroupSummary, now_ms: int) -> bool:
 
 def print_ledger(view: LedgerView, output: str) -> None:
     """Print a row per partition."""
-    head = {
-        "format": "kretain.ledger/v1",
-        "cluster": {"id": view.cluster_id},
-        "state": view.state,
-        "since": _timestamp(view.since_ms),
-        "topic": view.topic,
-    }
     rows = [_ledger_row(view.topic, one) for one in view.partitions]
     show(
         output,
-        head,
+        {
+            "format": "kretain.ledger/v1",
+            "cluster": {"id": view.cluster_id},
+            "state": view.state,
+            "since": _timestamp(view.since_ms),
+            "topic": view.topic,
+        },
         "partitions",
         rows,
         lambda: _ledger(view),
@@ -382,18 +385,19 @@ def print_pruned(cluster_id: str, topics: int, groups: int, output: str, *, dry_
 
 def print_forgotten(cluster_id: str, held: Sequence[Held], output: str, *, dry_run: bool) -> None:
     """Print the groups that were forgotten, or would be with what they hold."""
-    rows = [
-        {"group": one.name, "partitions": one.partitions, "topics": list(one.topics), "dry_run": dry_run}
-        for one in held
-    ]
-    head = {"format": "kretain.forgotten/v1", "cluster": {"id": cluster_id}}
-
-    def people() -> list[Part]:
-        if dry_run:
-            return [f"Would be forgotten: {holding(one)}" for one in held]
-        return [f"Forgotten: {name_in_text(one.name)}" for one in held]
-
-    show(output, head, "groups", rows, people, ("group", "partitions", "topics", "dry_run"))
+    show(
+        output,
+        {"format": "kretain.forgotten/v1", "cluster": {"id": cluster_id}},
+        "groups",
+        [
+            {"group": one.name, "partitions": one.partitions, "topics": list(one.topics), "dry_run": dry_run}
+            for one in held
+        ],
+        lambda: [
+            f"Would be forgotten: {holding(one)}" if dry_run else f"Forgotten: {name_in_text(one.name)}" for one in held
+        ],
+        ("group", "partitions", "topics", "dry_run"),
+    )
 
 
 def holding(held: Held) -> str:

@@ -163,8 +163,12 @@ def scan_notes(report: ScanReport) -> list[str]:
 
 def inventory_notes(inventory: Inventory) -> list[str]:
     """Return an inventory's problems."""
-    found = sorted(inventory.incomplete.items())
-    return _problems([f"{topic}-{number} of broker {broker}: {why}" for (broker, topic, number), why in found])
+    return _problems(
+        [
+            f"{topic}-{number} of broker {broker}: {why}"
+            for (broker, topic, number), why in sorted(inventory.incomplete.items())
+        ]
+    )
 
 
 def _problems(found: Sequence[str]) -> list[str]:
@@ -174,7 +178,6 @@ def _problems(found: Sequence[str]) -> list[str]:
 
 
 def _scan(report: ScanReport, out: str | None) -> list[Part]:
-    titles = ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
     rate = report.total("segments") / max(report.seconds, 0.001)
     totals = (
         count(report.topics, "topic"),
@@ -185,7 +188,14 @@ def _scan(report: ScanReport, out: str | None) -> list[Part]:
     )
     return [
         Table(
-            (Column("dir"), *(Column(title, "right") for title in titles), Column("device", whole=True)),
+            (
+                Column("dir"),
+                *(
+                    Column(title, "right")
+                    for title in ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
+                ),
+                Column("device", whole=True),
+            ),
             [
                 (
                     one.path,
@@ -212,21 +222,23 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
     """Print a row per log dir, and the largest topics."""
     topics, dirs = by_topic(inventory), by_dir(inventory)
     total = {key: sum(row[key] for row in dirs) for key in ("partitions", "segments", "bytes")}
-    head = {
-        "format": "kretain.segments-show/v1",
-        "cluster": {"id": inventory.cluster_id},
-        "brokers": sorted(inventory.brokers),
-        "scanned_at": timestamp(min(one.scanned_at_ms for one in inventory.files)),
-        "totals": {"topics": len(topics), **total},
-        "incomplete": [
-            {"broker": broker, "topic": topic, "partition": partition, "problem": problem}
-            for (broker, topic, partition), problem in sorted(inventory.incomplete.items())
-        ],
-        "dirs": dirs,
-    }
-
-    def people() -> list[Part]:
-        return [
+    show(
+        output,
+        {
+            "format": "kretain.segments-show/v1",
+            "cluster": {"id": inventory.cluster_id},
+            "brokers": sorted(inventory.brokers),
+            "scanned_at": timestamp(min(one.scanned_at_ms for one in inventory.files)),
+            "totals": {"topics": len(topics), **total},
+            "incomplete": [
+                {"broker": broker, "topic": topic, "partition": partition, "problem": problem}
+                for (broker, topic, partition), problem in sorted(inventory.incomplete.items())
+            ],
+            "dirs": dirs,
+        },
+        "topics",
+        topics,
+        lambda: [
             Table(
                 (
                     Column("broker", "right"),
@@ -264,6 +276,6 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
                 f"the oldest scan is {format_duration(inventory.age_ms(now_ms) // 1000 * 1000)} old.",
                 "bold",
             ),
-        ]
-
-    show(output, head, "topics", topics, people, ("topic", "replicas", "segments", "bytes", "log_bytes"))
+        ],
+        ("topic", "replicas", "segments", "bytes", "log_bytes"),
+    )

@@ -63,8 +63,9 @@ def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]
                 markers(one),
                 picture_width(100),
             )
-        yield from (BLANK, Line(why(one), indent=2))
         yield from (
+            BLANK,
+            Line(why(one), indent=2),
             *(
                 Line(f"{reason.code}  {reason.text}", indent=4)
                 for reason in (decision.reasons if decision.action == "trim" else ())

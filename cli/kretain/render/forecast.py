@@ -123,8 +123,7 @@ def _forecast(
 def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
     spans = (one.alone.size_bytes, one.policy.size_bytes, one.now.size_bytes)
     largest = max((span.high for span in spans if not isinstance(span, Unknown) and span.bounded), default=0.0)
-    endless = not isinstance(one.alone.records, Unknown) and one.alone.records.endless
-    return (not endless, -largest, one.name)
+    return (isinstance(one.alone.records, Unknown) or not one.alone.records.endless, -largest, one.name)
 
 
 def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
@@ -142,9 +141,9 @@ def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
     yield heading("█ the policy keeps, ▒ brokers alone would keep beyond that")
     width = min(30, max(len(name) for name, _, _ in rows))
     for name, alone, policy in rows:
-        beyond = "▒" * max(0, cells(alone) - cells(policy))
         label = name if len(name) <= width else name[: width - 1] + "…"
-        yield f"  {label:<{width}} {'█' * cells(policy)}{beyond}{'' if alone.bounded else '→'}"
+        bar = ("█" * cells(policy)).ljust(cells(alone), "▒")
+        yield f"  {label:<{width}} {bar}{'' if alone.bounded else '→'}"
 
 
 def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:

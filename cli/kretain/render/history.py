@@ -259,7 +259,6 @@ def partitions_of(run: Run) -> Iterator[dict[str, Any]]:
 
 def print_verified(found: Sequence[Verified], output: str) -> None:
     """Print one line per intact log, otherwise one line per break: ``file:line: what it means``."""
-    plain = ("lines", "older", "removed", "since", "behind")
     rows: list[dict[str, Any]] = [
         {
             "cluster": one.cluster,
@@ -273,16 +272,17 @@ def print_verified(found: Sequence[Verified], output: str) -> None:
         }
         for one in found
     ]
-    cells = [{**row, "breaks": [*map(one.log.shown, one.chain.breaks)]} for row, one in zip(rows, found, strict=True)]
-    people = [part for one in found for part in _verified(one)]
     show(
         output,
         {"format": "kretain.audit/v1"},
         "logs",
         rows,
-        lambda: people or [Line("No audit log yet: nothing was trimmed.", "bold")],
-        ("cluster", "file", *plain, "breaks"),
-        cells,
+        lambda: (
+            [part for one in found for part in _verified(one)]
+            or [Line("No audit log yet: nothing was trimmed.", "bold")]
+        ),
+        ("cluster", "file", *("lines", "older", "removed", "since", "behind"), "breaks"),
+        [{**row, "breaks": [*map(one.log.shown, one.chain.breaks)]} for row, one in zip(rows, found, strict=True)],
     )
 
 
@@ -317,13 +317,18 @@ def print_verdicts(found: Sequence[Verdict], output: str) -> None:
         }
         for one in found
     ]
-    cells = [
-        {**row, "findings": [f"{place}: {text}" for place, text in one.findings]}
-        for row, one in zip(rows, found, strict=True)
-    ]
-    columns = ("run", "rows", "requests", "findings", "more")
-    people = [part for one in found for part in _proven(one)]
-    show(output, {"format": "kretain.verify/v1"}, "runs", rows, lambda: people, columns, cells)
+    show(
+        output,
+        {"format": "kretain.verify/v1"},
+        "runs",
+        rows,
+        lambda: [part for one in found for part in _proven(one)],
+        ("run", "rows", "requests", "findings", "more"),
+        [
+            {**row, "findings": [f"{place}: {text}" for place, text in one.findings]}
+            for row, one in zip(rows, found, strict=True)
+        ],
+    )
 
 
 def _proven(one: Verdict) -> list[Part]:
@@ -341,21 +346,26 @@ def _proven(one: Verdict) -> list[Part]:
 
 def print_replayed(found: Replayed, source: str, output: str) -> None:
     """Print what differs: by day, and by partition."""
-    head = {
-        "format": "kretain.replay/v1",
-        "policy": source,
-        "runs": [one.run for one in found.runs],
-        "decisions": found.decisions,
-        "totals": dict(found.totals),
-        "partitions_without_size": found.unsized,
-        "days": [
-            {"day": timestamp(one.start_ms)[:10], "bytes": one.kept, "bytes_under_policy": one.under_policy}
-            for one in found.days
-        ],
-        "holds": [{"code": one.code, "decisions": one.decisions, "text": one.text} for one in found.reasons],
-    }
-    rows = (one._asdict() for one in found.differences())
-    show(output, head, "partitions", rows, lambda: _replayed(found, source), REPLAY_COLUMNS)
+    show(
+        output,
+        {
+            "format": "kretain.replay/v1",
+            "policy": source,
+            "runs": [one.run for one in found.runs],
+            "decisions": found.decisions,
+            "totals": dict(found.totals),
+            "partitions_without_size": found.unsized,
+            "days": [
+                {"day": timestamp(one.start_ms)[:10], "bytes": one.kept, "bytes_under_policy": one.under_policy}
+                for one in found.days
+            ],
+            "holds": [{"code": one.code, "decisions": one.decisions, "text": one.text} for one in found.reasons],
+        },
+        "partitions",
+        (one._asdict() for one in found.differences()),
+        lambda: _replayed(found, source),
+        REPLAY_COLUMNS,
+    )
 
 
 def _replayed(found: Replayed, source: str) -> list[Part]:

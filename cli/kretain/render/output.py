@@ -254,7 +254,7 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
         # even if that is wider than the terminal, which then breaks lines, but not numbers
         width=None if widths is None else sum(widths) + 2 * (len(widths) - 1),
     )
-    each = widths or [None] * len(columns)
+    each: Sequence[int | None] = widths or [None] * len(columns)
     for column, width in zip(columns, each, strict=True):
         made.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
     for line, style in itertools.zip_longest(lines, styles):

@@ -92,7 +92,6 @@ def print_plan(
 
 
 def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> list[Part]:
-    skipped: Iterable[Decision] = having(plan.decisions, "skip") if every_row else ()
     more = 0 if every_row else sum(1 for _ in having(plan.decisions, "keep", reasons=True))
     have = count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
     return [
@@ -101,7 +100,11 @@ def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> list
         *paragraphs(_totals(plan, is_new)),
         *hinted(_why("On hold", having(plan.decisions, "hold"), "magenta")),
         *_why("Worth knowing", having(plan.decisions, "trim", *(["keep"] if every_row else ()), reasons=True)),
-        *_why("Skipped", (one for one in skipped if not one.topic.startswith("__")), "dim"),
+        *_why(
+            "Skipped",
+            (one for one in having(plan.decisions, "skip") if every_row and not one.topic.startswith("__")),
+            "dim",
+        ),
         *((BLANK, Line(f"{have}: add --all.", "dim")) if more else ()),
     ]
 
@@ -178,18 +181,18 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     """Return the totals, which groups would lose unread records, and the notes that are new."""
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
     asks = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
-    frees = totals.trim or (space is not None and space.dead_bytes)
-    looks = f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}"
     young = (
-        f"{looks}: kretain does not know groups whose offsets had already expired "
-        "(offsets.retention.minutes), so they protect nothing. Run plans for a few days before the first trim, or name "
-        "these groups in groups.require (F6)."
+        f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}: kretain does not know groups "
+        "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Run plans for a few "
+        "days before the first trim, or name these groups in groups.require (F6)."
     )
     is_young = plan.memory_since_ms is not None and age_ms < _YOUNG_MS
-    freed = given_back(space) if frees else ""
+    freed = given_back(space) if totals.trim or (space is not None and space.dead_bytes) else ""
+    by_group = sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
+    named = some_of([f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group], 5)
     return [
         Line(summary(totals), "bold"),
-        Line(_unread(plan)) if totals.trim else None,
+        Line(_unread(totals.unconsumed, named)) if totals.trim else None,
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
         Line(f"Broker clock not verified; {asks} (G8).", "dim") if is_new("clock") else None,
@@ -197,16 +200,10 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     ]
 
 
-def _unread(plan: Plan) -> str:
-    by_group = sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    named = some_of([f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group], 5)
-    return _read_by(plan.totals.unconsumed, f": {named}" if named else "")
-
-
-def _read_by(unread: int, named: str = "") -> str:
+def _unread(unread: int, named: str = "") -> str:
     if not unread:
         return "Every group that counts has read them."
-    return f"{count(unread, 'record has', 'records have')} not been read by every group{named}."
+    return f"{count(unread, 'record has', 'records have')} not been read by every group{named and f': {named}'}."
 
 
 def rules_off(plans: Iterable[Plan]) -> Line | None:
@@ -219,16 +216,15 @@ def rules_off(plans: Iterable[Plan]) -> Line | None:
         f"{name} {_typed(name, given[name])}" for name in (*TRIGGER_FLAGS, "--unconsumed") if name in given
     )
     files = list(dict.fromkeys(one.policy_source for one in chosen))
-    whose = "its" if len(files) == 1 else "their"
-    off = f"The rules of {some_of(files, 3)} are off for this run; {whose} guards, holds and limits stay."
-    return Line(f"One-off rules: {flags}. {off}")
+    return Line(
+        f"One-off rules: {flags}. The rules of {some_of(files, 3)} are off for this run; "
+        f"{'its' if len(files) == 1 else 'their'} guards, holds and limits stay."
+    )
 
 
 def _typed(name: str, value: int | str) -> str:
     """Return a flag's value as it may have been typed: ``7d``."""
-    if isinstance(value, str):
-        return value
-    return format_time(value) if name == "--before" else exact(value)
+    return value if isinstance(value, str) else format_time(value) if name == "--before" else exact(value)
 
 
 def given_back(space: Space | None) -> str:
@@ -238,23 +234,19 @@ def given_back(space: Space | None) -> str:
             "Brokers free complete segments, file.delete.delay.ms after their next retention check "
             "(log.retention.check.interval.ms)."
         )
-    check = (
-        "log.retention.check.interval.ms"
-        if space.check_interval_ms is None
-        else format_duration(space.check_interval_ms)
+    check, delay = space.check_interval_ms, space.delete_delay_ms
+    when = (
+        f"within {'log.retention.check.interval.ms' if check is None else format_duration(check)} "
+        f"(their next retention check) plus {'file.delete.delay.ms' if delay is None else format_duration(delay)} "
+        "(file delete delay)"
     )
-    delay = "file.delete.delay.ms" if space.delete_delay_ms is None else format_duration(space.delete_delay_ms)
-    when = f"within {check} (their next retention check) plus {delay} (file delete delay)"
-    freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)}"
+    freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)} of disk space, counting all replicas"
     dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are already dead"
+    both = ", and ".join(text for text, some in ((freed, space.freed_bytes), (dead, space.dead_bytes)) if some)
     missing = space.disks - space.disks_known
     rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
-    if space.freed_bytes:
-        also = f", and {dead}" if space.dead_bytes else ""
-        return f"Brokers free {freed} of disk space, counting all replicas{also}, {when}.{rest}"
-    if space.dead_bytes:
-        return f"Brokers free {dead}, {when}.{rest}"
-    return f"It deletes no complete segment, so it frees no disk space.{rest}"
+    frees = f"Brokers free {both}, {when}." if both else "It deletes no complete segment, so it frees no disk space."
+    return frees + rest
 
 
 def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:
@@ -276,8 +268,11 @@ def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) 
             yield heading(name)
             yield from _plan(one, every_row=True, is_new=lambda _: True)
     else:
-        held = ((name, having(one.decisions, "hold")) for name, one in fleet.plans.items())
-        yield from hinted(chain.from_iterable(_why(f"On hold in {name}", rows, "magenta") for name, rows in held))
+        yield from hinted(
+            part
+            for name, one in fleet.plans.items()
+            for part in _why(f"On hold in {name}", having(one.decisions, "hold"), "magenta")
+        )
 
 
 def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
@@ -330,8 +325,7 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
                 key=lambda row: row[0],
             )
         ]
-        of = f"{len(shown)} of {next(places):,} topics"
-        yield f"The {of} that matter most (all: --all; partitions: -o csv):"
+        yield f"The {len(shown)} of {next(places):,} topics that matter most (all: --all; partitions: -o csv):"
         yield BLANK
     yield Table(
         (
@@ -362,11 +356,11 @@ def _most_held(one: TopicRows) -> str:
 def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line | None]:
     if not fleet.plans:
         return [Line(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")]
-    totals, lost = fleet.totals, len(fleet.failures)
-    missing = f" {count(lost, 'cluster')} could not be planned." if lost else ""
+    totals, lost = fleet.totals, fleet.failures
+    missing = f" {count(len(lost), 'cluster')} could not be planned." if lost else ""
     return [
         Line(summary(totals, f" in {count(len(fleet.plans), 'cluster')}") + missing, "bold"),
-        Line(_read_by(totals.unconsumed)) if totals.trim else None,
+        Line(_unread(totals.unconsumed)) if totals.trim else None,
         rules_off(fleet.plans.values()),
         Line("Broker clocks not verified; using this machine's clock (G8).", "dim") if is_new("clock") else None,
     ]

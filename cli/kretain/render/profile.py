@@ -100,8 +100,8 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[t
     if summary.tombstones:
         yield f"tombstones: {count(summary.tombstones, 'record')} without a value", None
     if kept := kept_of(found, topic, summary):
-        since = "the newest event time" if topic.by_event_time else "now"
         sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in kept.items())
+        since = "the newest event time" if topic.by_event_time else "now"
         yield f"retention counted from {since} would keep: {sizes}", None
 
 
@@ -117,24 +117,22 @@ def _order(topic: TopicHours, summary: Summary) -> str:
 
 def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
     if (far := summary.furthest) is not None:
-        ahead = f"stamped more than {span(topic.frame.max_ahead_ms)} ahead of now"
-        future = count(summary.kinds["future"].records, "record")
-        remedy = (
-            "fix that producer; brokers refuse such timestamps with message.timestamp.after.max.ms, and R2 skips "
-            "them with retention.eventtime.ignore.future: true"
+        future = (
+            f"future: {count(summary.kinds['future'].records, 'record')} stamped more than "
+            f"{span(topic.frame.max_ahead_ms)} ahead of now, the furthest {moment(far.time_ms)} at "
+            f"{_at(topic, far)}{_unit(far, topic)}: fix that producer; brokers refuse such timestamps with "
+            "message.timestamp.after.max.ms, and R2 skips them with retention.eventtime.ignore.future: true"
         )
-        where = f"the furthest {moment(far.time_ms)} at {_at(topic, far)}{_unit(far, topic)}"
-        yield f"future: {future} {ahead}, {where}: {remedy}", "red"
+        yield future, "red"
     if (first := summary.ancient_from) is not None:
-        ancient = f"{count(summary.kinds['before-2000'].records, 'record')}, the first at {_at(topic, first)}"
+        ancient = count(summary.kinds["before-2000"].records, "record")
         remedy = "seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)"
-        yield f"before 2000: {ancient}: {remedy}", "red"
-    timeless = summary.kinds["no-time"]
+        yield f"before 2000: {ancient}, the first at {_at(topic, first)}: {remedy}", "red"
+    unreadable, timeless = count(summary.unreadable, "record"), summary.kinds["no-time"].records
     if topic.source is not None and summary.unreadable:
-        unreadable = f"{count(summary.unreadable, 'record')} without one that can be read ({topic.source})"
-        yield f"no event time: {unreadable}", "yellow"
-    elif timeless.records:
-        yield f"no time: {count(timeless.records, 'record')} without a timestamp", "yellow"
+        yield f"no event time: {unreadable} without one that can be read ({topic.source})", "yellow"
+    elif timeless:
+        yield f"no time: {count(timeless, 'record')} without a timestamp", "yellow"
 
 
 def _at(topic: TopicHours, record: At) -> str:
@@ -144,10 +142,9 @@ def _at(topic: TopicHours, record: At) -> str:
 def _unit(record: At, topic: TopicHours) -> str:
     """Return a guess at the unit in which an implausible time was written."""
     now = topic.frame.now_ms
-    for factor, unit in ((1_000, "microseconds"), (1_000_000, "nanoseconds")):
-        if now / 4 < record.time_ms / factor < now * 4:
-            return f" (written in {unit}?)"
-    return ""
+    units = {"microseconds": 1_000, "nanoseconds": 1_000_000}
+    fits = (unit for unit, factor in units.items() if now / 4 < record.time_ms / factor < now * 4)
+    return next((f" (written in {unit}?)" for unit in fits), "")
 
 
 def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:
@@ -164,16 +161,15 @@ def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Am
 
 def profile_notes(found: Profile, out: Path | None) -> list[str]:
     """Return what was not read, and where the file is."""
-    texts = list(found.notes)
-    if found.interrupted:
-        texts.append("interrupted: this shows what was read until then")
-    else:
-        for one in found.unread:
-            part = "" if one.reached is None else f" from offset {one.reached:,} on"
-            texts.append(f"{one.tp} could not be read{part}: {one.text}")
-    if out is not None:
-        texts.append(f"saved in {out}" + ("" if not found.unread else ", without what could not be read"))
-    return texts
+    unread = [
+        f"{one.tp} could not be read{'' if one.reached is None else f' from offset {one.reached:,} on'}: {one.text}"
+        for one in found.unread
+    ]
+    return [
+        *found.notes,
+        *(["interrupted: this shows what was read until then"] if found.interrupted else unread),
+        *([f"saved in {out}{', without what could not be read' if unread else ''}"] if out is not None else []),
+    ]
 
 
 def _topic(found: Profile, topic: TopicHours) -> dict[str, Any]:

@@ -112,27 +112,26 @@ def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], defaul
         for name, entry in contexts.items()
         for bootstrap in (entry.get("bootstrap-server") or (entry.get("settings") or {}).get("bootstrap.servers"),)
     ]
-    people = [
-        Table(
-            (Column("context", whole=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
-            [
-                (
-                    f"{row['context']}{' (default)' if row['default'] else ''}",
-                    *(str(row[key] or "") for key in ("bootstrap_server", "policy", "confirm")),
-                )
-                for row in rows
-            ],
-            ["bold" if row["default"] else None for row in rows],
-        )
-        if rows
-        else Line(f"No contexts in {path}.", "bold")
-    ]
     show(
         output,
         {"format": _CONTEXTS_FORMAT},
         "contexts",
         rows,
-        lambda: people,
+        lambda: [
+            Table(
+                (Column("context", whole=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
+                [
+                    (
+                        f"{row['context']}{' (default)' if row['default'] else ''}",
+                        *(str(row[key] or "") for key in ("bootstrap_server", "policy", "confirm")),
+                    )
+                    for row in rows
+                ],
+                ["bold" if row["default"] else None for row in rows],
+            )
+            if rows
+            else Line(f"No contexts in {path}.", "bold")
+        ],
         ("context", "default", "bootstrap_server", "policy", "confirm"),
     )
 
@@ -190,9 +189,9 @@ def _shown(origin: Origin, policy: Policy, topic: str) -> Any:
     """Return a setting's value; a setting in the policy topic may have none."""
     if origin.value is not LIVE:
         return origin.value
-    if policy.live.unread is not None:
-        return "cluster (not read)" if policy.live.unread is NOT_READ else "cluster (can't be read)"
-    return "cluster (held)" if topic in policy.live.unsettled else "cluster (not set)"
+    if policy.live.unread is None:
+        return "cluster (held)" if topic in policy.live.unsettled else "cluster (not set)"
+    return "cluster (not read)" if policy.live.unread is NOT_READ else "cluster (can't be read)"
 
 
 def _value(key: str, value: Any) -> str:
@@ -221,9 +220,11 @@ def print_changed(done: Changed, output: str) -> None:
     """Print the content of a topic's new message, and its offset in the policy topic."""
     place = {"topic": done.topic, "partition": done.partition, "offset": done.offset}
     row = {"format": "kretain.live-change/v1", **place, "settings": done.values, "dry_run": done.offset is None}
-    where = "dry run: nothing was written"
-    if done.offset is not None:
-        where = f"{POLICY_TOPIC}-{done.partition} offset {done.offset:,}"
+    where = (
+        "dry run: nothing was written"
+        if done.offset is None
+        else f"{POLICY_TOPIC}-{done.partition} offset {done.offset:,}"
+    )
     values = ", ".join(f"{key} = {_plain(value)}" for key, value in sorted((done.values or {}).items()))
     said = "no settings left" if done.values is None else values
     show(
@@ -252,8 +253,14 @@ def print_checked(path: Path, entries: int, findings: Findings, output: str) -> 
         findings.skipped and f"{findings.skipped:,} never touched (G5)",
         findings.frozen and f"{findings.frozen:,} on hold (G7)",
     )
-    text = f"{path}: OK: {', '.join(part for part in said if part)}."
-    show(output, {"format": "kretain.policy-check/v1"}, "policies", [row], lambda: [text], tuple(row))
+    show(
+        output,
+        {"format": "kretain.policy-check/v1"},
+        "policies",
+        [row],
+        lambda: [f"{path}: OK: {', '.join(part for part in said if part)}."],
+        tuple(row),
+    )
 
 
 def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) -> None:

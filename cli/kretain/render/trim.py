@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 from kretain.render.output import (
@@ -110,12 +109,8 @@ def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str |
     about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"
     if counts["would-trim"]:
         return f"{count(records, 'record')} would be trimmed{about}. Dry run: nothing was sent."
-    if counts["trimmed"]:
-        return (
-            f"{count(records, 'record')} trimmed{about}. Brokers free complete segments at their "
-            f"next retention check (log.retention.check.interval.ms)."
-        )
-    return None
+    freed = "Brokers free complete segments at their next retention check (log.retention.check.interval.ms)."
+    return f"{count(records, 'record')} trimmed{about}. {freed}" if counts["trimmed"] else None
 
 
 def question(asked: Plan) -> str:
@@ -187,34 +182,30 @@ def _report_lines(name: str, one: TrimReport | Failure) -> Iterator[str]:
     return json_lines({"name": name, **report_as_json(one)}, "partitions", map(row_as_json, one.rows))
 
 
-def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterable[Part]:
+def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
     head = fleet_report_head(report)["totals"]
     names = [name for name in OUTCOMES if name in ("trimmed", "unchanged", "held", "failed") or head[name]]
-    titles = (*names, "records", "bytes")
     cells = [_cells(one, names) for one in report.clusters.values()]
     counted: dict[str, int] = {name: head[name] for name in OUTCOMES}
-    of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
     lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
-    done = f"{of}: {amounts(counted)}{lost}."
-    parts = [
+    of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}: {amounts(counted)}{lost}."
+    yield from [
         Table(
-            (Column("cluster"), *(Column(title, "right") for title in titles), Column("run")),
+            (Column("cluster"), *(Column(title, "right") for title in (*names, "records", "bytes")), Column("run")),
             [(name, *row) for name, (row, _) in zip(report.clusters, cells, strict=True)],
             [style for _, style in cells],
         ),
         BLANK,
-        Line(done if report.reports else f"Nothing was done to any of {count(len(cells), 'cluster')}.", "bold"),
+        Line(of if report.reports else f"Nothing was done to any of {count(len(cells), 'cluster')}.", "bold"),
         _gone(counted, head["records"], head["bytes"]),
         bool(report.reports) and report.interrupted and _INTERRUPTED,
         *failed("Not trimmed", report.failures),
     ]
-    each = (  # one cluster's rows at a time
-        (heading(name), *_report(one, every_row=True))
-        if every_row
-        else _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
-        for name, one in report.reports.items()
-    )
-    return chain(parts, chain.from_iterable(each))
+    for name, one in report.reports.items():  # one cluster's rows at a time
+        if every_row:
+            yield from (heading(name), *_report(one, every_row=True))
+        else:
+            yield from _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
 
 
 def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[list[str], str | None]:

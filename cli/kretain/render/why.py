@@ -35,8 +35,11 @@ def print_codes(code: str | None, output: str) -> None:
 
 
 def _list(all_codes: list[Explanation]) -> list[Part]:
-    table = Table((Column("code", whole=True), Column("meaning")), [(one.code, _plain(one.title)) for one in all_codes])
-    return [table, BLANK, "kretain why CODE says what to do."]
+    return [
+        Table((Column("code", whole=True), Column("meaning")), [(one.code, _plain(one.title)) for one in all_codes]),
+        BLANK,
+        "kretain why CODE says what to do.",
+    ]
 
 
 def _explained(one: Explanation) -> Iterator[Part]:

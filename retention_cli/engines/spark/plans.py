@@ -98,17 +98,23 @@ class Target:
 
 
 def plan_over_spark(
-    spark: Open, connections: int, a_task: int, members: Sequence[Member], now_ms: int, watch: Watch
+    spark: Open,
+    members: Sequence[Member],
+    now_ms: int,
+    watch: Watch,
+    *,
+    connections: int = CONNECTIONS,
+    a_task: int = PARTITIONS_A_TASK,
 ) -> Iterator[tuple[str, Plan | Failure]]:
     """Plan all clusters of a fleet over one session (:data:`retention_cli.engines.fleet.planning.Engine`).
 
     Args:
         spark: opens the session.
-        connections: how many tasks read from a broker at a time, at most.
-        a_task: the most partitions that one task plans.
         members: the clusters.
         now_ms: now (Unix ms).
         watch: reports progress.
+        connections: how many tasks read from a broker at a time, at most.
+        a_task: the most partitions that one task plans.
     """
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(watch("Spark"))
