@@ -27,7 +27,22 @@ def _place(source: Source) -> str:
 
 def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: str, *, verified: bool) -> None:
     """Print a row per archived partition. ``verified``: its files were read, too, not only its manifests."""
-    rows = [_archived(url, one) for url, one in found]
+    rows = [
+        {
+            **_source(url, one.source),
+            "from": one.start,
+            "to": one.end,
+            "records": one.records,
+            "bytes": one.size_bytes,
+            "files": one.files,
+            "segments": len(one.segments),
+            "min_timestamp": one.times[0],
+            "max_timestamp": one.times[1],
+            "gaps": [[start, end] for start, end in one.gaps],
+            "problems": one.problems,
+        }
+        for url, one in found
+    ]
     show(
         output,
         {
@@ -39,39 +54,11 @@ def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: str, 
         rows,
         lambda: _archives(found, verified=verified),
         (
-            *(
-                *_SOURCE,
-                "from",
-                "to",
-                "records",
-                "bytes",
-                "files",
-                "segments",
-                "min_timestamp",
-                "max_timestamp",
-                "gaps",
-            ),
-            "problems",
+            *(*_SOURCE, "from", "to", "records", "bytes", "files", "segments", "min_timestamp", "max_timestamp"),
+            *("gaps", "problems"),
         ),
         [{**row, "gaps": [f"{start}-{end}" for start, end in row["gaps"]]} for row in rows],
     )
-
-
-def _archived(url: str, one: ArchivedPartition) -> dict[str, Any]:
-    earliest, latest = one.times
-    return {
-        **_source(url, one.source),
-        "from": one.start,
-        "to": one.end,
-        "records": one.records,
-        "bytes": one.size_bytes,
-        "files": one.files,
-        "segments": len(one.segments),
-        "min_timestamp": earliest,
-        "max_timestamp": latest,
-        "gaps": [[start, end] for start, end in one.gaps],
-        "problems": one.problems,
-    }
 
 
 def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool) -> list[Part]:
@@ -261,8 +248,7 @@ def print_restored(done: Restored, output: str, plan: GroupPlan | None = None, *
 
 def question(job: Job, bootstrap: str) -> str:
     """Return the question to ask before anything is written."""
-    what = "Resume restoring" if job.resumes else "Restore"
     return (
-        f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.source.topic_id}) to topic "
-        f"{job.wanted.target} at {bootstrap}?"
+        f"{'Resume restoring' if job.resumes else 'Restore'} {count(job.records, 'record')} of {job.wanted.topic} "
+        f"(topic id {job.source.topic_id}) to topic {job.wanted.target} at {bootstrap}?"
     )

@@ -134,16 +134,15 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
         at = cell(mark.offset)
         outside = " (before the log start)" if mark.offset < start else ""
         label = f"{mark.name} {mark.offset:,}  {mark.text}{outside}"
-        if at + len(label) + 2 <= cells:
-            lines.append(" " * at + "▲ " + label)
-        elif at >= len(label) + 1:
-            lines.append(" " * (at - len(label) - 1) + label + " ▲")
-        elif at < cells // 2:  # too long for either side: wrapped, on the wider one
-            first, *more = textwrap.wrap(label, cells - at - 2)
-            lines += [" " * at + "▲ " + first, *(" " * (at + 2) + line for line in more)]
-        else:
-            first, *more = textwrap.wrap(label, at - 1)
-            lines += [first.rjust(at - 1) + " ▲", *(line.rjust(at - 1) for line in more)]
+        right, left = cells - at - 2, at - 1  # the room on either side of the sign
+        to_the_right = len(label) <= right or (len(label) > left and at < cells // 2)
+        room = right if to_the_right else left
+        first, *more = [label] if len(label) <= room else textwrap.wrap(label, room)
+        lines += (
+            [" " * at + "▲ " + first, *(" " * (at + 2) + line for line in more)]
+            if to_the_right
+            else [first.rjust(left) + " ▲", *(line.rjust(left) for line in more)]
+        )
     return [f"  {line}" for line in lines]
 
 

@@ -226,10 +226,9 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
     if isinstance(loss, Unknown):
         return "?", "?", "?"
     first = loss.if_stopped_ms
-    stopped = "has lost some" if loss.cause == "gone" else time(first)
-    if loss.cause != "gone" and not loss.sure:
-        stopped = "?" if math.isinf(first.high) else f"within {_age(first.high)}"
-    return "—" if math.isinf(first.low) else loss.cause, stopped, time(loss.at_its_rate_ms)
+    stopped = time(first) if loss.sure else "?" if math.isinf(first.high) else f"within {_age(first.high)}"
+    said = "has lost some" if loss.cause == "gone" else stopped
+    return "—" if math.isinf(first.low) else loss.cause, said, time(loss.at_its_rate_ms)
 
 
 def _reasons_text(made: Forecast) -> list[Part]:
@@ -291,10 +290,8 @@ def _range(span: Span, text: Callable[[int], str]) -> str:
     if not span.bounded:
         return f"≥ {low}" if span.low else "—"
     high = text(round(span.high))
-    if low == high:
-        return low
     amount, _, unit = low.partition(" ")
-    return f"{amount}–{high}" if unit == high.partition(" ")[2] else f"{low}–{high}"
+    return low if low == high else f"{amount if unit == high.partition(' ')[2] else low}–{high}"
 
 
 def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
@@ -393,9 +390,8 @@ def _group(one: GroupForecast) -> dict[str, Any]:
 
 def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
     records = None if amounts is None else amounts.records
-    known = "steady" if isinstance(records, Span) and records.bounded else "endless"
-    kind = None if records is None else "unknown" if isinstance(records, Unknown) else known
-    return {name: kind, **_both(name, amounts)}
+    kind = "unknown" if isinstance(records, Unknown) else "steady" if records and records.bounded else "endless"
+    return {name: None if records is None else kind, **_both(name, amounts)}
 
 
 def _both(name: str, amounts: Amounts | None) -> dict[str, float | None]:

@@ -59,7 +59,10 @@ def print_runs(
         {"format": HISTORY_FORMAT, "settings": list(settings)},
         "runs",
         rows,
-        lambda: [*(_runs(rows, none, every_row=every_row) if rows or not settings else ()), *_changes(settings)],
+        lambda: [
+            *(_runs(rows, none, every_row=every_row) if rows or not settings else ()),
+            *(_changes(settings) if settings else ()),
+        ],
         COLUMNS,
     )
 
@@ -77,8 +80,6 @@ def print_changes(settings: Sequence[dict[str, Any]], output: str) -> None:
 
 
 def _changes(settings: Sequence[dict[str, Any]]) -> list[Part]:
-    if not settings:
-        return []
     return [
         BLANK,
         Table(
@@ -296,10 +297,9 @@ def _verified(one: Verified) -> list[Part]:
         ]
     if chain.since is None:
         return [f"{one.cluster}: no lines: the next trim begins the chain."]
-    removed = f"the files before it, with {count(chain.removed, 'line')}, were removed"
     said = (
         f"{count(chain.lines, 'line')}, unbroken since {chain.since}",
-        chain.removed and removed,
+        chain.removed and f"the files before it, with {count(chain.removed, 'line')}, were removed",
         chain.behind and "the head is one line behind, as after a crash: no line is missing",
     )
     return [f"{one.cluster}: {'; '.join(text for text in said if text)}."]
@@ -334,9 +334,11 @@ def print_verdicts(found: Sequence[Verdict], output: str) -> None:
 def _proven(one: Verdict) -> list[Part]:
     left = len(one.findings) + one.more - MOST
     rows, requests = count(one.rows, "decision"), count(one.requests, "request")
-    done = f"{rows} repeated, {requests} within plan and facts; the audit log is complete."
-    if one.plan:
-        done = f"{rows} of a plan repeated; audit logs do not cover plans."
+    done = (
+        f"{rows} of a plan repeated; audit logs do not cover plans."
+        if one.plan
+        else f"{rows} repeated, {requests} within plan and facts; the audit log is complete."
+    )
     return [
         *(Line(f"{place}: {text}", "red") for place, text in one.findings[:MOST]),
         left > 0 and Line(f"{one.run}: and {count(left, 'more finding')}", "red"),

@@ -149,13 +149,10 @@ def _unit(record: At, topic: TopicHours) -> str:
 
 def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:
     """Return what each retention would keep, as far as the records that were read show it."""
-    wanted, since = found.wanted, found.wanted.now_ms
-    if topic.by_event_time:  # R2's clock is the newest event time
-        if summary.newest is None:
-            return {}
-        since = summary.newest.time_ms
-    if wanted.to_ms is not None:
+    wanted, newest = found.wanted, summary.newest if topic.by_event_time else None
+    if wanted.to_ms is not None or (topic.by_event_time and newest is None):
         return {}
+    since = wanted.now_ms if newest is None else newest.time_ms  # R2's clock is the newest event time
     return summary.kept(since, [one for one in RETENTIONS_MS if since - one >= (wanted.from_ms or 0)])
 
 

@@ -124,19 +124,18 @@ class _Screen:
 
 def _text(task: _Task, now: float) -> str:
     """Return a line: the phase, a bar and the count, the rate, and the time so far and to go."""
-    parts, seconds = [printable(task.phase)], now - task.began
-    if task.total:
-        full = min(_BAR, _BAR * task.done // task.total)
-        parts += ["━" * full + "╌" * (_BAR - full), f"{task.done:,}/{task.total:,}"]
-    elif task.done:
-        parts.append(f"{task.done:,}")
-    if task.done and seconds >= 1:
-        parts.append(f"{task.done / seconds:,.0f}/s")
-    if seconds >= 1:
-        parts.append(_clock(seconds))
-    if task.total and 0 < task.done < task.total and seconds >= 1:
-        parts.append(f"{_clock(seconds / task.done * (task.total - task.done))} left")
-    return "  ".join(parts)
+    done, total, seconds = task.done, task.total or 0, now - task.began
+    full = min(_BAR, _BAR * done // total) if total else 0
+    timed = seconds >= 1
+    parts = (
+        printable(task.phase),
+        total and "━" * full + "╌" * (_BAR - full),
+        f"{done:,}/{total:,}" if total else done and f"{done:,}",
+        timed and done and f"{done / seconds:,.0f}/s",
+        timed and _clock(seconds),
+        timed and 0 < done < total and f"{_clock(seconds / done * (total - done))} left",
+    )
+    return "  ".join(part for part in parts if part)
 
 
 def _clock(seconds: float) -> str:

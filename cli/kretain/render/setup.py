@@ -226,13 +226,12 @@ def print_changed(done: Changed, output: str) -> None:
         else f"{POLICY_TOPIC}-{done.partition} offset {done.offset:,}"
     )
     values = ", ".join(f"{key} = {_plain(value)}" for key, value in sorted((done.values or {}).items()))
-    said = "no settings left" if done.values is None else values
     show(
         output,
         row,
         "",
         [row],
-        lambda: [f"{done.topic}: {said} ({where})."],
+        lambda: [f"{done.topic}: {'no settings left' if done.values is None else values} ({where})."],
         ("topic", "key", "value", "partition", "offset"),
         [{**place, "key": key, "value": value} for key, value in (done.values or {}).items()],
     )
@@ -265,11 +264,9 @@ def print_checked(path: Path, entries: int, findings: Findings, output: str) -> 
 
 def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) -> None:
     """Print a row per setting in the policy topic, and its problems."""
-    head = cluster_head("kretain.live/v1", cluster_id, bootstrap)
-    head["problems"] = [asdict(one) for one in found.problems]
     show(
         output,
-        head,
+        cluster_head("kretain.live/v1", cluster_id, bootstrap) | {"problems": [*map(asdict, found.problems)]},
         "settings",
         [asdict(one) for one in found.rows],
         lambda: [

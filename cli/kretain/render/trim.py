@@ -50,8 +50,14 @@ _LOUD: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "held")
 
 def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
     """Print the report in the wanted format."""
-    head, rows = report_as_json(report), map(row_as_json, report.rows)
-    show(output, head, "partitions", rows, lambda: _report(report, every_row=every_row), COLUMNS)
+    show(
+        output,
+        report_as_json(report),
+        "partitions",
+        map(row_as_json, report.rows),
+        lambda: _report(report, every_row=every_row),
+        COLUMNS,
+    )
 
 
 def _report(report: TrimReport, *, every_row: bool) -> list[Part]:

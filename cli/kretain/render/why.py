@@ -29,17 +29,19 @@ def print_codes(code: str | None, output: str) -> None:
         {"format": FORMAT},
         "codes",
         (one._asdict() for one in chosen),
-        lambda: _list(chosen) if code is None else _explained(chosen[0]),
+        lambda: (
+            _explained(chosen[0])
+            if code is not None
+            else [
+                Table(
+                    (Column("code", whole=True), Column("meaning")), [(one.code, _plain(one.title)) for one in chosen]
+                ),
+                BLANK,
+                "kretain why CODE says what to do.",
+            ]
+        ),
         Explanation._fields,
     )
-
-
-def _list(all_codes: list[Explanation]) -> list[Part]:
-    return [
-        Table((Column("code", whole=True), Column("meaning")), [(one.code, _plain(one.title)) for one in all_codes]),
-        BLANK,
-        "kretain why CODE says what to do.",
-    ]
 
 
 def _explained(one: Explanation) -> Iterator[Part]:

@@ -100,9 +100,7 @@ def said(text: str) -> str:
 def element(tag: str, *children: Child, **attributes: str) -> Element:
     """Return an element; ``class_`` is its class. Children that are None are left out."""
     made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): said(value) for name, value in attributes.items()})
-    for child in children:
-        if child is None:
-            continue
+    for child in (one for one in children if one is not None):
         if not isinstance(child, str):
             made.append(child)
         elif len(made):
@@ -123,8 +121,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) 
     """Return a table; the first ``left`` columns are text, the others numbers."""
 
     def cells(tag: str, row: Sequence[Child], **more: str) -> Element:
-        classes: list[dict[str, str]] = [{} if at < left else {"class_": "number"} for at in range(len(row))]
-        return element("tr", *(element(tag, one, **more, **of) for one, of in zip(row, classes, strict=True)))
+        return element(
+            "tr",
+            *(element(tag, one, **more, **({} if at < left else {"class_": "number"})) for at, one in enumerate(row)),
+        )
 
     return element(
         "div",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -28,6 +27,7 @@ from kretain.render.page.elements import (
     table,
 )
 from retention_cli.audit.log import Run
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Unknown
 from retention_cli.core.printable import shell_word, short
 from retention_cli.core.units import count
@@ -213,7 +213,6 @@ def history_page(
     clusters = sorted({one["cluster"] for one in rows})
     records = sum(one["records"] for one in rows)
     odd = sum(one["exit"] != 0 for one in rows)
-    lead = f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} went."
     facts = [("State directory", where)]
     if rows:
         named = [f"{contexts[one]} ({one})" if contexts.get(one) else one for one in clusters[:6]]
@@ -221,7 +220,9 @@ def history_page(
     known = [one["bytes"] for one in rows]
     return page(
         "Past trims",
-        lead if rows else "No trims yet.",
+        f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} went."
+        if rows
+        else "No trims yet.",
         facts,
         cards(
             [
@@ -239,9 +240,7 @@ def history_page(
 
 
 def _days(rows: Sequence[Mapping[str, Any]]) -> Element:
-    days: Counter[str] = Counter()
-    for one in rows:
-        days[one["at"][:10]] += one["records"]
+    days = {day: sum(some) for day, some in by_key((one["at"][:10], one["records"]) for one in rows).items()}
     last = sorted(days)[-_MOST_RUNS:]
     return section(
         "Trimmed, by day",
@@ -251,11 +250,8 @@ def _days(rows: Sequence[Mapping[str, Any]]) -> Element:
 
 
 def _topics_of(runs: Sequence[Run]) -> Element | None:
-    gone: Counter[str] = Counter()
-    for run in runs:
-        for row in partitions_of(run):
-            if row["outcome"] == "trimmed":
-                gone[row["topic"]] += row["records"]
+    rows = (row for run in runs for row in partitions_of(run) if row["outcome"] == "trimmed")
+    gone = {name: sum(some) for name, some in by_key((row["topic"], row["records"]) for row in rows).items()}
     most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:DRAWN]
     if not most:
         return None
