@@ -185,16 +185,18 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
     if chosen is None:
         picked = ((bootstrap, bootstrap_origin), (file, file_origin), (policy, policy_origin), (state, state_origin))
         _note_reach(resolved, dict(zip(_REACH, picked, strict=True)), where)
-    origins += [(key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())]
     origins += [
+        *((key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())),
         ("policy", "none" if resolved.policy is None else str(resolved.policy), policy_origin),
         ("state-dir", str(resolved.state_dir), state_origin),
         ("timeout", f"{resolved.timeout_s:g} s", timeout_origin),
     ]
     borrowed = resolved.policy is not None and policy_origin == where and bootstrap_origin == "flag"
     if borrowed and policy_counts and not common.quiet:
-        another = "give -p FILE for another, or --no-policy"
-        tell(f"kretain: the cluster is from -b, but the policy {resolved.policy} is from {where}: {another}")
+        tell(
+            f"kretain: the cluster is from -b, but the policy {resolved.policy} is from {where}: "
+            "give -p FILE for another, or --no-policy"
+        )
     if common.verbose:
         for key, value, origin in origins:
             tell(f"kretain: {of}{key} = {value} ({origin})")

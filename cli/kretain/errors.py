@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from kretain.error_codes import (
     CODES,
@@ -153,9 +154,10 @@ def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str |
         tell(f"  hint: {said}")
 
 
-def warn(text: str) -> None:
-    """Print a warning to stderr."""
-    tell(f"kretain: {text}")
+def warn(*notes: Any) -> None:
+    """Print warnings to stderr: texts or reasons."""
+    for note in notes:
+        tell(f"kretain: {getattr(note, 'text', note)}")
 
 
 def tell(line: str, *, end: str = "\n") -> None:

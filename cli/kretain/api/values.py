@@ -321,19 +321,25 @@ class InterruptedTrim(KeyboardInterrupt):
 
 def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool) -> Report:
     """Return a report's value. ``failed``: something failed after the deletes, which ``notes`` say."""
-    told = [*notes, *report.short]
-    if report.audit_broken is not None:
-        told.append(Reason("audit", f"the audit log is broken: {report.audit_broken}"))
-    told += [Reason("audit", lack) for lack in log_lacks(report)]
-    if report.stopped_by is not None:
-        told.append(Reason("trim", f"the trim was stopped by {type(report.stopped_by).__name__}: {report.stopped_by}"))
+    broken, stopped_by = report.audit_broken, report.stopped_by
+    told = (
+        *notes,
+        *report.short,
+        *([] if broken is None else [Reason("audit", f"the audit log is broken: {broken}")]),
+        *(Reason("audit", lack) for lack in log_lacks(report)),
+        *(
+            []
+            if stopped_by is None
+            else [Reason("trim", f"the trim was stopped by {type(stopped_by).__name__}: {stopped_by}")]
+        ),
+    )
     return Report(
         report.run,
         report.cluster_id,
         int(worst(code_of(report, fail_on_hold=False), Exit.PARTIAL if failed else Exit.DONE)),
         report.trimmed.records,
         report.trimmed.size_bytes,
-        tuple(told),
+        told,
         tuple(Outcome(**{**outcome_as_json(row), "reasons": row.reasons}) for row in report.rows),
         MappingProxyType(report_as_json(report)),
     )

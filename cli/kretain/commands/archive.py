@@ -389,8 +389,7 @@ def restore(
             plan = None if groups is None else choose(reader, store, job, groups)
             if plan is not None and how.dry_run and job.there:
                 plan = mapped(reader, store, job, plan, progress)
-        for warning in job.warnings:
-            warn(warning)
+        warn(*job.warnings)
         if how.dry_run:
             print_restored(planned(job), output, plan, dry_run=True)
             return Exit.DONE

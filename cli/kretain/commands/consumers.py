@@ -137,9 +137,8 @@ def forget(
             held = [one for one in held if one.name in forgotten]
     print_forgotten(metadata.cluster_id, held, output, dry_run=dry_run)
     there = {group.name for group in listed}
-    for one in () if dry_run or common.quiet else held:
-        if one.name in there:
-            warn(f"group {name_in_text(one.name)} still exists, and counts at its committed offsets")
+    still = [] if dry_run else [name_in_text(one.name) for one in held if one.name in there]
+    common.warn(*(f"group {name} still exists, and counts at its committed offsets" for name in still))
 
 
 @single_command

@@ -153,10 +153,8 @@ class _Guide:
                 "What delays and archive have not read yet, and the partition that was on hold:",
                 "offsets",
             )
-            self._say("A second plan finds nothing more to trim.")
-            self._kretain("plan")
-            self._say("The audit log has the run.")
-            self._kretain("history")
+            self._say("A second plan finds nothing more to trim.", "plan")
+            self._say("The audit log has the run.", "history")
         self._say("End of the tour. For your own cluster, start with kretain doctor -b HOST:PORT. It changes nothing.")
         return Exit.DONE
 
@@ -177,9 +175,7 @@ class _Guide:
         self._steps += 1
         print("\n")
         self._emphasize(f"{self._steps}. {title}", "bold")
-        self._say(text)
-        if command:
-            self._kretain(*command)
+        self._say(text, *command)
 
     def _wait(self) -> None:
         """Let the reader read: wait for Enter between steps, in a terminal. At the end of input it waits no more."""
@@ -190,9 +186,11 @@ class _Guide:
             self._waits = False
             print()
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, *command: str) -> None:
         width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
         print("\n" + textwrap.fill(text, width, break_on_hyphens=False), flush=True)
+        if command:
+            self._kretain(*command)
 
     def _emphasize(self, text: str, style: str) -> None:
         if sys.stdout.isatty():

@@ -157,6 +157,5 @@ def show(
     inventory = read_inventory(files)
     print_inventory(inventory, output, now_ms())
     common.warn(*inventory_notes(inventory))
-    for problem in inventory.unread:
-        warn(problem)
+    warn(*inventory.unread)
     return Exit.PARTIAL if inventory.incomplete or inventory.unread else Exit.DONE

@@ -184,11 +184,16 @@ def doctor(
     settings = resolve(common)
     policy = settings.load()
 
-    def of_interest(name: str) -> bool:
-        return (not topics or matches(topics, name)) and (policy is None or policy.settings_for(name) is not None)
-
     with settings.reader() as reader:
-        found = diagnose(reader, settings.state_dir, of_interest, policy, named=bool(topics))
+        found = diagnose(
+            reader,
+            settings.state_dir,
+            lambda name: (
+                (not topics or matches(topics, name)) and (policy is None or policy.settings_for(name) is not None)
+            ),
+            policy,
+            named=bool(topics),
+        )
     print_diagnosis(found, output)
     verdicts = found.commands()
     return Exit.FAILED if "missing" in (verdicts["plan"], verdicts["trim"]) else Exit.DONE

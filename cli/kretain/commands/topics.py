@@ -212,11 +212,9 @@ def profile(
             write_parquet(scratch, head(found), all_rows(found.topics.values()))
     common.warn(*profile_notes(found, out))
     print_profile(found, output, of_bytes=of_bytes)
-    if found.interrupted:
-        return Exit.INTERRUPTED
-    if found.unread:
+    if found.unread and not found.interrupted:
         return Exit.PARTIAL if found.ranges else Exit.FAILED
-    return Exit.DONE
+    return Exit.INTERRUPTED if found.interrupted else Exit.DONE
 
 
 def check_out(out: Path | None) -> None:

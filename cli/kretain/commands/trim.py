@@ -139,9 +139,7 @@ def trim(
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes and read-backs {report.delete_seconds:.2f} s")
     if how.output != "table":
         print_report(report, how.output, every_row=how.all_rows)
-    for note in report.short if saved is not None or not made.disks else ():
-        warn(note.text)
+    warn(*(report.short if saved is not None or not made.disks else ()))
     warn_of_log(report, quiet=common.quiet)
-    for reason in late:
-        warn(reason.text)
+    warn(*late)
     return worst(Exit.PARTIAL if late else Exit.DONE, code_of(report, fail_on_hold=how.fail_on_hold))

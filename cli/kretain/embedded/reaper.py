@@ -19,11 +19,9 @@ from pathlib import Path
 
 def start_time(pid: int) -> str:
     """Return a process's start time as a text, which no other process with the same pid has; "" if unknown."""
-    try:
+    with contextlib.suppress(OSError, IndexError):
         # Fields after the command's closing parenthesis; the 20th of them is the start time in ticks.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        pass
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         told = subprocess.run(  # a system without /proc
             ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607

@@ -71,10 +71,7 @@ class Fleet:
         for name, resolved in self.clusters.items():
             if resolved.policy is None and not one_off.any_trigger:
                 raise UsageError(f"{name} has no policy: {self.source} names none; add one there, or pass -p FILE")
-
-            def selection(file: Path | None = resolved.policy) -> Any:
-                return rules.selection(file, topics, one_off)
-
+            selection = functools.partial(rules.selection, resolved.policy, topics, one_off)
             selection()
             try:
                 settings = resolved.settings()
@@ -179,10 +176,7 @@ def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpar
 
 def tell_notes(plans: Mapping[str, Plan], is_new: Callable[[str, str], bool] = lambda *_: True) -> None:
     """Print the plans' notes: those that are new to a cluster, by its name and the text."""
-    for name, plan in plans.items():
-        for note in plan.notes:
-            if is_new(name, note.text):
-                warn(f"{name}: {note.text}")
+    warn(*(f"{name}: {one.text}" for name, plan in plans.items() for one in plan.notes if is_new(name, one.text)))
 
 
 def tell_failures(failures: dict[str, Failure]) -> None:

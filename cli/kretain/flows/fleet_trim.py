@@ -195,8 +195,7 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
             post(report)
             report = shipped(job, report)
             memories.save(now_ms())
-    for note in () if how.common.quiet else memories.notes:
-        warn(f"{member.name}: {note.text}")
+    warn(*(f"{member.name}: {note.text}" for note in memories.notes if not how.common.quiet))
     return report
 
 

@@ -200,8 +200,10 @@ def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
 
     rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
     partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])
-    trimmed = f"{count(report.trimmed.records, 'record')} trimmed"
-    deeds.note(f"{of and f'{of}: '}run {report.run}: {partitions}; {trimmed} (kretain history --run {report.run})")
+    deeds.note(
+        f"{of and f'{of}: '}run {report.run}: {partitions}; {count(report.trimmed.records, 'record')} trimmed "
+        f"(kretain history --run {report.run})"
+    )
 
 
 def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
@@ -209,8 +211,7 @@ def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
     before, there = (f"{of}: ", " there") if of else ("", "")
     if (broken := report.audit_broken) is not None and not quiet:
         warn(f"{before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
-    for lack in log_lacks(report, there):
-        warn(f"{before}{lack}")
+    warn(*(f"{before}{lack}" for lack in log_lacks(report, there)))
 
 
 def log_lacks(report: TrimReport, there: str = "") -> list[str]:

@@ -376,9 +376,7 @@ def prose(docstring: str) -> str:
 
 def _tell_variables(ctx: Any) -> None:
     options = {one.envvar: one for at in (ctx.parent, ctx) if at is not None for one in at.command.params if one.envvar}
-    for name, value in sorted(os.environ.items()):
-        if not name.startswith("KRETAIN_"):
-            continue
+    for name, value in sorted(item for item in os.environ.items() if item[0].startswith("KRETAIN_")):
         one = options.get(name)
         if one is None:
             does = "is read" if name in OWN_VARIABLES else "has no effect on this command"

@@ -201,9 +201,7 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
 
 
 def _measured(grows: object) -> str:
-    if not isinstance(grows, Growth):
-        return "?"
-    return "never" if grows.full_in_ms is None else about(grows.full_in_ms)
+    return "?" if not isinstance(grows, Growth) else "never" if grows.full_in_ms is None else about(grows.full_in_ms)
 
 
 def _groups(one: Forecast, *, every_row: bool) -> list[Part]:

@@ -291,8 +291,7 @@ def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) ->
         ],
         ("topic", "key", "value", "partition", "offset", "counts", "why_not"),
     )
-    for one in found.problems if output == "csv" else ():
-        warn(one.text)
+    warn(*(found.problems if output == "csv" else ()))
 
 
 def _plain(value: Any) -> str:
