@@ -150,8 +150,7 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
     def pick(name: str, flag: Any) -> tuple[Any, str]:
         key = name.replace("-", "_")
         if flag is not None:
-            who = common.given_by.get(key, "flag")
-            return flag, "flag" if who == "flag" else f"KRETAIN_{key.upper()}"
+            return flag, "flag" if common.given_by.get(key, "flag") == "flag" else f"KRETAIN_{key.upper()}"
         if name in context:
             return context[name], where
         return None, "default"
@@ -214,9 +213,9 @@ def _note_reach(resolved: Resolved, picked: Mapping[str, tuple[Any, str]], where
     if (bootstrap := connection.get("bootstrap.servers")) is None:
         return
     in_context = any(origin == where for _value, origin in picked.values()) or bootstrap.origin == where
-    given = [("--context", where.partition(" ")[2])] if in_context and where != "default" else []
-    given += [
-        (option, str(value)) for option, (value, origin) in picked.items() if value is not None and origin != where
+    given = [
+        *([("--context", where.partition(" ")[2])] if in_context and where != "default" else []),
+        *((name, str(value)) for name, (value, origin) in picked.items() if value is not None and origin != where),
     ]
     file, _ = picked["-c"]
     reaches(bootstrap.value, None if file is None else str(file), given, secured=len(connection) > 1)
@@ -306,10 +305,9 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
         ConfigError: the configuration file is wrong, or has no such context.
     """
     path = config_path()
+    name = default_context() if name is None else name
     if name is None:
-        name = default_context()
-        if name is None:
-            return {}, "default"
+        return {}, "default"
     known = contexts()
     if name not in known:
         raise ConfigError(f"{path}: no context {name!r}; {nearest(name, known)}")

@@ -85,10 +85,11 @@ def connect(
         raise usage("name the cluster: context=…, bootstrap_servers=… or command_config=…")
     if context is not None and not (bootstrap_servers is None and command_config is None):
         raise usage("a context names its cluster and policy: leave bootstrap_servers and command_config out")
-    servers = bootstrap_servers if isinstance(bootstrap_servers, str | None) else ",".join(bootstrap_servers)
     with translated():
         common = Common(
-            bootstrap_server=servers,
+            bootstrap_server=(
+                bootstrap_servers if isinstance(bootstrap_servers, str | None) else ",".join(bootstrap_servers)
+            ),
             command_config=None if command_config is None else Path(command_config),
             context=context,
             policy=None if policy is None else Path(policy),

@@ -122,12 +122,11 @@ def forget(
         metadata = reader.metadata()
         ledger = settings.memories(reader, settings.state_kind()).ledger(metadata.cluster_id)
         listed = reader.list_groups(reader.brokers())
-        keys = {group_key(group.kind, group.name) for group in listed}
         if any(map(is_pattern, names)) and not reader.may_describe_cluster():
             raise RefusedError(
                 "kretain cannot tell which groups are gone: this user lacks DESCRIBE on the cluster; name each one"
             )
-        names = named(ledger, names, keys, metadata.topic_ids)
+        names = named(ledger, names, {group_key(group.kind, group.name) for group in listed}, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
             more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
@@ -180,14 +179,13 @@ def offsets(
     chosen = rules.selection_or_all(settings.policy, topics)
     patterns = group or (("*",) if groups or unread else ())
     each: Literal["topics", "partitions"] | None = None if not unread else "partitions" if groups else "topics"
-    with settings.reader() as reader:
+    with settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
-        with common.progress() as progress:
-            positions = read_positions(
-                reader, chosen, now_ms(), groups=patterns, unread=each, memories=memories, progress=progress
-            )
-        common.warn(*memories.notes)
-        print_positions(positions, output, each, of_groups=bool(patterns), every_row=all_rows)
+        positions = read_positions(
+            reader, chosen, now_ms(), groups=patterns, unread=each, memories=memories, progress=progress
+        )
+    common.warn(*memories.notes)
+    print_positions(positions, output, each, of_groups=bool(patterns), every_row=all_rows)
 
 
 ledger = new_app("Show and prune what kretain remembers of a cluster.")

@@ -17,6 +17,7 @@ import typer
 from kretain.completion.quick import QuickCommand
 from kretain.errors import Exit
 from kretain.options.common import guarded, new_app, option, prose
+from kretain.render.output import Line, say
 from kretain.render.progress import still
 
 demo = new_app()
@@ -174,7 +175,7 @@ class _Guide:
         self._wait()
         self._steps += 1
         print("\n")
-        self._emphasize(f"{self._steps}. {title}", "bold")
+        say(Line(f"{self._steps}. {title}", "bold"))
         self._say(text, *command)
 
     def _wait(self) -> None:
@@ -192,18 +193,10 @@ class _Guide:
         if command:
             self._kretain(*command)
 
-    def _emphasize(self, text: str, style: str) -> None:
-        if sys.stdout.isatty():
-            from rich.console import Console
-
-            Console(highlight=False).print(text, style=style, markup=False)
-        else:
-            print(text)
-
     def _kretain(self, *arguments: str, may: tuple[Exit, ...] = (Exit.DONE,)) -> int:
         shown = shlex.join(["kretain", *arguments])
         print()
-        self._emphasize(f"$ {shown}", "bold cyan")
+        say(Line(f"$ {shown}", "bold cyan"))
         sys.stdout.flush()
         code = subprocess.run([sys.executable, "-m", "kretain", *arguments], env=self._environ, check=False).returncode
         if code not in may:

@@ -48,11 +48,11 @@ def new(
 
       kretain policy new legal-hold --out policy.yaml
     """
-    from kretain.flows.recipes import RECIPES, recipe, title, write_new
+    from kretain.flows.recipes import RECIPES, recipe, write_new
 
     if name is None:
         for one in RECIPES:
-            print(f"{one:14} {title(one)}")
+            print(f"{one:14} {recipe(one).splitlines()[0].removeprefix('# ')}")
         return
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}; {nearest(name, RECIPES, 'recipes are')}")

@@ -129,8 +129,7 @@ def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
     """
     progress(f"running {len(READERS)} consumer groups …")
     with ThreadPoolExecutor(len(READERS)) as pool:
-        for _ in pool.map(lambda reader: _run(kafka.bootstrap, reader), READERS):
-            pass  # which raises what a consumer raised
+        list(pool.map(lambda reader: _run(kafka.bootstrap, reader), READERS))  # raises what a consumer raised
 
 
 def _run(bootstrap: str, reader: Reader) -> None:

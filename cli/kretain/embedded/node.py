@@ -99,11 +99,8 @@ class Node:
                 lines = [line.strip() for line in log if line.strip()]
         except OSError:
             return "it left no log"
-        for sign in (_EXCEPTION, _ERROR):
-            for line in lines:
-                if sign.search(line):
-                    return line
-        return lines[-1] if lines else "it said nothing"
+        signs = (line for sign in (_EXCEPTION, _ERROR) for line in lines if sign.search(line))
+        return next(signs, lines[-1] if lines else "it said nothing")
 
     def _java(self, main: str, *arguments: str, heap_mb: int) -> subprocess.Popen[bytes]:
         command = [
@@ -141,12 +138,10 @@ def free_ports(count: int) -> list[int]:
     starts.
     """
     ports: list[int] = []
-    tried = iter(random.sample(_PORTS, len(_PORTS)))
-    while len(ports) < count:
-        port = next(tried, None)
-        if port is None:
-            raise EmbeddedError(f"no {count} ports of 127.0.0.1 between {_PORTS[0]} and {_PORTS[-1]} are free")
+    for port in random.sample(_PORTS, len(_PORTS)):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             ports.append(port)
-    return ports
+        if len(ports) == count:
+            return ports
+    raise EmbeddedError(f"no {count} ports of 127.0.0.1 between {_PORTS[0]} and {_PORTS[-1]} are free")

@@ -211,8 +211,10 @@ def plan_fleet(
     if flags.out is not None and made.plans:
         save_plan(made, flags.out)
         if not quiet:
-            again = "with the same --fleet or --context, with the same policies"
-            warn(f"saved in {flags.out}; kretain trim --plan {shlex.quote(str(flags.out))} carries it out, {again}")
+            warn(
+                f"saved in {flags.out}; kretain trim --plan {shlex.quote(str(flags.out))} carries it out, "
+                "with the same --fleet or --context, with the same policies"
+            )
     with ExitStack() as stack:
         new = {
             one.name: stack.enter_context(once_a_day(one.state_dir, made.plans[one.name].cluster_id, now_ms()))

@@ -95,9 +95,12 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
     tell_failures({name: one for name, one in report.failures.items() if name not in chosen.failures})
     for name, one in report.reports.items():
         warn_of_log(one, quiet=how.common.quiet, of=name)
-    codes = [code_of_failure(one) for one in report.failures.values()]
-    codes += [code_of(one, fail_on_hold=how.flags.fail_on_hold) for one in report.reports.values()]
-    return of_many(codes)
+    return of_many(
+        [
+            *(code_of_failure(one) for one in report.failures.values()),
+            *(code_of(one, fail_on_hold=how.flags.fail_on_hold) for one in report.reports.values()),
+        ]
+    )
 
 
 def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTrim, going: Collection[str]) -> None:
@@ -132,10 +135,9 @@ def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iter
     for member in members:
         if member.name in chosen.failures:
             yield member.name, chosen.failures[member.name]
+        elif member.name in chosen.plans and stopped:
+            yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
         elif member.name in chosen.plans:
-            if stopped:
-                yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
-                continue
             sent: list[TrimReport] = []  # this cluster's report, once a request was sent to it
             try:
                 report = trim_one(member, chosen.plans[member.name](), how, sent)

@@ -16,11 +16,6 @@ def recipe(name: str) -> str:
     return (files("kretain") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def title(name: str) -> str:
-    """Return what a recipe does: its first line."""
-    return recipe(name).partition("\n")[0].removeprefix("# ")
-
-
 def write_new(path: Path, text: str) -> None:
     """Write a new file, and its folder.
 

@@ -83,8 +83,12 @@ def topic_arguments(given: list[str] | None) -> TopicArguments:
         return TopicArguments(None)
     parsed = [(text, None) if text.startswith("re:") else topic_partition(text) for text in given]
     whole = {name for name, partition in parsed if partition is None}
-    parted = {TopicPartition(name, number) for name, number in parsed if number is not None and name not in whole}
-    return TopicArguments(list(dict.fromkeys(name for name, _ in parsed)), frozenset(parted))
+    return TopicArguments(
+        list(dict.fromkeys(name for name, _ in parsed)),
+        frozenset(
+            {TopicPartition(name, number) for name, number in parsed if number is not None and name not in whole}
+        ),
+    )
 
 
 def topic_partition(text: str) -> tuple[str, int | None]:

@@ -206,8 +206,7 @@ def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> Iterator[Part]
 
 def _at_most(value: Maybe[AtMost | str]) -> str:
     if isinstance(value, AtMost):
-        readable = value.readable_ms
-        return f"{span(value.settings_ms)} + ?" if isinstance(readable, Unknown) else span(readable)
+        return f"{span(value.settings_ms)} + ?" if isinstance(value.readable_ms, Unknown) else span(value.readable_ms)
     return "?" if isinstance(value, Unknown) else value
 
 
@@ -217,8 +216,11 @@ def _usual(one: Advice) -> str:
         return "?" if isinstance(value, Unknown) else value
     check = known(one.topic.settings.check_interval_ms)
     least, most = span(value.least_ms), span(value.most_ms + (check or 0))
-    between = least if least == most else f"{least} to {most}"
-    return between + (" + ?" if check is None else "") + (" (size)" if value.by == "size" else "")
+    return (
+        (least if least == most else f"{least} to {most}")
+        + (" + ?" if check is None else "")
+        + (" (size)" if value.by == "size" else "")
+    )
 
 
 def _rate(one: Advice) -> str:
@@ -237,16 +239,18 @@ def _in_short(one: Advice) -> str:
 
 def _then(one: Advice) -> str:
     before, then = _at_most(one.at_most), _at_most(one.then_at_most)
-    words = [f"kept at most {then} instead of {before}"] if before != then else []
-    changed, number = one.topic.changed(one.changes).settings, len(one.topic.partitions)
-    if "retention.bytes" in one.changes and isinstance(changed.segment_bytes, int):
-        limit = number * (one.changes["retention.bytes"] + changed.segment_bytes)
-        words.append(f"at most {size(limit)} in {count(number, 'partition')}")
-    if (ahead := one.changes.get("message.timestamp.after.max.ms")) is not None:
-        words.append(f"records stamped more than {span(ahead)} ahead are refused")
+    segment_bytes, number = one.topic.changed(one.changes).settings.segment_bytes, len(one.topic.partitions)
+    limit, ahead = one.changes.get("retention.bytes"), one.changes.get("message.timestamp.after.max.ms")
     known_already = {danger.code for danger in one.dangers}
-    words += [f"but then {danger.text}" for danger in one.then_dangers if danger.code not in known_already]
-    return "; ".join(words)
+    words = (
+        before != then and f"kept at most {then} instead of {before}",
+        limit is not None
+        and isinstance(segment_bytes, int)
+        and f"at most {size(number * (limit + segment_bytes))} in {count(number, 'partition')}",
+        ahead is not None and f"records stamped more than {span(ahead)} ahead are refused",
+        *(f"but then {danger.text}" for danger in one.then_dangers if danger.code not in known_already),
+    )
+    return "; ".join(word for word in words if word)
 
 
 def _range(values: Iterable[int | None]) -> str:

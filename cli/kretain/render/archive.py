@@ -138,10 +138,14 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
             ["bold red" if row["problems"] else None for row in shown],
         )
         joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
-        became = f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
         return [
             *((table, BLANK) if shown else ()),
-            Line(became if joined else "Nothing to merge.", "bold"),
+            Line(
+                f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
+                if joined
+                else "Nothing to merge.",
+                "bold",
+            ),
             *_damaged([(one.partition.source, problem) for _url, one, _work in done for problem in one.problems]),
         ]
 

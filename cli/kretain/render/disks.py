@@ -74,7 +74,6 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
         names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
     kinds = {"disk": Column("disk"), "usage": Column("usage", whole=True), "growth": Column("growth")}
     top = largest_topics([one.disk for one in outcomes], TOPICS)
-    unknown = (one.growth.reasons for one in outcomes if isinstance(one.growth, Unknown))
     above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
     cordoned = "  × cordoned" if any(one.disk.cordoned for one in outcomes) else ""
     key = f"█ Kafka  ▒ others  · free{cordoned}" + ("  | the ceiling" if ceilings else "")
@@ -89,7 +88,9 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
         BLANK,
         *(
             Line(f"{text[0].upper()}{text[1:]}.", "dim")
-            for text in dict.fromkeys(reason.text for reasons in unknown for reason in reasons)
+            for text in dict.fromkeys(
+                reason.text for one in outcomes if isinstance(one.growth, Unknown) for reason in one.growth.reasons
+            )
         ),
         Line(f"{count(len(outcomes), 'disk')}{above}.  {key}", "bold"),
     ]

@@ -172,9 +172,8 @@ def summary(totals: Totals, where: str = "") -> str:
         going = f"Trim {count(totals.records, 'record')}{about} from {count(totals.trim, 'partition')}{where}"
         return f"{going}{rest and f'; {rest}'}."
     first = next((amount for amount in stay.values() if amount), 0)
-    noun = "partition" if first == 1 else "partitions"
-    counted = amounts(stay).replace(" ", f" {noun} ", 1) if first else "No partitions"
-    return f"No changes{where}. {counted}."
+    noun = " partition " if first == 1 else " partitions "
+    return f"No changes{where}. {amounts(stay).replace(' ', noun, 1) if first else 'No partitions'}."
 
 
 def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:

@@ -108,11 +108,13 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[t
 def _order(topic: TopicHours, summary: Summary) -> str:
     if not summary.late and summary.late_exact:
         return "in order"
-    least = "" if summary.late_exact else "at least "
     lag = f", by up to {span(summary.late_ms)} ({topic.name}-{summary.late_partition})" if summary.late_ms else ""
     share = 100 * summary.late / summary.records
     percent = "less than 0.1 %" if share < 0.1 else f"{share:.1f} %"
-    return f"out of order: {least}{count(summary.late, 'record')} ({percent}) older than an earlier record{lag}"
+    return (
+        f"out of order: {'' if summary.late_exact else 'at least '}{count(summary.late, 'record')} ({percent}) "
+        f"older than an earlier record{lag}"
+    )
 
 
 def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:

@@ -53,8 +53,9 @@ class _Screen:
 
     def report(self, name: str, phase: str, done: int = 0, total: int | None = None) -> None:
         before = self._tasks.get(name)
-        began = before.began if before is not None and before.phase == phase else time.monotonic()
-        self._tasks[name] = _Task(phase, done, total, began)
+        self._tasks[name] = _Task(
+            phase, done, total, (before.began if before is not None and before.phase == phase else time.monotonic())
+        )
         self._hidden = False
 
     @contextlib.contextmanager

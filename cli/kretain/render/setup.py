@@ -246,9 +246,10 @@ def print_checked(path: Path, entries: int, findings: Findings, output: str) -> 
         "never_touched": findings.skipped,
         "on_hold": findings.frozen,
     }
-    matched = f"{count(entries, 'entry matches', 'entries match')} {count(findings.managed, 'topic')}"
     said = (
-        matched if findings.managed else count(entries, "entry", "entries"),
+        f"{count(entries, 'entry matches', 'entries match')} {count(findings.managed, 'topic')}"
+        if findings.managed
+        else count(entries, "entry", "entries"),
         findings.skipped and f"{findings.skipped:,} never touched (G5)",
         findings.frozen and f"{findings.frozen:,} on hold (G7)",
     )

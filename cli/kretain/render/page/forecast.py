@@ -120,9 +120,8 @@ def read_forecast_file(path: Path, cluster_id: str | None) -> SavedForecast:
 def _kept_and_lost(found: SavedForecast) -> Element:
     """Return the part: what is kept with and without the policy, who loses data next, when disks are full."""
     totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
-    saves = "an unknown amount"
-    if low is not None:
-        saves = size(low) + ("" if high == low else " or more" if high is None else f" to {size(high)}")
+    more = "" if high == low else " or more" if high is None else f" to {size(high)}"
+    saves = "an unknown amount" if low is None else size(low) + more
     kept = [
         (one.topic, one.alone_bytes_high, one.policy_bytes_high)
         for one in found.topics

@@ -180,8 +180,8 @@ def _reason(one: ReasonSum, plan: Plan) -> Element:
     first, more = one.places[0], one.partitions - len(one.places)
     places = ", ".join(short(str(tp)) for tp in one.places)
     where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {places}"
-    line = command_for(one).replace("{topic}", shell_word(first.topic))
-    line = line.replace("{place}", shell_word(f"{first.topic}:{first.partition}"))
+    place = shell_word(f"{first.topic}:{first.partition}")
+    line = command_for(one).replace("{topic}", shell_word(first.topic)).replace("{place}", place)
     policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
     return element(
         "div",
@@ -295,11 +295,16 @@ def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) 
     if not fullest:
         return section("Disks over time", *(element("p", note, class_="note") for note in notes)) if notes else None
     drawn = [name for name in fullest if len(seen[name]) > 1][: len(LINES)]
-    series = {f"broker {name}": [(one.wall_ms, _percent(one)) for one in seen[name]] for name in drawn}
     more = f" The fullest {_MOST_DISKS} of {len(fullest):,}." if len(fullest) > _MOST_DISKS else ""
     return section(
         "Disks over time",
-        lines("How full the fullest disks were over time, in percent", series, "% in use") if drawn else None,
+        lines(
+            "How full the fullest disks were over time, in percent",
+            {f"broker {name}": [(one.wall_ms, _percent(one)) for one in seen[name]] for name in drawn},
+            "% in use",
+        )
+        if drawn
+        else None,
         table(
             ("disk", "in use", "used", "size", "a day", "full in", "seen at"),
             (_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]),
