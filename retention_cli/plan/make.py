@@ -39,7 +39,7 @@ from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import Settings
-from retention_cli.state import policy_topic
+from retention_cli.state import own_topics
 from retention_cli.state.memories import Memories
 
 if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them import numpy
@@ -73,7 +73,7 @@ class PlanInputs(NamedTuple):
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
     """Return the selection with the policy topic's current settings applied."""
-    return replace(selection, policy=policy_topic.with_live(reader, selection.policy))
+    return replace(selection, policy=own_topics.with_live(reader, selection.policy))
 
 
 def decide_all(

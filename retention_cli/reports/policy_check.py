@@ -20,7 +20,7 @@ from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
 from retention_cli.policy.selection import first_few, unmatched
 from retention_cli.policy.settings import Settings
-from retention_cli.state.policy_topic import with_live
+from retention_cli.state.own_topics import with_live
 
 
 @dataclass(slots=True)

@@ -118,7 +118,7 @@ def show(
     from kretain.render.setup import print_settings
     from retention_cli.policy.load import load_policy
     from retention_cli.policy.selection import NothingMatchesError
-    from retention_cli.state.policy_topic import with_live
+    from retention_cli.state.own_topics import with_live
 
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy)).with_one_off(flags.for_topics([topic]))
@@ -163,7 +163,7 @@ def set_(
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, check_value, merged
     from retention_cli.policy.load import load_policy
-    from retention_cli.state.policy_topic import change
+    from retention_cli.state.own_topics import change
 
     check_topic(topic)
     new = _read_pairs(settings)
@@ -209,7 +209,7 @@ def unset(
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC, without
-    from retention_cli.state.policy_topic import change
+    from retention_cli.state.own_topics import change
 
     resolved = resolve(common)
     policy = resolved.load()
@@ -233,7 +233,7 @@ def list_(
     """
     from kretain.render.setup import print_live
     from retention_cli.policy.live import list_settings
-    from retention_cli.state.policy_topic import read_messages
+    from retention_cli.state.own_topics import read_messages
 
     resolved = resolve(common)
     policy = resolved.load()

@@ -17,8 +17,7 @@ from retention_cli.policy.model import LIVE, NOT_READ, Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.reports.doctor import Diagnosis, Verdict
 from retention_cli.reports.policy_check import Findings
-from retention_cli.state.own_topics import Initialized
-from retention_cli.state.policy_topic import Changed
+from retention_cli.state.own_topics import Changed, Initialized
 
 DOCTOR_FORMAT: Final = "kretain.doctor/v1"
 DOCTOR_COLUMNS: Final = ("check", "verdict", "text", "commands")

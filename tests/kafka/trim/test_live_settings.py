@@ -14,7 +14,7 @@ import pytest
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, merged
 from retention_cli.policy.load import parse_policy
-from retention_cli.state import policy_topic
+from retention_cli.state import own_topics
 from tests.support.clusters import EmbeddedKafka, kafka_tool
 from tests.support.ledger_stores import make_kretain_topics, run
 from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for, written
@@ -120,7 +120,7 @@ def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: 
         return merged(before, {"log.retention.min.timestamp": 5})
 
     with reader_for(world.bootstrap) as reader:
-        done = policy_topic.change(reader, writer, policy, topic, edit)
+        done = own_topics.change(reader, writer, policy, topic, edit)
         assert done.values == {"retention.ms": "7d", "log.retention.min.timestamp": 5}
         assert len(turns) == 2
 
@@ -129,7 +129,7 @@ def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: 
             return before
 
         with pytest.raises(LiveEditError, match="another client keeps writing settings of topic"):
-            policy_topic.change(reader, writer, policy, topic, always)
+            own_topics.change(reader, writer, policy, topic, always)
 
 
 # -- applications: what the page shows --------------------------------------------------------

@@ -215,8 +215,8 @@ def test_only_one_module_makes_a_request_that_changes_a_cluster(request_of: str,
             "retention_cli.brokers.writer",
             {
                 *("retention_cli/audit/shipping.py", "retention_cli/protect/memory.py", "retention_cli/protect/run.py"),
-                *("retention_cli/state/own_topics.py", "retention_cli/state/policy_topic.py"),
-                *("cli/kretain/commands/setup.py", "cli/kretain/commands/policy.py"),
+                *("retention_cli/state/own_topics.py", "cli/kretain/commands/setup.py"),
+                "cli/kretain/commands/policy.py",
             },
         ),
         # an archive is written from what a reader reads: it can't change a cluster, and a restore is asked for by name

@@ -61,8 +61,7 @@ from retention_cli.reports.groups import GroupList
 from retention_cli.reports.ledger import Held, LedgerView
 from retention_cli.reports.offsets import Positions
 from retention_cli.reports.policy_check import Findings
-from retention_cli.state.own_topics import Initialized
-from retention_cli.state.policy_topic import Changed
+from retention_cli.state.own_topics import Changed, Initialized
 from retention_cli.trim.history import Verified
 from retention_cli.trim.report import TrimReport
 from tests.support.rendered import made
