@@ -13,7 +13,6 @@ from retention_cli.brokers import (
     acls,
     commits,
     groups,
-    log_dirs,
     log_offsets,
     metadata,
     records,
@@ -63,8 +62,8 @@ def _missing(apis: Mapping[int, str], offered: Mapping[int, object]) -> str:
 def _extent(start: log_offsets.Answer, end: log_offsets.Answer) -> records.Range | RequestFailedError:
     if isinstance(start, log_offsets.Found) and isinstance(end, log_offsets.Found):
         return records.Range(start.offset, end.offset)
-    failed = next((one for one in (start, end) if isinstance(one, RequestFailedError)), None)
-    return failed or RequestFailedError("the broker names none", retriable=False)
+    none = RequestFailedError("the broker names none", retriable=False)
+    return next((one for one in (start, end) if isinstance(one, RequestFailedError)), none)
 
 
 class ClusterReader:
@@ -208,8 +207,7 @@ class ClusterReader:
             BrokerError: no broker answered within the time-out.
         """
         wanted = set(partitions)
-        places = self.metadata({tp.topic for tp in wanted}).places()
-        leaders = {tp: one for tp, one in places.items() if tp in wanted}
+        leaders = {tp: one for tp, one in self.metadata({tp.topic for tp in wanted}).places().items() if tp in wanted}
         return self._wire.run(log_offsets.read_open_transactions, self._wire, leaders)
 
     def read_pending(
@@ -284,11 +282,11 @@ class ClusterReader:
 
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
         """Begin to read the leader replica's bytes per partition, and why some are missing (None: none are)."""
-        return self._wire.start(log_dirs.read_sizes, self._wire, leaders)
+        return self._wire.start(log_offsets.read_sizes, self._wire, leaders)
 
-    def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_dirs.LogDirState] | RequestFailedError]:
+    def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_offsets.LogDirState] | RequestFailedError]:
         """Return each broker's log dirs, or why they could not be read."""
-        return self._wire.run(log_dirs.read_log_dirs, self._wire, list(brokers))
+        return self._wire.run(log_offsets.read_log_dirs, self._wire, list(brokers))
 
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float, *, uncommitted: bool = False

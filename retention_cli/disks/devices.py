@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import Final, NamedTuple
 
-from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.brokers.log_offsets import LogDirState
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown

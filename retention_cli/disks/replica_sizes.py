@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.brokers.log_offsets import LogDirState
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, TopicPartition, Unknown

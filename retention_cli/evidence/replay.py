@@ -25,8 +25,7 @@ from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence.columns import Mask, numbers
-from retention_cli.evidence.files import RESULTS_NAME, groups_of, is_file_name
-from retention_cli.evidence.format import FACTS, RESULTS, rows_of
+from retention_cli.evidence.format import FACTS, RESULTS, RESULTS_NAME, groups_of, is_file_name, rows_of
 from retention_cli.evidence.redecide import Deciding, identity
 from retention_cli.evidence.value import Numbers, Row
 from retention_cli.evidence.writer import FOLDER

@@ -17,11 +17,11 @@ from retention_cli.audit.log import AuditLog, Event, Run, add
 from retention_cli.core.extras import arrow
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.state_dir import StateError, folder_name
-from retention_cli.evidence import plain
 from retention_cli.evidence.checks import (
     GOOD_FOR_MS,
     Fact,
     allowed_by,
+    check_columns,
     decided,
     wrong_decision,
     wrong_floor,
@@ -29,8 +29,18 @@ from retention_cli.evidence.checks import (
     wrong_times,
 )
 from retention_cli.evidence.columns import Mask, keys_of, numbers, places
-from retention_cli.evidence.files import RESULTS_NAME, Part, digest_of, facts_name, is_file_name, part_of
-from retention_cli.evidence.format import RESULTS, EvidenceError, rows_of, schema_of
+from retention_cli.evidence.format import (
+    RESULTS,
+    RESULTS_NAME,
+    EvidenceError,
+    Part,
+    digest_of,
+    facts_name,
+    is_file_name,
+    part_of,
+    rows_of,
+    schema_of,
+)
 from retention_cli.evidence.value import NONE, Numbers, Result
 from retention_cli.evidence.writer import FOLDER
 
@@ -228,7 +238,7 @@ class _Checked:
         """Check the rows of a recheck: by columns, and one by one those of which that does not say enough."""
         pa, table, inventory = arrow(), part.table, bool(part.head.get("inventory"))
         try:
-            found = plain.check(part, inventory=inventory)
+            found = check_columns(part, inventory=inventory)
             allowed, odd = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
             sure = (one[odd].tolist() for one in (found.floors, found.times))
             for n, floor, times, row in zip(odd.tolist(), *sure, rows_of(table.take(odd)), strict=True):

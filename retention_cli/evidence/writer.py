@@ -13,8 +13,15 @@ from retention_cli.archive.store import Store
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.state_dir import StateError
-from retention_cli.evidence.files import FORMAT, RESULTS_NAME, content_of, digest_of, facts_name
-from retention_cli.evidence.format import facts_table, results_table
+from retention_cli.evidence.format import (
+    FORMAT,
+    RESULTS_NAME,
+    content_of,
+    digest_of,
+    facts_name,
+    facts_table,
+    results_table,
+)
 from retention_cli.evidence.value import Commits, Result, Row
 from retention_cli.observe.request import Observation
 from retention_cli.policy.urls import NONE

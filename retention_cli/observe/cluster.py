@@ -24,8 +24,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
-from retention_cli.observe.lineage import Reading, ask_epochs
-from retention_cli.observe.recall import Recall, Remembered
+from retention_cli.observe.recall import Reading, Recall, Remembered, ask_epochs
 from retention_cli.observe.request import Observation, Pass, Request, Times
 from retention_cli.observe.times import read_times, with_lookups
 from retention_cli.policy.settings import GroupRules, Settings

@@ -34,7 +34,7 @@ from retention_cli.core.model import (
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.memory.event_scan import Block, EventScan
-from retention_cli.observe.lineage import Reading, of_another_log
+from retention_cli.observe.recall import Reading, of_another_log
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource, Settings
 

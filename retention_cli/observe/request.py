@@ -17,8 +17,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Commits
 from retention_cli.observe.floors.fold import CommitRow, FloorFold, Seen
 from retention_cli.observe.floors.outside import Read
-from retention_cli.observe.lineage import Cut, EpochEnds, by_partition
-from retention_cli.observe.recall import Remembered
+from retention_cli.observe.recall import Cut, EpochEnds, Remembered, by_partition
 from retention_cli.policy.settings import GroupRules, Settings
 
 SettingsFor = Callable[[str], Settings | None]

@@ -20,7 +20,7 @@ from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import ANCIENT_MS, Code, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.decide.lookups import Lookups, Wanted, settled
 from retention_cli.memory.partition import Front
-from retention_cli.observe.lineage import Reading, of_another_log, soon
+from retention_cli.observe.recall import Reading, of_another_log, soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS
 
 Facts = Mapping[TopicPartition, PartitionFacts]

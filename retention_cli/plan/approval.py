@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from retention_cli.audit.lock import whoever
 from retention_cli.core.errors import Refusal
 from retention_cli.core.files import read_file
 from retention_cli.core.json_values import parse_json
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed, check, key_id, public_keys, sign, statement
+from retention_cli.core.state_dir import whoever
 from retention_cli.core.units import UnitError, format_age, parse_time_ms, timestamp
 from retention_cli.decide.guards.approval import needs_approval
 from retention_cli.decide.guards.limits import Amount

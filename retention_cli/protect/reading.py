@@ -20,7 +20,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
 from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, excess_bytes
-from retention_cli.observe.lineage import EpochEnds, ask_epochs
+from retention_cli.observe.recall import EpochEnds, ask_epochs
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import UntilConsumed

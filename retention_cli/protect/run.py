@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from retention_cli.audit.lock import trim_lock, user_name
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.alterer import ConfigAlterer
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -17,7 +16,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.core.state_dir import cluster_folder
+from retention_cli.core.state_dir import cluster_folder, trim_lock, user_name
 from retention_cli.core.units import timestamp
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.selection import Selection

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from retention_cli import __version__
 from retention_cli.archive.writer import Archived, Copies
 from retention_cli.audit.chain import Link, signature_line
-from retention_cli.audit.lock import whoever
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Reason, TopicPartition
-from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.state_dir import StateError, cluster_folder, whoever
 from retention_cli.core.units import timestamp
 from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
 from retention_cli.evidence.writer import recorder_for

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.archive.writer import Archiver, ArchiverFor
-from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.shipping import ship
 from retention_cli.brokers.deleter import Deleter
@@ -18,7 +17,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.errors import Refusal
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.signing import private_key_at
-from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.state_dir import LockedError, StateError, cluster_folder, trim_lock
 from retention_cli.core.units import format_age, timestamp
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.plan.approval import Approval, Offered, approved

@@ -17,12 +17,11 @@ from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from retention_cli import __version__
-from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError, UnauthorizedError, UnreachableError
 from retention_cli.core.errors import Refusal
 from retention_cli.core.extras import part
 from retention_cli.core.printable import printable
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import LockedError, StateError
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.watch.measured import Series

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from retention_cli.audit.chain import Link
 from retention_cli.audit.files import read_head
-from retention_cli.audit.lock import LockedError
 from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
@@ -25,7 +24,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import Code, Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
-from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.state_dir import LockedError, StateError, cluster_folder
 from retention_cli.forecast.loss import Place, seconds_to_loss
 from retention_cli.forecast.reading import forecasts_of, limits_of, places_of, seen_in
 from retention_cli.forecast.steady import Terms as ForecastTerms, guarded

@@ -32,7 +32,7 @@ from retention_cli.memory import documents
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import SourceError
-from retention_cli.observe.floors.sources.positions import read_positions
+from retention_cli.observe.floors.sources.stored import read_positions
 from retention_cli.plan.parquet import read_plan, write_plan
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import plan_text

@@ -15,10 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.model import TopicPartition
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import LockedError, StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.plan.make import LocalPlanner, PlanJob

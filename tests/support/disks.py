@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from retention_cli.brokers.log_dirs import LogDirState, Replica
+from retention_cli.brokers.log_offsets import LogDirState, Replica
 from retention_cli.core.model import Maybe, TopicPartition
 from retention_cli.disks.inventory.format import Inventory, InventoryFile
 from retention_cli.disks.inventory.log_dirs import LogDir

@@ -19,8 +19,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
-from retention_cli.observe.lineage import EpochEnds
-from retention_cli.observe.recall import Recall
+from retention_cli.observe.recall import EpochEnds, Recall
 from retention_cli.policy.model import REGEX, PatternError, Policy, compiled, matches
 from retention_cli.policy.selection import groups_not_there, names_groups
 from retention_cli.policy.settings import GroupRules

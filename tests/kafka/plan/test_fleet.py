@@ -17,8 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from retention_cli.audit.lock import trim_lock
-from retention_cli.core.state_dir import cluster_folder
+from retention_cli.core.state_dir import cluster_folder, trim_lock
 from tests.support.clusters import EmbeddedKafka
 from tests.support.world import OLD, Cli, World, consumed, run_cli
 

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DeleteRecordsRequest
 
-from retention_cli.audit.lock import trim_lock
 from retention_cli.brokers import deleter
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.core.model import TopicPartition
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import StateError, trim_lock
 from retention_cli.trim import batches
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.recheck import Recheck, Rechecks

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_dirs import LogDirState, Replica as ReplicaBytes
+from retention_cli.brokers.log_offsets import LogDirState, Replica as ReplicaBytes
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.format import COLUMNS, Inventory, InventoryFile, schema
 from retention_cli.disks.inventory.log_dirs import LogDir

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal, Self
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
-from retention_cli.brokers.log_dirs import LogDirState, Replica
-from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.brokers.log_offsets import Found, LogDirState, NotFound, Replica
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.records import Range, Reached
 from retention_cli.brokers.topic_configs import TopicConfig, TopicValue

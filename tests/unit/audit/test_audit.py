@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from retention_cli.audit.lock import LockedError, trim_lock, user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import TopicPartition
-from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.state_dir import LockedError, StateError, cluster_folder, trim_lock, user_name
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.reconcile import Target
 from retention_cli.policy.errors import PolicyError
@@ -497,6 +496,6 @@ def test_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.
     def refused(_handle: int, _how: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("retention_cli.audit.lock.fcntl.flock", refused)
+    monkeypatch.setattr("retention_cli.core.state_dir.fcntl.flock", refused)
     with pytest.raises(StateError, match=r"can't be locked.*--state-dir"), trim_lock(tmp_path, "now"):
         pytest.fail("it was not locked")

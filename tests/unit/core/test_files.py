@@ -17,7 +17,6 @@ from pydantic_core import from_json
 
 from kretain.config import config_path
 from kretain.embedded.jars import cache_dir
-from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.file_problems import (
     json_problem,
@@ -26,7 +25,7 @@ from retention_cli.core.file_problems import (
 )
 from retention_cli.core.files import SETTINGS_MAX_BYTES, beside, home, read_file
 from retention_cli.core.json_values import loads
-from retention_cli.core.state_dir import StateError, default_state_dir
+from retention_cli.core.state_dir import StateError, default_state_dir, trim_lock
 from retention_cli.memory.ledger_file import LedgerFile
 from retention_cli.plan.saved import SavedPlanError, read_bytes
 from retention_cli.policy.errors import PolicyError

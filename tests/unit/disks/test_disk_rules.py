@@ -14,7 +14,7 @@ import pytest
 
 from kretain.render.disks import bar
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.brokers.log_offsets import LogDirState
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import Code, Maybe, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, off_disks, raised

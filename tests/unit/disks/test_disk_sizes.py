@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_dirs import LogDirState, Replica
+from retention_cli.brokers.log_offsets import LogDirState, Replica
 from retention_cli.core.model import PartitionFacts, Reason, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import decide
 from retention_cli.disks.disk import Disk, Room

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.brokers.log_offsets import LogDirState
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.devices import all_disks, disks_of, stays_bytes
 from retention_cli.disks.disk import Disk, Leaving, Room

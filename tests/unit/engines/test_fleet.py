@@ -20,10 +20,10 @@ from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common
 from kretain.options.plans import PlanFlags, SparkFlags, TrimFlags
 from kretain.render.trim import fleet_question, fleet_share
-from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
+from retention_cli.core.state_dir import LockedError
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.planning import (
     CONCURRENT,

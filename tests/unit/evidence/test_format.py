@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from retention_cli.core.model import Code, Floor, PartitionFacts
-from retention_cli.evidence.files import FORMAT, content_of, part_of
-from retention_cli.evidence.format import facts_table, results_table, rows_of
+from retention_cli.evidence.format import FORMAT, content_of, facts_table, part_of, results_table, rows_of
 from retention_cli.evidence.value import Commit, Commits, Result, Row
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.observe.floors.fold import Kind, Seen

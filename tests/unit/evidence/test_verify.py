@@ -25,10 +25,20 @@ from retention_cli.audit.files import FILE_NAME, HEAD_NAME, read_head
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, Unknown
 from retention_cli.core.state_dir import StateError
-from retention_cli.evidence import columns, plain
-from retention_cli.evidence.checks import allowed_by, decided, wrong_decision, wrong_floor, wrong_times
-from retention_cli.evidence.files import FORMAT, Part, content_of, digest_of, part_of
-from retention_cli.evidence.format import KEY, EvidenceError, facts_table, from_json, rows_of
+from retention_cli.evidence import columns
+from retention_cli.evidence.checks import allowed_by, check_columns, decided, wrong_decision, wrong_floor, wrong_times
+from retention_cli.evidence.format import (
+    FORMAT,
+    KEY,
+    EvidenceError,
+    Part,
+    content_of,
+    digest_of,
+    facts_table,
+    from_json,
+    part_of,
+    rows_of,
+)
 from retention_cli.evidence.value import Commits, Result, Row, Said
 from retention_cli.evidence.verify import Verdict, verify_runs
 from tests.support.archives import sample, written
@@ -171,7 +181,7 @@ def test_facts_of_another_topic_are_not_a_rows() -> None:
     topics = [one.facts.topic.name for one in (*ROWS[4:], *ROWS[:4])]
     at = read.table.column_names.index("topic")
     table = read.table.set_column(at, "topic", pa.array(topics).dictionary_encode())
-    assert not plain.check(replace(read, table=table), inventory=False).decided.any()
+    assert not check_columns(replace(read, table=table), inventory=False).decided.any()
     with pytest.raises(EvidenceError, match="its facts are of topic"):
         list(rows_of(table))
 
@@ -309,7 +319,7 @@ def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataO
     wrong: dict[str, Any] = data.draw(st.sampled_from([{}, {"trim_to": 5}, {"action": "keep"}, {"limited_by": "G1"}]))
     made = made._replace(said=made.said._replace(**wrong))
     read = part([*ROWS[:n], made, *ROWS[n + 1 :]])
-    found = plain.check(read, inventory=False)
+    found = check_columns(read, inventory=False)
     if found.decided[n]:
         target = allowed_by(made, again)
         assert [*wrong_decision(made, again, inventory=False)] == []

@@ -16,9 +16,9 @@ from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
-from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
 from retention_cli.observe.floors.sources.proof import Print, Run, Sync, out_of_range, proven_to
 from retention_cli.observe.floors.sources.replica import Committed, parse_committed, parse_sync, position_of
+from retention_cli.observe.floors.sources.stored import MAX_BYTES, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
 from tests.support.checkpoints import DONE, HEAD, NOW, written
 from tests.support.reach import reach_at

@@ -18,7 +18,6 @@ from kretain.commands.watch import _address
 from kretain.errors import UsageError
 from kretain.system.signals import Ending
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError, UnreachableError
 from retention_cli.core.model import (
     Decision,
@@ -31,7 +30,7 @@ from retention_cli.core.model import (
     Unknown,
     Watermark,
 )
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import LockedError, StateError
 from retention_cli.decide.decision import unread_below
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.loss import R6, Place, queue_of

@@ -21,8 +21,7 @@ from retention_cli.observe.floors.sources.interface import (
     Reach,
     SourceError,
 )
-from retention_cli.observe.floors.sources.positions import check_age, parse
-from retention_cli.observe.floors.sources.stored import Storage
+from retention_cli.observe.floors.sources.stored import Storage, check_age, parse
 from retention_cli.policy.live import TOPIC_NAME
 from retention_cli.policy.settings import FloorSource
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from retention_cli.core.printable import plain
 from retention_cli.core.subprocesses import CommandError, output_of
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
-from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
+from retention_cli.observe.floors.sources.stored import MAX_BYTES, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
 
 

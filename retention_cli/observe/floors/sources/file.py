@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from retention_cli.core.files import read_file
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
-from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
-from retention_cli.observe.floors.sources.stored import Storage
+from retention_cli.observe.floors.sources.stored import MAX_BYTES, Storage, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
 
 _HTTP: Final = ("http://", "https://")
