@@ -276,7 +276,12 @@ MUTANTS: Final = (
         "special = {**ledger.cut, **logs.special}",
         "special = {**logs.special}",
     ),
-    Mutant("Spark: an executor's clock may be behind", _TASK, "if behind_ms > MAX_SKEW_MS:", "if False:"),
+    Mutant(
+        "Spark: an executor's clock may be behind",
+        _TASK,
+        "if (behind_ms := sent_ms - SYSTEM.wall_ms()) > MAX_SKEW_MS:",
+        "if False:",
+    ),
     Mutant(
         "Spark: what a task has seen is not remembered",
         _PLANS,

@@ -10,9 +10,8 @@ from typing import Final, TypeVar
 from retention_cli.advise.facts import DAY, HOUR, MINUTE, PartitionState, Stamp, TopicSettings, TopicState, measured
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, Values
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.topic_configs import Values
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import some_of

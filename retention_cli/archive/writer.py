@@ -31,7 +31,7 @@ from retention_cli.brokers.records import Range, Record
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, adding
-from retention_cli.observe.recall import other_log
+from retention_cli.observe.lineage import other_log
 from retention_cli.plan.reconcile import Target
 
 

@@ -105,10 +105,8 @@ def next_line(
     lines before, None if that is not known.
     """
     link = Link(at.link.seq + 1, at.link.hash)
-    mark = {} if at.broken is None else {MARK: at.broken}
-    mark |= {} if after is None else {AFTER: after}
-    mark |= {} if latest is None else {LATEST: latest}
-    text = json.dumps({"seq": link.seq, "prev": link.hash, **mark, **event}, ensure_ascii=False, separators=(",", ":"))
+    marks = {key: one for key, one in ((MARK, at.broken), (AFTER, after), (LATEST, latest)) if one is not None}
+    text = json.dumps({"seq": link.seq, "prev": link.hash, **marks, **event}, ensure_ascii=False, separators=(",", ":"))
     line = text.encode("utf-8", "backslashreplace")  # a lone surrogate, from a path, becomes its JSON escape
     return line, Link(link.seq, hash_of(line))
 
@@ -255,8 +253,9 @@ class Chain:
             self._tell(None, f"{problem}: whether lines at the end are gone is unknown")
         elif head is None:
             if self.since is not None:
-                text = "audit.head is missing, beside chained lines: whether lines at the end are gone is unknown"
-                self._tell(None, text)
+                self._tell(
+                    None, "audit.head is missing, beside chained lines: whether lines at the end are gone is unknown"
+                )
         elif head.seq > seq + self._doubtful:
             gone = head.seq - seq - self._doubtful
             lines = "a line is" if gone == 1 else f"{gone:,} lines are"
@@ -264,8 +263,9 @@ class Chain:
         elif head.seq > seq or head == self._end or self._told == self._at != _NOWHERE:
             pass  # intact, or already reported
         elif head.seq == seq:
-            at = None if self._at == _NOWHERE else self._at
-            self._tell(at, "edited: audit.head has another hash of the last line")
+            self._tell(
+                None if self._at == _NOWHERE else self._at, "edited: audit.head has another hash of the last line"
+            )
         elif head == Link(seq - 1, self._before):
             self.behind = True
         else:
@@ -326,8 +326,7 @@ def signature_line(run: str, end: Link, key: Ed25519PrivateKey) -> dict[str, Any
 
 def is_signed(line: Mapping[str, Any], key: Ed25519PublicKey) -> bool:
     """Return whether a line of the log is a signature by this key over the line before it."""
-    link = link_of(line)
-    if link is None or line.get("event") != SIGNATURE:
+    if (link := link_of(line)) is None or line.get("event") != SIGNATURE:
         return False
     signed = Signed(str(line.get("key")), str(line.get("signature")))
     return check(_message(line.get("run"), Link(link.seq - 1, link.hash)), signed, key)

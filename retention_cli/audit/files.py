@@ -221,8 +221,7 @@ def latest_moment(path: Path) -> str | None:
 def drop_torn_line(handle: int) -> None:
     """Cut off an unterminated last line: a crash tore it, so the request that it was to announce was never sent."""
     size = os.fstat(handle).st_size
-    whole = _end_of_line(handle, size)
-    if whole != size:
+    if (whole := _end_of_line(handle, size)) != size:
         os.ftruncate(handle, whole)
 
 
@@ -241,8 +240,7 @@ def _end_of_line(handle: int, before: int) -> int:
     """Return the end of the last line that ends at or before this position, 0 if there is none."""
     while before:
         start = max(0, before - _CHUNK)
-        found = os.pread(handle, before - start, start).rfind(b"\n")
-        if found >= 0:
+        if (found := os.pread(handle, before - start, start).rfind(b"\n")) >= 0:
             return start + found + 1
         before = start
     return 0

@@ -213,8 +213,7 @@ class AuditLog:
         """Return how many closed files, the oldest ones, have no line since a moment; the chain goes on behind them."""
         for index in range(len(now.closed), 0, -1):
             name = now.closed[index - 1]
-            latest = self._latest_before(now, index)
-            if latest is None or latest >= at:
+            if (latest := self._latest_before(now, index)) is None or latest >= at:
                 continue
             with closing(now.backward(name)) as lines:
                 last = next(lines, None)

@@ -16,8 +16,8 @@ from retention_cli.audit.chain import Link, as_link, event_of, hash_of, link_of
 from retention_cli.audit.files import FILE_NAME, Snapshot, closed_name, read_event, replace_file
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.grouping import in_batches
 from retention_cli.core.state_dir import StateError
@@ -47,10 +47,11 @@ def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
     """
     folder, deadline = log.path.parent, time.monotonic() + MOST_S
     try:
-        about = reader.metadata([topic]).topics.get(topic)
-        if about is None:
-            missing = "does not exist, or this user may not describe it"
-            return f"topic {topic} {missing}: create it, and the next trim sends the lines"
+        if (about := reader.metadata([topic]).topics.get(topic)) is None:
+            return (
+                f"topic {topic} does not exist, or this user may not describe it: create it, and the next trim sends "
+                f"the lines"
+            )
         config = reader.topic_configs([topic])[topic]
         if isinstance(config, TopicConfig) and "compact" in config.cleanup_policy:
             return f"topic {topic} is compacted, and would keep one line per run: set its cleanup.policy to delete"
@@ -89,8 +90,9 @@ def _lines(now: Snapshot, names: Iterable[str]) -> Iterator[_Line]:
         for _number, line in now.lines(name):
             event = event_of(line) or {}
             link, run = link_of(event), event.get("run")
-            chained = None if link is None else Link(link.seq, hash_of(line))
-            yield _Line(line, run if isinstance(run, str) else "", chained)
+            yield _Line(
+                line, run if isinstance(run, str) else "", None if link is None else Link(link.seq, hash_of(line))
+            )
 
 
 def _reached_by(folder: Path, place: _Place) -> Link | None:
@@ -109,8 +111,7 @@ def _remember(folder: Path, place: _Place, lines: Sequence[_Line]) -> None:
     Raises:
         StateError: that can't be done: they are sent again.
     """
-    links = [one.link for one in lines if one.link is not None]
-    if not links:
+    if not (links := [one.link for one in lines if one.link is not None]):
         return
     text = json.dumps({**place, "seq": links[-1].seq, "hash": links[-1].hash}).encode() + b"\n"
     try:

@@ -83,8 +83,7 @@ async def may_create(wire: Wire, topic: str, deadline: float) -> Literal["yes", 
         ),
         deadline,
     )
-    code = response.topics[0].error_code
-    if code in _REFUSED:
+    if (code := response.topics[0].error_code) in _REFUSED:
         return "no"
     if code == kafka_errors.TopicAlreadyExistsError.errno:
         return "there"

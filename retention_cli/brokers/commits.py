@@ -23,8 +23,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
-from retention_cli.brokers.metadata import OFFSETS_TOPIC, read_metadata
-from retention_cli.brokers.topic_configs import Values, read_values
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, Values, read_metadata, read_values
 from retention_cli.brokers.wire.answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job, Wire, error_named
 from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
@@ -290,9 +289,12 @@ def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknow
         rows = found.setdefault(topic.topic_name, [])
         for one in topic.partitions:
             if (failed := error_named(one.error_code, one.error_message)) is not None:
-                place = f"{topic.topic_name}-{one.partition_index}"
-                doubted = frozenset(other.topic_name for other in topics)
-                return CommitsUnknown(name, f"{place}: {failed}", doubted, GroupCommits(name, {}))
+                return CommitsUnknown(
+                    name,
+                    f"{topic.topic_name}-{one.partition_index}: {failed}",
+                    frozenset(other.topic_name for other in topics),
+                    GroupCommits(name, {}),
+                )
             if one.start_offset < 0:
                 unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset
             else:

@@ -122,9 +122,12 @@ class Candidate:
         with self._lock:
             if self._wire is not None and self._generation >= 0 and self._coordinator is not None:
                 member = LeaveGroupRequest.MemberIdentity(member_id=self._member, group_instance_id=None, reason=None)
-                leave = LeaveGroupRequest(group_id=self.group, member_id=self._member, members=[member])
                 with contextlib.suppress(BrokerError):
-                    self._ask(self._wire, leave, _REQUEST_S)
+                    self._ask(
+                        self._wire,
+                        LeaveGroupRequest(group_id=self.group, member_id=self._member, members=[member]),
+                        _REQUEST_S,
+                    )
             self._disconnect()
             self._drop_out()
 
@@ -180,10 +183,13 @@ class Candidate:
 
     def _heartbeat(self, wire: Wire) -> None:
         sent_at = time.monotonic()
-        request = HeartbeatRequest(
-            group_id=self.group, generation_id=self._generation, member_id=self._member, group_instance_id=None
+        reply = self._ask(
+            wire,
+            HeartbeatRequest(
+                group_id=self.group, generation_id=self._generation, member_id=self._member, group_instance_id=None
+            ),
+            _REQUEST_S,
         )
-        reply = self._ask(wire, request, _REQUEST_S)
         if reply.error_code == kafka_errors.RebalanceInProgressError.errno:
             self._join(wire)
         elif reply.error_code in _NOT_A_MEMBER:  # begin anew: at this address there may be another cluster by now
@@ -198,17 +204,20 @@ class Candidate:
         """Join, or join again with the same member id, which keeps the leader where it is."""
         for _ in range(3):
             sent_at = time.monotonic()
-            request = JoinGroupRequest(
-                group_id=self.group,
-                session_timeout_ms=int(SESSION_S * 1000),
-                rebalance_timeout_ms=int(REBALANCE_S * 1000),
-                member_id=self._member,
-                group_instance_id=None,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="leader", metadata=b"")],
-                reason=None,
+            reply = self._ask(
+                wire,
+                JoinGroupRequest(
+                    group_id=self.group,
+                    session_timeout_ms=int(SESSION_S * 1000),
+                    rebalance_timeout_ms=int(REBALANCE_S * 1000),
+                    member_id=self._member,
+                    group_instance_id=None,
+                    protocol_type=PROTOCOL_TYPE,
+                    protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="leader", metadata=b"")],
+                    reason=None,
+                ),
+                REBALANCE_S + _REQUEST_S,
             )
-            reply = self._ask(wire, request, REBALANCE_S + _REQUEST_S)
             if reply.error_code == kafka_errors.MemberIdRequiredError.errno:
                 self._member = reply.member_id
             elif reply.error_code in _NOT_A_MEMBER:
@@ -219,19 +228,22 @@ class Candidate:
         self._member, generation = reply.member_id, reply.generation_id
         leads = reply.leader == reply.member_id
         assigned = SyncGroupRequest.SyncGroupRequestAssignment
-        request = SyncGroupRequest(
-            group_id=self.group,
-            generation_id=generation,
-            member_id=self._member,
-            group_instance_id=None,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name="leader",
-            assignments=[
-                assigned(member_id=one.member_id, assignment=b"leads" if one.member_id == self._member else b"")
-                for one in (reply.members if leads else ())
-            ],
+        synced = self._ask(
+            wire,
+            SyncGroupRequest(
+                group_id=self.group,
+                generation_id=generation,
+                member_id=self._member,
+                group_instance_id=None,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name="leader",
+                assignments=[
+                    assigned(member_id=one.member_id, assignment=b"leads" if one.member_id == self._member else b"")
+                    for one in (reply.members if leads else ())
+                ],
+            ),
+            REBALANCE_S + _REQUEST_S,
         )
-        synced = self._ask(wire, request, REBALANCE_S + _REQUEST_S)
         if synced.error_code in _NOT_A_MEMBER:
             self._drop_out()
         # One more may have joined meanwhile: the next heartbeat says so.

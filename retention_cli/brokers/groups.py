@@ -71,8 +71,9 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
             return
         for group in reply.groups:
             kind = _KINDS.get((getattr(group, "group_type", "") or "").lower(), "unknown")
-            state = getattr(group, "group_state", "") or ""
-            found[group.group_id] = ListedGroup(group.group_id, kind, group.protocol_type or "", state)
+            found[group.group_id] = ListedGroup(
+                group.group_id, kind, group.protocol_type or "", getattr(group, "group_state", "") or ""
+            )
 
     waiting = list(brokers)
     while waiting:
@@ -104,15 +105,17 @@ async def find_coordinators(
         try:
             response = await wire.ask_any(functools.partial(_coordinator_request, batch, version), deadline)
         except BrokerError as error:
-            may_come = not isinstance(error, MissingApiError)
-            failed = RequestFailedError(f"its coordinator is not known: {error}", retriable=may_come)
+            failed = RequestFailedError(
+                f"its coordinator is not known: {error}", retriable=not isinstance(error, MissingApiError)
+            )
             errors |= dict.fromkeys(batch, failed)
             continue
         for row in response.coordinators if version >= 4 else [response]:
             name = row.key if version >= 4 else batch[0]
             if (why := error_named(row.error_code, row.error_message)) is not None:
-                text = f"its coordinator is not known: {why}"
-                errors[name] = RequestFailedError(text, retriable=why.retriable, code=why.code)
+                errors[name] = RequestFailedError(
+                    f"its coordinator is not known: {why}", retriable=why.retriable, code=why.code
+                )
             else:
                 found[name] = row.node_id
     if set(found.values()) - set(wire.brokers()):
@@ -126,8 +129,9 @@ async def group_rights(wire: Wire, groups: Sequence[str], deadline: float) -> di
     A group is left out if no broker has said. Where a cluster has no offsets topic yet, this creates it.
     """
     found, errors = await find_coordinators(wire, groups, deadline)
-    denied = {name: False for name, error in errors.items() if error.code == "GROUP_AUTHORIZATION_FAILED"}
-    return {**dict.fromkeys(found, True), **denied}
+    return dict.fromkeys(found, True) | {
+        name: False for name, error in errors.items() if error.code == "GROUP_AUTHORIZATION_FAILED"
+    }
 
 
 def _coordinator_request(batch: Sequence[str], version: int) -> Any:
@@ -209,10 +213,9 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
     for name, error in errors.items():
         on_answer(name, error)
     there = (one for one in groups if one.name in coordinators and one.kind in _DESCRIBERS)
-    alike = by_key(((coordinators[one.name], one.kind), one.name) for one in there)
     work = by_key(
         (broker, Job(_DESCRIBERS[kind][0](batch), (_DESCRIBERS[kind][1], batch)))
-        for (broker, kind), names in alike.items()
+        for (broker, kind), names in by_key(((coordinators[one.name], one.kind), one.name) for one in there).items()
         for batch in in_batches(names, _GROUPS_A_REQUEST)
     )
 

@@ -133,8 +133,7 @@ class OffsetRequest(ListOffsetsRequest, init=False):  # type: ignore[call-arg,mi
 
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes:
         """Return the client's encoding without topics, followed by the topics."""
-        empty: bytes = super().encode(version, header, framed)
-        parts = [empty[: -len(b"\1\0")], _length(len(self.wanted))]
+        parts = [super().encode(version, header, framed)[: -len(b"\1\0")], _length(len(self.wanted))]
         for topic, rows in self.wanted.items():
             name = topic.encode()
             packed = struct.pack(f">{'iiqx' * len(rows)}", *chain.from_iterable(rows))
@@ -204,19 +203,21 @@ async def epoch_ends(
 def _epoch_request(epochs: Mapping[TopicPartition, int], leaders: Leaders) -> Any:
     topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     row_class = topic_class.OffsetForLeaderPartition
-    topics = [
-        topic_class(
-            topic=name,
-            partitions=[
-                row_class(
-                    partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epochs[tp]
-                )
-                for tp in tps
-            ],
-        )
-        for name, tps in by_topic(epochs).items()
-    ]
-    return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            topic_class(
+                topic=name,
+                partitions=[
+                    row_class(
+                        partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epochs[tp]
+                    )
+                    for tp in tps
+                ],
+            )
+            for name, tps in by_topic(epochs).items()
+        ],
+    )
 
 
 def by_leader(
@@ -261,13 +262,13 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
                 still = [row for row in one.active_producers if row.current_txn_start_offset >= 0]
                 if not one.error_code and still:
                     first = min(still, key=lambda row: row.current_txn_start_offset)
-                    tp = TopicPartition(topic.name, one.partition_index)
-                    found[tp] = OpenTransaction(first.producer_id, first.last_timestamp)
+                    found[TopicPartition(topic.name, one.partition_index)] = OpenTransaction(
+                        first.producer_id, first.last_timestamp
+                    )
 
-    led, _ = by_leader(leaders, leaders)
     work = {
         leader: [Job(_producers_of(some), None) for some in in_batches(tps, PARTITIONS_A_REQUEST)]
-        for leader, tps in led.items()
+        for leader, tps in by_leader(leaders, leaders)[0].items()
     }
     await wire.fan_out(work, on_producers)
     named = await _names_of(wire, {one.producer for one in found.values()}) if found else {}
@@ -279,9 +280,11 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
 
 def _producers_of(partitions: Iterable[TopicPartition]) -> Any:
     request = DescribeProducersRequest.TopicRequest
-    topics = by_topic(partitions).items()
     return DescribeProducersRequest(
-        topics=[request(name=name, partition_indexes=[tp.partition for tp in tps]) for name, tps in topics]
+        topics=[
+            request(name=name, partition_indexes=[tp.partition for tp in tps])
+            for name, tps in by_topic(partitions).items()
+        ]
     )
 
 
@@ -314,10 +317,10 @@ async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[s
         for broker in wire.brokers()
     }
     await wire.fan_out(listing, on_list)
-    described = {
-        broker: [Job(DescribeTransactionsRequest(transactional_ids=some), None)] for broker, some in led_by.items()
-    }
-    await wire.fan_out(described, on_described)
+    await wire.fan_out(
+        {broker: [Job(DescribeTransactionsRequest(transactional_ids=some), None)] for broker, some in led_by.items()},
+        on_described,
+    )
     return found
 
 

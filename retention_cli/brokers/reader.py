@@ -16,11 +16,10 @@ from retention_cli.brokers import (
     log_offsets,
     metadata,
     records,
-    topic_configs,
 )
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
+from retention_cli.brokers.metadata import TopicConfig, TopicValue, Values
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.topic_configs import TopicValue, Values
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.clock import SYSTEM, Clock
@@ -195,8 +194,9 @@ class ClusterReader:
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:
         """Call ``on_group`` with each group and the topics that its live members read, or why these are unknown."""
-        deadline = self._deadline(patience_s)
-        self._wire.run(groups.describe_members, self._wire, listed, on_group, deadline, self._unsettled)
+        self._wire.run(
+            groups.describe_members, self._wire, listed, on_group, self._deadline(patience_s), self._unsettled
+        )
 
     def open_transactions(
         self, partitions: Iterable[TopicPartition]
@@ -251,34 +251,35 @@ class ClusterReader:
 
     def topic_configs_soon(
         self, topics: Sequence[str], patience_s: float | None = None
-    ) -> Pending[dict[str, topic_configs.TopicConfig | RequestFailedError]]:
+    ) -> Pending[dict[str, TopicConfig | RequestFailedError]]:
         """Begin to read the result of :meth:`topic_configs`, concurrently with other work."""
-        return self._wire.start(topic_configs.read_topic_configs, self._wire, topics, self._deadline(patience_s))
+        return self._wire.start(metadata.read_topic_configs, self._wire, topics, self._deadline(patience_s))
 
-    def topic_configs(self, topics: Sequence[str]) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
+    def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
         """Return each topic's live settings, or why they can't be read."""
         return self.topic_configs_soon(topics).result()
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
         """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
-        return self._wire.run(topic_configs.read_values, self._wire, "topic", topics, keys, self._deadline())
+        return self._wire.run(metadata.read_values, self._wire, "topic", topics, keys, self._deadline())
 
     def own_values(
         self, topics: Sequence[str], keys: Sequence[str]
     ) -> dict[str, Mapping[str, TopicValue] | RequestFailedError]:
         """Return the named settings of each topic, and whether they are its own, or why they can't be read."""
-        work = partial(topic_configs.read_values, own=True)
-        return self._wire.run(work, self._wire, "topic", topics, keys, self._deadline())
+        return self._wire.run(
+            partial(metadata.read_values, own=True), self._wire, "topic", topics, keys, self._deadline()
+        )
 
     def values_everywhere(
         self, topic: str, keys: Sequence[str]
     ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
         """Return what all brokers say of a topic's settings, or why one of them doesn't."""
-        return self._wire.run(topic_configs.read_everywhere, self._wire, topic, keys)
+        return self._wire.run(metadata.read_everywhere, self._wire, topic, keys)
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
-        return self._wire.run(topic_configs.read_broker_values, self._wire, list(brokers), keys)
+        return self._wire.run(metadata.read_broker_values, self._wire, list(brokers), keys)
 
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
         """Begin to read the leader replica's bytes per partition, and why some are missing (None: none are)."""

@@ -166,13 +166,15 @@ def search_records(
             return True
         timestamp = message.timestamp()[1]
         if timestamp >= search.time_ms:
-            bound = search.start if count[tp] == 0 else offset
-            found[tp] = Reached(bound, stopped=False, timestamp=timestamp, record=offset)
+            found[tp] = Reached(
+                search.start if count[tp] == 0 else offset, stopped=False, timestamp=timestamp, record=offset
+            )
             return True
         count[tp] += 1
         if count[tp] >= search.limit:
-            stamp = timestamp if timestamp >= 0 else None
-            found[tp] = Reached(offset + 1, stopped=True, timestamp=stamp, record=offset)
+            found[tp] = Reached(
+                offset + 1, stopped=True, timestamp=timestamp if timestamp >= 0 else None, record=offset
+            )
             return True
         return False
 
@@ -211,10 +213,10 @@ def read_ranges(
     for tp, one in read_messages(settings, ranges, fetching, _one_by_one(on_record), _until(deadline, late)).items():
         result[tp] = one.error
         if one.error is None and one.offset < ranges[tp].end:  # the broker no longer leads, or the log was cut
-            text = (
-                f"the log was read to {one.offset:,}, and returned no more, though it continued to {ranges[tp].end:,}"
+            result[tp] = RequestFailedError(
+                f"the log was read to {one.offset:,}, and returned no more, though it continued to {ranges[tp].end:,}",
+                retriable=True,
             )
-            result[tp] = RequestFailedError(text, retriable=True)
     return result
 
 
@@ -299,8 +301,7 @@ def _read_chunk(
     consumer.assign([Assigned(tp.topic, tp.partition, span.start) for tp, span in ranges.items()])
     heard = time.monotonic()
     while waiting:
-        messages = end_early(heard) or _polled(consumer)
-        if isinstance(messages, RequestFailedError):
+        if isinstance(messages := end_early(heard) or _polled(consumer), RequestFailedError):
             return ended | {tp: Ended(ended[tp].offset, messages) for tp in waiting.values()}
         runs: dict[tuple[str, int], list[Any]] = defaultdict(list)
         for message in messages:

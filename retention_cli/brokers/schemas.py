@@ -83,8 +83,10 @@ class SchemaRegistry:
         except (HttpError, ValueError, RecursionError) as error:
             text = " ".join(str(error).split())[:200]
             self._failed[schema_id] = time.monotonic(), text
-            where = self.settings.url or "the schema registry"
-            raise SchemaError(f"schema {schema_id}, which could not be fetched from {where}: {text}") from None
+            raise SchemaError(
+                f"schema {schema_id}, which could not be fetched from {self.settings.url or 'the schema registry'}: "
+                f"{text}"
+            ) from None
 
     def _check_earlier(self, schema_id: int) -> None:
         if self.settings.problem:
@@ -100,8 +102,7 @@ class SchemaRegistry:
             if not _is_base64(text):
                 raise HttpError("it gives Protobuf schemas as text alone, not serialized (format=serialized)")
         found = {}
-        references = content.get("references") or []
-        if not isinstance(references, list):
+        if not isinstance(references := content.get("references") or [], list):
             raise HttpError("its answer has references that are no list")
         for one in references:
             try:
@@ -258,8 +259,7 @@ class _Walk:
         if isinstance(schema, str):
             self.recursive |= _short(schema) in self._within
             return schema
-        kind = schema["type"]
-        if not isinstance(kind, str):
+        if not isinstance(kind := schema["type"], str):
             return self.ours(kind)
         made = {key: value for key, value in schema.items() if key != "logicalType"}
         match kind:
@@ -308,10 +308,9 @@ def protobuf_decoder(schema: Schema) -> Decoder:
         ValueError: the schema or one that it imports can't be read.
         MissingPartError: Google's library is not installed.
     """
-    pools = part("avro", "google.protobuf.descriptor_pool")
     classes = part("avro", "google.protobuf.message_factory")
     failed = part("avro", "google.protobuf.message").DecodeError
-    pool = pools.DescriptorPool()
+    pool = part("avro", "google.protobuf.descriptor_pool").DescriptorPool()
     try:
         file = pool.FindFileByName(_add(schema, "", pool, set()))
     except (TypeError, KeyError, failed) as error:

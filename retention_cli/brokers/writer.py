@@ -91,8 +91,7 @@ class ClusterWriter:
         Raises:
             BrokerError: no broker acknowledged it within the time-out. It may still be appended later.
         """
-        result = self.append_all(topic, [(key, value)])[0]
-        if isinstance(result, BrokerError):
+        if isinstance(result := self.append_all(topic, [(key, value)])[0], BrokerError):
             raise result
         return result
 
@@ -109,8 +108,9 @@ class ClusterWriter:
                 results[number] = self._error(error, f"topic {topic} could not be written to", "WRITE", topic)
             else:
                 kind, stamp = message.timestamp()
-                broker_ms = stamp if kind == LOG_APPEND_TIME else None
-                results[number] = Appended(message.partition(), message.offset(), broker_ms)
+                results[number] = Appended(
+                    message.partition(), message.offset(), stamp if kind == LOG_APPEND_TIME else None
+                )
 
         deadline = time.monotonic() + self._timeout_s + 1  # the client gives up on its own before that
         try:

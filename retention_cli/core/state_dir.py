@@ -155,12 +155,15 @@ def _lock(handle: int, path: Path, deadline: float) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                text = f"{path} can't be locked: {error.strerror}. Two trims at once must be impossible: put the state"
-                raise StateError(f"{text} directory on a file system that has locks (--state-dir)") from None
+                raise StateError(
+                    f"{path} can't be locked: {error.strerror}. Two trims at once must be impossible: put the state "
+                    f"directory on a file system that has locks (--state-dir)"
+                ) from None
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                holder_said = os.pread(handle, 4096, 0)
-                raise LockedError(f"another trim of this cluster is running: {_holder(holder_said)}") from None
+                raise LockedError(
+                    f"another trim of this cluster is running: {_holder(os.pread(handle, 4096, 0))}"
+                ) from None
             time.sleep(min(_AGAIN_AFTER_S, left_s))
         else:
             return

@@ -31,7 +31,7 @@ from retention_cli.disks.water_level import (
     water_level,
     wholly_below,
 )
-from retention_cli.observe.recall import EpochEnds, ask_epochs
+from retention_cli.observe.lineage import EpochEnds, ask_epochs
 from retention_cli.policy.settings import Settings
 
 READ: Final = (

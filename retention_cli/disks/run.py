@@ -38,7 +38,8 @@ from retention_cli.disks.water_level import OldestFirst, oldest_first
 from retention_cli.memory.disk import Growth
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe.cluster import bare_facts, change_between, end_of, unread_facts
-from retention_cli.observe.recall import Remembered, ask_epochs
+from retention_cli.observe.lineage import ask_epochs
+from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules, Settings
 
 _OLD_MS: Final = 3_600_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from retention_cli.evidence.columns import (
     Decided,
     Facts,
     Mask,
-    decide as decide_columns,
+    decide_columns,
     kind_of,
     numbers,
 )
@@ -130,8 +130,7 @@ class Fact(NamedTuple):
 
 def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
     """Yield what is wrong about a request and its result."""
-    asked = one.request_offset
-    if asked is None:
+    if (asked := one.request_offset) is None:
         if one.outcome == "trimmed" or one.records or one.sent_ms is not None:
             yield "counts as trimmed, and nothing was asked for"
         return
@@ -177,8 +176,7 @@ def check_columns(part: Part, *, inventory: bool) -> Plain:
 
     @cache
     def chosen(text: str) -> Settings:
-        found: Settings = from_json("settings", text)
-        return found
+        return cast(Settings, from_json("settings", text))
 
     @cache
     def kind(topic: str, settings: str) -> tuple[int, ...]:

@@ -148,9 +148,9 @@ def _table(columns: Mapping[str, Any], schema: Any) -> Any:
 
 def options(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]]) -> dict[str, Any]:
     """Return how pyarrow is to write a table: small, and with checksums."""
-    paths = dict(columns)
-    for name, parts in lists.items():
-        paths |= {f"{name}.list.element.{one}": kind for one, kind in parts.items()}
+    paths = dict(columns) | {
+        f"{name}.list.element.{one}": kind for name, parts in lists.items() for one, kind in parts.items()
+    }
     return {
         "compression": "zstd",
         "use_dictionary": [name for name, kind in paths.items() if kind.repeats],
@@ -281,8 +281,9 @@ def rows_of(table: Any) -> Iterator[Row]:
         try:
             yield _row(name, text, fact, other)
         except (ValidationError, ValueError, TypeError) as error:
-            where = f"{name}-{fact[1]}"
-            raise EvidenceError(f"the evidence of {where} can't be read: {' '.join(str(error).split())}") from None
+            raise EvidenceError(
+                f"the evidence of {name}-{fact[1]} can't be read: {' '.join(str(error).split())}"
+            ) from None
 
 
 def coded(table: Any, name: str) -> tuple[list[str], Numbers]:
@@ -416,8 +417,7 @@ def _opened(name: str, content: bytes, columns: Mapping[str, Kind], lists: Seque
     coded = [one for one, kind in columns.items() if kind.type == "string"]
     wanted = schema_of(columns, {one: LISTS[one] for one in lists}, {})
     for one in coded:
-        at = wanted.get_field_index(one)
-        wanted = wanted.set(at, pa.field(one, pa.dictionary(pa.int32(), pa.string())))
+        wanted = wanted.set(wanted.get_field_index(one), pa.field(one, pa.dictionary(pa.int32(), pa.string())))
     try:
         with parquet.ParquetFile(
             pa.BufferReader(content), read_dictionary=coded, page_checksum_verification=True

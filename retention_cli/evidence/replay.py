@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -24,9 +24,8 @@ from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.evidence.columns import Mask, numbers
+from retention_cli.evidence.columns import Deciding, Mask, identity, numbers
 from retention_cli.evidence.format import FACTS, RESULTS, RESULTS_NAME, groups_of, is_file_name, rows_of
-from retention_cli.evidence.redecide import Deciding, identity
 from retention_cli.evidence.value import Numbers, Row
 from retention_cli.evidence.writer import FOLDER
 from retention_cli.policy.model import Policy
@@ -295,9 +294,7 @@ class _Logs:
 
     def _there(self, keys: Numbers) -> Mask:
         """Return which keys are in the columns: numpy's own isin and unique take many times as long."""
-        at = np.searchsorted(self.keys, keys)
-        found: Mask = np.append(self.keys, -1)[at] == keys
-        return found
+        return cast(Mask, np.append(self.keys, -1)[np.searchsorted(self.keys, keys)] == keys)
 
     def _places(self, keys: Numbers) -> Numbers:
         """Return where logs are in the columns; make room for new ones."""
@@ -314,13 +311,13 @@ class _Logs:
     def recheck(self, run: int, one: Recorded, table: Any, deciding: Deciding) -> int:
         """Take in a recheck's rows; return how many were decided by columns."""
         about = table.column("topic_facts").unify_dictionaries().combine_chunks()
-        topics = [self._number(one.cluster, text) for text in about.dictionary.to_pylist()]
-        if not topics:
+        if not (topics := [self._number(one.cluster, text) for text in about.dictionary.to_pylist()]):
             return 0
         keys = np.array(topics, np.int64)[about.indices.to_numpy()] << 32 | numbers(table, "partition")
         at, of = self._places(keys), self.of
-        names = ("log_start", "high_watermark", "size_bytes", "floor")
-        start, end, size, floor = (numbers(table, name) for name in names)
+        start, end, size, floor = (
+            numbers(table, name) for name in ("log_start", "high_watermark", "size_bytes", "floor")
+        )
         first = (of["real"][at] < 0) & (start >= 0)
         for name in ("real", "new"):
             of[name][at] = np.where(first, start, of[name][at])
@@ -350,8 +347,7 @@ class _Logs:
         outcomes = arrow().array(["trimmed", "unverified"])
         table = table.filter(arrow("pyarrow.compute").is_in(table.column("outcome").cast("string"), outcomes))
         topics = table.column("topic").unify_dictionaries().combine_chunks()
-        known = [self.current.get((one.cluster, name), -1) for name in topics.dictionary.to_pylist()]
-        if not known:
+        if not (known := [self.current.get((one.cluster, name), -1) for name in topics.dictionary.to_pylist()]):
             return
         keys = np.array(known, np.int64)[topics.indices.to_numpy()] << 32 | numbers(table, "partition")
         there = self._there(keys)
@@ -381,8 +377,7 @@ class _Logs:
     @property
     def never(self) -> Numbers:
         """What was really deleted and would still be there, by log."""
-        found: Numbers = np.maximum(self.of["real"] - self.of["new"], 0)
-        return found
+        return cast(Numbers, np.maximum(self.of["real"] - self.of["new"], 0))
 
     def totals(self) -> dict[str, int]:
         """Return records by how they differ, and how many partitions there are, on hold, and lacking evidence."""
@@ -393,12 +388,12 @@ class _Logs:
     def differences(self) -> Iterator[Difference]:
         """Yield what differs, by cluster, topic and partition."""
         of, never = self.of, self.never
-        any_of = never + sum(of[name] for name in _COUNTS if name != "same")
-        found = np.flatnonzero(any_of)
+        found = np.flatnonzero(never + sum(of[name] for name in _COUNTS if name != "same"))
         names = [self.names[one] for one in (self.keys[found] >> 32).tolist()]
         for n, (cluster, topic) in sorted(zip(found.tolist(), names, strict=True), key=lambda one: (one[1], one[0])):
             key = int(self.keys[n])
             count: dict[str, Any] = {name: int(of[name][n]) for name in _COUNTS}
             run, by = self.unread.get(key, (None, None))
-            place = (cluster, topic, key & 0xFFFFFFFF)
-            yield Difference(*place, **count, never=int(never[n]), unread_by=by, unread_run=run)
+            yield Difference(
+                cluster, topic, key & 0xFFFFFFFF, **count, never=int(never[n]), unread_by=by, unread_run=run
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -309,8 +309,7 @@ def _right_requests(joined: Any) -> Mask:
 
 def is_text(table: Any, name: str, text: str) -> Mask:
     """Return where a column has this text."""
-    found: Mask = arrow("pyarrow.compute").equal(table.column(name), text).fill_null(False).to_numpy()
-    return found
+    return cast(Mask, arrow("pyarrow.compute").equal(table.column(name), text).fill_null(False).to_numpy())
 
 
 def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]:
@@ -361,8 +360,10 @@ def _crashed(run: Run, facts: Any) -> Iterator[Finding]:
             place = (row["topic"], row["partition"])
             rests = [n for recheck, n in most.get(place, ()) if written.get(recheck, 0) < _line(batch)]
             if row["target"] > max(rests, default=-1):
-                where = f"{run.run} batch {number}, {place[0]}-{place[1]}"
-                yield Finding(where, f"a trim to {row['target']:,} was announced; no recheck and plan allow it")
+                yield Finding(
+                    f"{run.run} batch {number}, {place[0]}-{place[1]}",
+                    f"a trim to {row['target']:,} was announced; no recheck and plan allow it",
+                )
 
 
 def _written(run: Run) -> dict[int, int]:
@@ -411,8 +412,9 @@ def _announced(run: Run, asked: Any) -> Iterator[Finding]:
             facts_only = other in Fact._fields and row["is_there"] is None
             untold = other == "outcome" and row[name] is None
             if row[name] != row[other] and not facts_only and not untold:
-                what = name.removesuffix(_SAID)
-                yield Finding(where, f"{what} is {row[name]} in the audit log, {row[other]} in the evidence")
+                yield Finding(
+                    where, f"{name.removesuffix(_SAID)} is {row[name]} in the audit log, {row[other]} in the evidence"
+                )
 
 
 def _lines(columns: Mapping[str, str], batches: Mapping[int, Event]) -> Any:

@@ -90,8 +90,7 @@ def recorder_for(url: str | None, folder: Path, head: dict[str, Any], told: Told
     if url == NONE or (url is None and importlib.util.find_spec("pyarrow") is None):
         return None
     try:
-        base = str(folder / FOLDER) if url is None else _below(url, folder.name)
-        store = Store(base)
+        store = Store(str(folder / FOLDER) if url is None else _below(url, folder.name))
     except (ArchiveError, MissingPartError) as error:
         raise StateError(f"evidence: {error}; nothing is trimmed") from None
     return Recorder(store, head, told)

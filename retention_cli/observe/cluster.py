@@ -12,9 +12,8 @@ from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Spec
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicConfig, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown
@@ -24,7 +23,8 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
-from retention_cli.observe.recall import Reading, Recall, Remembered, ask_epochs
+from retention_cli.observe.lineage import Reading, ask_epochs
+from retention_cli.observe.recall import Recall, Remembered
 from retention_cli.observe.request import Observation, Pass, Request, Times
 from retention_cli.observe.times import read_times, with_lookups
 from retention_cli.policy.settings import GroupRules, Settings
@@ -98,12 +98,12 @@ def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | Non
     if isinstance(config, RequestFailedError):
         unknown = Unknown.because(Code.G5, f"the topic's settings could not be read: {config}")
         return replace(topic, cleanup_policy=unknown, retention_ms=unknown, timestamp_type=unknown)
-    kind = config.timestamp_type or Unknown.because("topic-settings", "the broker names no message.timestamp.type")
     return replace(
         topic,
         cleanup_policy=config.cleanup_policy,
         retention_ms=config.retention_ms,
-        timestamp_type=kind,
+        timestamp_type=config.timestamp_type
+        or Unknown.because("topic-settings", "the broker names no message.timestamp.type"),
         tiered=config.tiered,
         diskless=config.diskless,
     )
@@ -217,8 +217,9 @@ class _Reading:
                 passes=[Pass(Times(began, commits_at, *[now] * 4))],
             )
         leaders = self.partitions
-        sized = request.decides or request.with_rows
-        sizes_soon = reader.sizes_soon(leaders) if sized and self.again is None else None
+        sizes_soon = (
+            reader.sizes_soon(leaders) if (request.decides or request.with_rows) and self.again is None else None
+        )
         ends_at = reader.clock.since_boot()
         facts = self._read_ends()
         lookups_at = reader.clock.since_boot()
@@ -249,8 +250,9 @@ class _Reading:
             )
         if request.decides:
             until = None if request.scan_all else deadline
-            known = remembered.partitions
-            reading = Reading(reader, leaders, self.settings, known, request.now_ms, until, self.progress)
+            reading = Reading(
+                reader, leaders, self.settings, remembered.partitions, request.now_ms, until, self.progress
+            )
             read_times(reading, facts, lost=self.memory.lost, without=self.unsettled)
         self.progress("metadata, again")
         again_at = reader.clock.since_boot()
@@ -320,17 +322,15 @@ class _Reading:
         now_ms, groups = request.clock_ms(), request.groups
         if request.clock is not None:
             groups = by_wrong_clock(groups, now_ms)
-        recall = Recall(self.memory, groups, now_ms, clock_is_right=request.clock is None)
-        groups_of = GroupReader(
+        return GroupReader(
             self.reader,
             scopes,
-            recall,
+            Recall(self.memory, groups, now_ms, clock_is_right=request.clock is None),
             self.progress,
             self.listener,
             with_rows=request.with_rows and self.again is None,
             with_seen=request.with_seen,
-        )
-        return groups_of.read(metadata, request.patience_s, request.outside)
+        ).read(metadata, request.patience_s, request.outside)
 
     def _read_ends(self) -> dict[TopicPartition, PartitionFacts]:
         self.progress("log ends")

@@ -34,7 +34,7 @@ from retention_cli.core.model import (
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.memory.event_scan import Block, EventScan
-from retention_cli.observe.recall import Reading, of_another_log
+from retention_cli.observe.lineage import Reading, of_another_log
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource, Settings
 
@@ -62,8 +62,7 @@ def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionF
     stamped: dict[TopicPartition, PartitionFacts] = {}
     scanned: dict[TopicPartition, EventSource] = {}
     for tp, one in facts.items():
-        source = source_of(one, reading.settings[tp.topic])
-        if source == TIMESTAMP:
+        if (source := source_of(one, reading.settings[tp.topic])) == TIMESTAMP:
             stamped[tp] = one
         elif isinstance(source, EventSource):
             scanned[tp] = source
@@ -135,8 +134,9 @@ def _check(
     ranges = {tp: Range(one.offset, one.offset + 1) for tp, one in unsure.items()}
     for tp, error in reading.read_proven(ranges, on_record).items():
         if error is not None:
-            text = f"the record with the largest timestamp could not be read: {error}"
-            found.newest[tp] = Unknown.because(Code.R2, text)
+            found.newest[tp] = Unknown.because(
+                Code.R2, f"the record with the largest timestamp could not be read: {error}"
+            )
         elif tp in data:
             found.newest[tp] = newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
             _remember(reading, tp, facts[tp], newest)
@@ -205,8 +205,7 @@ def _scan_records(
     scans: dict[TopicPartition, EventScan] = {}
     ends: dict[TopicPartition, int] = {}
     for tp, one in facts.items():
-        stable = one.last_stable_offset
-        if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
+        if isinstance(stable := one.last_stable_offset, Unknown) or isinstance(one.log_start, Unknown):
             found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because(Code.R2, "no log start")
             continue
         name = _scan_name(reading, tp, sources[tp], one)
@@ -226,10 +225,12 @@ def _scan_records(
             found.newest[tp] = Unknown.because(Code.R2, f"its event times could not be read: {error}")
         elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
             first = scan.blocks[0]
-            offset = first.start if first.unreadable is None else first.unreadable
-            found.newest[tp] = _without_event_time(str(sources[tp]), offset)
-    prefixes = {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}
-    _find_prefixes(reading, prefixes, facts, sources, stopped, found)
+            found.newest[tp] = _without_event_time(
+                str(sources[tp]), first.start if first.unreadable is None else first.unreadable
+            )
+    _find_prefixes(
+        reading, {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}, facts, sources, stopped, found
+    )
 
 
 def _scan_name(reading: Reading, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
@@ -321,8 +322,9 @@ def _find_prefixes(
     while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
         def on_record(tp: TopicPartition, message: Message) -> bool:
-            time_ms = _time_of(message, sources[tp], reading.settings[tp.topic], reading.reader)
-            return searches[tp].take(message.offset(), time_ms)
+            return searches[tp].take(
+                message.offset(), _time_of(message, sources[tp], reading.settings[tp.topic], reading.reader)
+            )
 
         for tp, error in reading.read_proven(gaps, on_record).items():
             searches[tp].gap_read(error)
@@ -431,8 +433,7 @@ def _read_under(facts: PartitionFacts, settings: Settings) -> str | None:
 
     Whose stamps they are is the topic's timestamp type; an explicit source takes a broker's stamps for event times.
     """
-    kind = facts.topic.timestamp_type
-    if isinstance(kind, Unknown):
+    if isinstance(kind := facts.topic.timestamp_type, Unknown):
         return None
     return kind if settings.event_source is None else f"{settings.event_source}, {kind}"
 

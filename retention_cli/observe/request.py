@@ -8,16 +8,16 @@ from typing import NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicConfig
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Commits
 from retention_cli.observe.floors.fold import CommitRow, FloorFold, Seen
 from retention_cli.observe.floors.outside import Read
-from retention_cli.observe.recall import Cut, EpochEnds, Remembered, by_partition
+from retention_cli.observe.lineage import Cut, EpochEnds, by_partition
+from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import GroupRules, Settings
 
 SettingsFor = Callable[[str], Settings | None]
@@ -96,7 +96,6 @@ class Disks(Protocol):
         clock_ms: Callable[[], int],
     ) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts with R7's usage, R5's tails and the segments' base offsets filled in."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import ANCIENT_MS, Code, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.decide.lookups import Lookups, Wanted, settled
 from retention_cli.memory.partition import Front
-from retention_cli.observe.recall import Reading, of_another_log, soon
+from retention_cli.observe.lineage import Reading, of_another_log, soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS
 
 Facts = Mapping[TopicPartition, PartitionFacts]
@@ -78,8 +78,9 @@ def look_up(
             for tp, times in part.items():
                 for time_ms in (one for one in times.times | times.data if one < 0):  # no broker is asked about it
                     start = facts[tp].log_start
-                    there = start if isinstance(start, Unknown) else LookUp(start)
-                    ancient.extend(_both(times, Answered(tp, time_ms, there)))
+                    ancient.extend(
+                        _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
+                    )
             yield _rounds(part)
 
     open_ones = _Open(facts, wanted, known_data)
@@ -146,8 +147,10 @@ class _Open:
         elif isinstance(answer, NotFound):
             self.silent.setdefault(tp, []).append(spec)
         else:
-            text = f"the offset at a time could not be looked up: {answer}"
-            yield from _both(times, Answered(tp, spec, Unknown.because("lookup", text)))
+            yield from _both(
+                times,
+                Answered(tp, spec, Unknown.because("lookup", f"the offset at a time could not be looked up: {answer}")),
+            )
 
     def _by_newest(self, tp: TopicPartition, newest: Answer) -> Iterator[Answered]:
         """Settle look-ups that returned −1 by MAX_TIMESTAMP; the others must be settled by reading."""
@@ -227,8 +230,9 @@ def _search(
             else:
                 searches[tp] = Search(start, end, time_ms, 1 if scan_records is None else scan_records[tp.topic])
         answers = reader.search_records(searches, max(1.0, deadline - reader.clock.monotonic()))
-        read = {tp: one.epochs for tp, one in answers.items() if isinstance(one, Reached)}
-        others = of_another_log(reader, read, leaders)
+        others = of_another_log(
+            reader, {tp: one.epochs for tp, one in answers.items() if isinstance(one, Reached)}, leaders
+        )
         for tp, reached in answers.items():
             time_ms, start = asked[tp]
             failed = others.get(tp)
@@ -390,8 +394,11 @@ def _stamped_below(
 
     for tp, error in reading.read_proven(ranges, on_record).items():
         if error is not None:
-            what = f"who stamped the record at {ranges[tp].start:,}, its producer or the broker"
-            found[tp] = Unknown.because(Code.G3, f"{what}, could not be read: {error}")
+            found[tp] = Unknown.because(
+                Code.G3,
+                f"who stamped the record at {ranges[tp].start:,}, its producer or the broker, could not be read: "
+                f"{error}",
+            )
         elif tp in fronts:
             reading.memory[tp].note(front=Front(ranges[tp].start, fronts[tp]))
             found[tp] = 0 if fronts[tp] else facts[tp].high_watermark

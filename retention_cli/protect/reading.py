@@ -11,7 +11,7 @@ from retention_cli.advise.reading import LOCAL_ALONE, read_settings
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found
-from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.metadata import UNNAMED, ClusterMetadata, TopicValue
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
 from retention_cli.brokers.topic_configs import UNNAMED, TopicValue
@@ -20,7 +20,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
 from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, excess_bytes
-from retention_cli.observe.recall import EpochEnds, ask_epochs
+from retention_cli.observe.lineage import EpochEnds, ask_epochs
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import UntilConsumed

@@ -216,8 +216,9 @@ class HandedMemories(Memories):
         handed = self._handed
         if not handed.ledger:
             return Ledger(None, lost=handed.lost)
-        folder = _unpacked(handed.ledger, self._state_dir, cluster_id)
-        return self._class(folder, lost=handed.lost, shared=handed.kind == "cluster")
+        return self._class(
+            _unpacked(handed.ledger, self._state_dir, cluster_id), lost=handed.lost, shared=handed.kind == "cluster"
+        )
 
     def added(self, cluster_id: str) -> bytes:
         """Return the content of the ledger's file, for :func:`take_back`; empty if there is none."""
@@ -269,8 +270,10 @@ class Cutter:
 
     def groups(self, is_mine: Callable[[str], bool]) -> Handed:
         """Return the groups whose names ``is_mine`` takes, with the ages of topics and groups (F2)."""
-        statements = ["INSERT INTO groups SELECT * FROM whole.groups WHERE mine(name)"]
-        statements += (f"INSERT INTO {one} SELECT * FROM whole.{one}" for one in ("widths", "born"))  # noqa: S608
+        statements = [
+            "INSERT INTO groups SELECT * FROM whole.groups WHERE mine(name)",
+            *(f"INSERT INTO {one} SELECT * FROM whole.{one}" for one in ("widths", "born")),  # noqa: S608
+        ]
         return self._part(statements, lambda key: is_mine(group_id(key) or key))
 
     def partitions(self, topic_ids: Collection[str]) -> Handed:

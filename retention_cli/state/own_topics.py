@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import TopicMetadata
+from retention_cli.brokers.metadata import TopicConfig, TopicMetadata
 from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.records import Range
-from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import Appended, ClusterWriter
 from retention_cli.core.commands import grant_line, kafka_tool
 from retention_cli.core.model import Code, Reason, TopicPartition, Unknown
@@ -77,8 +76,9 @@ def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -
     found: list[Message] = []
 
     def on_record(tp: TopicPartition, message: Any) -> None:
-        content = (message.key(), message.value(), message.timestamp()[1])
-        found.append(Message(tp.partition, message.offset(), *content, tp.topic))
+        found.append(
+            Message(tp.partition, message.offset(), message.key(), message.value(), message.timestamp()[1], tp.topic)
+        )
 
     for tp, error in reader.read_ranges(ranges, reader.clock.monotonic() + reader.timeout_s, on_record).items():
         if error is not None:
@@ -174,8 +174,7 @@ def _made(
 
 def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Initialized:
     partitions, replicas = len(seen.partitions), len(seen.partitions[0].replicas)
-    config = reader.topic_configs([seen.name])[seen.name]
-    if isinstance(config, RequestFailedError):
+    if isinstance(config := reader.topic_configs([seen.name])[seen.name], RequestFailedError):
         raise RequestFailedError(f"the settings of topic {seen.name} can't be read: {config}", retriable=True)
     problem = wrong_settings(seen.name, config)
     if partitions != 1:
@@ -202,8 +201,7 @@ class StateTopic:
             BrokerError: it does not, or they don't; or that can't be read.
         """
         self.extent()  # its error for a missing topic is clearer than that of the settings
-        config = self._reader.topic_configs([STATE_TOPIC])[STATE_TOPIC]
-        if isinstance(config, RequestFailedError):
+        if isinstance(config := self._reader.topic_configs([STATE_TOPIC])[STATE_TOPIC], RequestFailedError):
             raise BrokerError(f"the settings of topic {STATE_TOPIC} can't be read: {config}")
         if (problem := wrong_settings(STATE_TOPIC, config)) is not None:
             raise BrokerError(problem)
@@ -270,8 +268,11 @@ class BrokerClock:
         except BrokerError as error:
             return Unknown.because(Code.G8, f"the brokers' time could not be read (state: cluster): {error}")
         if stamp is None:
-            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): kretain cluster init shows why"
-            return Unknown.because(Code.G8, f"the brokers' time could not be read: {text}")
+            return Unknown.because(
+                Code.G8,
+                f"the brokers' time could not be read: the brokers don't stamp {STATE_TOPIC} "
+                f"(message.timestamp.type): kretain cluster init shows why",
+            )
         self.compared = True
         return compare_clocks(before, stamp, self._clock_ms())
 

@@ -164,8 +164,11 @@ class Loop:
         self._codes = frozenset(held)
         for text in [*self._folded.notes(_notes(passed)), *new]:
             self.say(text)
-        line = pass_line(self._number, passed, seconds, trims=self.trims)
-        self.say(line, "pass", **pass_facts(self._number, passed, seconds))
+        self.say(
+            pass_line(self._number, passed, seconds, trims=self.trims),
+            "pass",
+            **pass_facts(self._number, passed, seconds),
+        )
         self._failures = 0
         self._notify(passed)
         if (wrong := self._wrong_with(passed)) is not None:
@@ -190,8 +193,7 @@ class Loop:
             if notice.event != "failed" or not self._lost:
                 self.notify(notice)
         self._lost = any(notice.event == "failed" for notice in found)
-        unprotected = _unprotected(passed)
-        if unprotected is not None:
+        if (unprotected := _unprotected(passed)) is not None:
             self.board.fail("protect", max(1, 0 if passed.protected is None else len(passed.protected.failed)))
             if unprotected.text != self._unprotected:
                 self.notify(unprotected)
@@ -224,8 +226,7 @@ class Loop:
     def _failed(self, kind: str, text: str) -> None:
         if kind != "protect":  # which is counted and posted beside what else went wrong
             self.board.fail(kind)
-        line = self._folded.error(text)
-        if line is not None:
+        if (line := self._folded.error(text)) is not None:
             self.say(f"failed: {line}", "failed", kind=kind, failures=self._failures)
         if line == text and kind != "protect" and (kind != "refused" or self._acts):  # the first in a row
             self.notify(Notice("refused" if kind == "refused" else "failed", text, self.board.cluster, {"kind": kind}))
@@ -257,8 +258,7 @@ class Loop:
 def _unprotected(passed: Passed) -> Notice | None:
     """Return what to post where topics' own retention could not be looked at, or a setting not be changed."""
     if passed.unprotected is not None:
-        text = " ".join(str(passed.unprotected).split())
-        return Notice("unprotected", f"protect: {text}", passed.plan.cluster_id)
+        return Notice("unprotected", f"protect: {' '.join(str(passed.unprotected).split())}", passed.plan.cluster_id)
     return next(iter([] if passed.protected is None else of_protection(passed.protected)), None)
 
 
@@ -280,8 +280,10 @@ def pass_line(number: int, passed: Passed, seconds: float, *, trims: bool) -> st
     if totals.hold:
         rest.append(f"{totals.hold:,} on hold ({_by_code(plan.decisions)})")
     if short := [one for one in plan.disks if one.short_bytes]:
-        missing = format_bytes(sum(one.short_bytes for one in short))
-        rest.append(f"{count(len(short), 'disk')} above the ceiling, short by {missing}")
+        rest.append(
+            f"{count(len(short), 'disk')} above the ceiling, short by "
+            f"{format_bytes(sum(one.short_bytes for one in short))}"
+        )
     if passed.protected is not None:
         rest.append(f"{count(passed.protected.raised, 'setting')} raised")
     if not trims:
@@ -295,9 +297,15 @@ def pass_facts(number: int, passed: Passed, seconds: float) -> dict[str, object]
     trimmed: dict[str, object] = {}
     if report is not None:
         done = report.trimmed
-        counts = {"partitions": report.count("trimmed"), "records": done.records, "bytes": done.size_bytes}
-        counts |= {word: report.count(word) for word in ("held", "failed", "unverified")}
-        trimmed = {"run": report.run, "trimmed": counts}
+        trimmed = {
+            "run": report.run,
+            "trimmed": {
+                "partitions": report.count("trimmed"),
+                "records": done.records,
+                "bytes": done.size_bytes,
+                **{word: report.count(word) for word in ("held", "failed", "unverified")},
+            },
+        }
     return {
         "pass": number,
         "cluster_id": passed.plan.cluster_id,

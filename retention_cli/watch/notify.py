@@ -88,8 +88,10 @@ class Held:
         named = [f"{topic} ({count:,})" for topic, count in by_topic.most_common(_NAMED)]
         named += ["…"] if len(by_topic) > _NAMED else []
         why = ", ".join(f"{code} {count:,}" for code, count in codes.most_common())
-        text = f"{count(len(new), 'partition')} on hold for a day: {', '.join(named)}; {why}"
-        text += "; kretain why CODE says what to do"
+        text = (
+            f"{count(len(new), 'partition')} on hold for a day: {', '.join(named)}; {why}; kretain why CODE says what "
+            f"to do"
+        )
         return Notice("held", text, cluster_id, {"partitions": len(new), "holds": dict(codes)})
 
 
@@ -135,8 +137,9 @@ class Notifier:
         try:
             url = rules.address()
             content = json.dumps(body(url, self.name, notice)).encode()
-            headers = {"Content-Type": "application/json"}
-            answer = ask(url, timeout_s=TIMEOUT_S, most_bytes=1 << 16, body=content, headers=headers)
+            answer = ask(
+                url, timeout_s=TIMEOUT_S, most_bytes=1 << 16, body=content, headers={"Content-Type": "application/json"}
+            )
             if not 200 <= answer.status < 300:
                 self.say(f"not posted ({notice.event}): the webhook answered HTTP {answer.status}")
         except (HttpError, WebhookError, RuntimeError) as error:

@@ -343,8 +343,9 @@ class Passes:
         ):
             self._ledger = named
             return None
-        text = "the ledger was replaced, or is older than when this process started: restart if that is intended"
-        return Reason("ledger", text)
+        return Reason(
+            "ledger", "the ledger was replaced, or is older than when this process started: restart if that is intended"
+        )
 
     @contextmanager
     def _permit(self, term: int, digest: str) -> Iterator[None]:
@@ -364,8 +365,10 @@ class Passes:
         if abs(off_s) <= JUMP_S:
             return None
         way = "ahead" if off_s > 0 else "back"
-        text = f"this machine's clock was set {way} by {abs(off_s):,.0f} s"
-        return f"{text}: no plans until it is correct again, or kretain watch is restarted"
+        return (
+            f"this machine's clock was set {way} by {abs(off_s):,.0f} s: no plans until it is correct again, or "
+            f"kretain watch is restarted"
+        )
 
     def _other_log(self, cluster_id: str) -> Reason | None:
         """Return why the audit log is not to be trusted: lines that this process saw are gone, and limits with them."""
@@ -373,8 +376,9 @@ class Passes:
         if problem is not None:
             return Reason("audit", problem)
         if self._head is not None and (head is None or head.seq < self._head.seq):
-            text = "the audit log was replaced, or is older than this process knows: restart if that is intended"
-            return Reason("audit", text)
+            return Reason(
+                "audit", "the audit log was replaced, or is older than this process knows: restart if that is intended"
+            )
         self._head = head
         return None
 

@@ -13,11 +13,10 @@ from typing import Any, Final, NamedTuple, Self
 from retention_cli.brokers import commits, groups, log_offsets, records
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound, OpenTransaction
-from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicConfig, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.schemas import Kind, SchemaRegistry
 from retention_cli.brokers.security.settings import ConnectionSettings, RegistrySettings
-from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.consumers import key_of
 from retention_cli.core.json_values import at
 from retention_cli.core.model import TopicPartition

@@ -17,7 +17,7 @@ import pytest
 from greenlet import getcurrent
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark import plans, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes

@@ -126,7 +126,7 @@ def _policy(topics: list[str]) -> str:
 
 def _topics(settings: Resolved, common: Common) -> list[str]:
     """Return the topics that R1 may be used for: a group has committed, and brokers keep 3 days, but not for ever."""
-    from retention_cli.brokers.topic_configs import TopicConfig
+    from retention_cli.brokers.metadata import TopicConfig
     from retention_cli.core.model import INFINITE_MS
     from retention_cli.policy.load import parse_policy
     from retention_cli.policy.selection import NothingMatchesError

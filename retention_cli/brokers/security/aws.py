@@ -142,8 +142,7 @@ def sign_in(identity: AwsIdentity) -> tuple[Signer, float]:
 
 def _signed_in(identity: AwsIdentity) -> tuple[Signer, float]:
     session = extras.part("aws", "botocore.session").Session(profile=identity.profile)
-    region = identity.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
-    if not region:
+    if not (region := identity.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")):
         raise SettingsError("no AWS region in the brokers' names: set AWS_REGION, or region in the AWS profile")
     if session.get_scoped_config().get("mfa_serial"):  # botocore would ask for the code, in the midst of a run
         raise SettingsError(f"{identity.shown}: the profile asks for an MFA code: use aws sso login, or another role")
@@ -159,9 +158,9 @@ def _signed_in(identity: AwsIdentity) -> tuple[Signer, float]:
         keys = sts.assume_role(RoleArn=identity.role, RoleSessionName=identity.session, **more)["Credentials"]
         return Signer(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], region), _LIFE_S
     keys = found.get_frozen_credentials()
-    expires_within = getattr(found, "refresh_needed", None)
-    short = expires_within is not None and expires_within(_LIFE_S)
-    return Signer(keys.access_key, keys.secret_key, keys.token, region), _SHORT_S if short else _LIFE_S
+    expires_within = getattr(found, "refresh_needed", lambda _seconds: False)
+    signer = Signer(keys.access_key, keys.secret_key, keys.token, region)
+    return signer, _SHORT_S if expires_within(_LIFE_S) else _LIFE_S
 
 
 def _failure(error: Exception, shown: str) -> BrokerError:
@@ -169,8 +168,9 @@ def _failure(error: Exception, shown: str) -> BrokerError:
     from botocore import exceptions as aws
 
     if isinstance(error, aws.ProfileNotFound):
-        name = error.kwargs.get("profile")
-        return SettingsError(f"AWS profile {name} is in neither ~/.aws/config nor ~/.aws/credentials")
+        return SettingsError(
+            f"AWS profile {error.kwargs.get('profile')} is in neither ~/.aws/config nor ~/.aws/credentials"
+        )
     if isinstance(error, aws.ClientError):
         code = str(error.response.get("Error", {}).get("Code"))
         return UnauthorizedError(f"{shown}: AWS refused them ({code if _CODE.fullmatch(code) else 'error'})")
@@ -178,5 +178,6 @@ def _failure(error: Exception, shown: str) -> BrokerError:
         return UnauthorizedError(f"{shown}: the session has ended: run aws sso login, or aws login")
     if isinstance(error, aws.HTTPClientError | aws.ConnectionError | aws.MetadataRetrievalError):
         return UnreachableError(f"{shown}: AWS did not answer")
-    what = f"they can't be read ({type(error).__name__}): run aws sts get-caller-identity to see why"
-    return SettingsError(f"{shown}: {what}")
+    return SettingsError(
+        f"{shown}: they can't be read ({type(error).__name__}): run aws sts get-caller-identity to see why"
+    )

@@ -212,12 +212,10 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
     def text(*keys: str) -> str | None:
         return next((given[key].value for key in keys if key in given and given[key].value), None)
 
-    bootstrap = text("bootstrap.servers", "metadata.broker.list")
-    if bootstrap is None or not bootstrap.strip(" ,"):
+    if (bootstrap := text("bootstrap.servers", "metadata.broker.list")) is None or not bootstrap.strip(" ,"):
         raise NoClusterError("no cluster given: pass -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE")
     _check_addresses(bootstrap)
-    protocol = (text("security.protocol") or "PLAINTEXT").upper()
-    if protocol not in _PROTOCOLS:
+    if (protocol := (text("security.protocol") or "PLAINTEXT").upper()) not in _PROTOCOLS:
         raise SettingsError(f"security.protocol: {protocol!r} is not one of {', '.join(_PROTOCOLS)}")
     mechanism = username = password = None
     if protocol.startswith("SASL"):
@@ -274,8 +272,7 @@ def _check_addresses(bootstrap: str) -> None:
 
 
 def _check_tls_versions(key: str, setting: Setting) -> None:
-    versions = {one.strip() for one in setting.value.split(",") if one.strip()}
-    if not versions <= _TLS_VERSIONS:
+    if not (versions := {one.strip() for one in setting.value.split(",") if one.strip()}) <= _TLS_VERSIONS:
         odd = ", ".join(sorted(versions - _TLS_VERSIONS))
         raise SettingsError(f"{setting.origin}: {key}: {odd} is not supported; use TLSv1.2 and TLSv1.3, or remove it")
 
@@ -283,8 +280,7 @@ def _check_tls_versions(key: str, setting: Setting) -> None:
 def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:
     if (mechanism := text(*_MECHANISM)) is None:
         raise SettingsError(f"sasl.mechanism is missing: write one of {', '.join(_SASL_MECHANISMS)}")
-    mechanism = mechanism.upper()
-    if mechanism not in _SASL_MECHANISMS:
+    if (mechanism := mechanism.upper()) not in _SASL_MECHANISMS:
         raise SettingsError(
             f"sasl.mechanism: {mechanism} is not supported; use one of {', '.join(_SASL_MECHANISMS)}, or a client "
             f"certificate"
@@ -295,9 +291,10 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
     if (options := _jaas(given, mechanism)) is not None:
         username, password = options.get("username"), options.get("password")
         if username is None or password is None:
-            origin = given[_JAAS].origin
-            instead = "write sasl.username and sasl.password instead"
-            raise SettingsError(f"{origin}: {_JAAS}: username or password is missing; {instead}")
+            raise SettingsError(
+                f"{given[_JAAS].origin}: {_JAAS}: username or password is missing; write sasl.username and "
+                f"sasl.password instead"
+            )
     if username is None or password is None:
         raise SettingsError("sasl.username and sasl.password are needed (or a Java client's sasl.jaas.config)")
     return mechanism, username, password
@@ -356,11 +353,9 @@ def _store(text: Any, kind: str) -> JavaStore | str | None:
 def _trusted(text: Any) -> str | None:
     if (pem := text("ssl.ca.pem", "ssl.truststore.certificates")) is not None:
         return _in_lines(pem)
-    location = text("ssl.ca.location")
-    if location is not None and location != "probe":
+    if (location := text("ssl.ca.location")) is not None and location != "probe":
         return _pem_file(location, "ssl.ca.location")
-    store = _store(text, "trust")
-    if isinstance(store, JavaStore):
+    if isinstance(store := _store(text, "trust"), JavaStore):
         if not store.certificates:
             raise SettingsError(
                 f"ssl.truststore.location: {text('ssl.truststore.location')} holds no trusted certificate"
@@ -377,8 +372,7 @@ def _own_key(text: Any) -> tuple[str | None, str | None]:
     if key is None and (location := text("ssl.key.location")) is not None:
         key = _pem_file(location, "ssl.key.location")
     if chain is None and key is None:
-        store = _store(text, "key")
-        if isinstance(store, JavaStore):
+        if isinstance(store := _store(text, "key"), JavaStore):
             if store.key is None:
                 raise SettingsError(f"ssl.keystore.location: {text('ssl.keystore.location')} holds no private key")
             return store.chain, store.key

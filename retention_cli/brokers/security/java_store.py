@@ -79,8 +79,7 @@ def _read_pkcs12(raw: bytes, password: str | None) -> JavaStore:
     plain = (pem, ser.PrivateFormat.PKCS8, ser.NoEncryption())
     key = None if store.key is None else store.key.private_bytes(*plain).decode()
     trusted = "".join(cert.public_bytes(pem).decode() for cert in ([] if key else own) + others)
-    chain = "".join(cert.public_bytes(pem).decode() for cert in own + others) if key else None
-    return JavaStore(trusted, key, chain)
+    return JavaStore(trusted, key, "".join(cert.public_bytes(pem).decode() for cert in own + others) if key else None)
 
 
 class _Reader:
@@ -170,5 +169,4 @@ def _der_value(der: bytes, at: int, tag: int) -> tuple[bytes, int]:
 
 
 def _pem(label: str, der: bytes) -> str:
-    lines = textwrap.fill(base64.b64encode(der).decode(), 64)
-    return f"-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n"
+    return f"-----BEGIN {label}-----\n{textwrap.fill(base64.b64encode(der).decode(), 64)}\n-----END {label}-----\n"

@@ -66,8 +66,9 @@ def _gssapi() -> Any:
     try:
         import gssapi
     except (ImportError, OSError) as error:
-        why = " ".join(str(error).split())
-        raise SettingsError(f"Kerberos needs gssapi: {how_to_add('kerberos')} ({why})") from None
+        raise SettingsError(
+            f"Kerberos needs gssapi: {how_to_add('kerberos')} ({' '.join(str(error).split())})"
+        ) from None
     return gssapi
 
 
@@ -79,8 +80,10 @@ def _credentials(settings: KerberosSettings) -> Any:
             read_file(Path(settings.keytab.removeprefix("FILE:")))
         except OSError as error:
             raise SettingsError(f"{KEYTAB}: {settings.keytab} cannot be read: {error.strerror or error}") from None
-        memory = f"MEMORY:kretain {settings.keytab} {settings.principal or ''}"
-        store = {"client_keytab": settings.keytab, "ccache": memory}
+        store = {
+            "client_keytab": settings.keytab,
+            "ccache": f"MEMORY:kretain {settings.keytab} {settings.principal or ''}",
+        }
     elif settings.cache is not None:
         store = {"ccache": settings.cache}
     try:

@@ -44,8 +44,7 @@ def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
     instead = _INSTEAD.get(mechanism, "write sasl.username and sasl.password instead")
     if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
         raise SettingsError(f"{where}: it names no login module; {instead}")
-    name = module.rpartition(".")[2]
-    if name not in (_SCRAM, *_MODULES.values()):
+    if (name := module.rpartition(".")[2]) not in (_SCRAM, *_MODULES.values()):
         raise SettingsError(f"{where}: {name} is not supported; {instead}")
     if name != (wanted := _MODULES.get(mechanism, _SCRAM)):
         raise SettingsError(f"{where}: {name} does not fit sasl.mechanism={mechanism}, which wants {wanted}")
@@ -204,8 +203,7 @@ def read_oauth(
         value = text(key)
         if value is not None and value.rpartition(".")[2].lower() not in [one.lower() for one in choices]:
             raise SettingsError(f"{key}: only {' and '.join(choices)} can be used: write that, or remove it")
-    handler = text(HANDLER)
-    if handler is not None and handler.rpartition(".")[2] != "OAuthBearerLoginCallbackHandler":
+    if (handler := text(HANDLER)) is not None and handler.rpartition(".")[2] != "OAuthBearerLoginCallbackHandler":
         raise SettingsError(f"{HANDLER}: kretain runs no Java: write {ENDPOINT}, {_ID[0]} and {_SECRET[0]}")
     if [one for one in jaas if one not in ("clientId", "clientSecret", "scope") and not one.startswith("extension_")]:
         raise SettingsError(  # not named: in a damaged line it may be the secret

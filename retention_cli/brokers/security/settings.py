@@ -83,8 +83,7 @@ def read_registry(text: Callable[..., str | None], trusted: Callable[[], str | N
     url = f"{scheme}://{host}{slash}{path}".rstrip("/")
     if _ADDRESS.fullmatch(url) is None:  # not quoted: it may contain a password
         return RegistrySettings(problem=f"{URL} is not the address of one registry, such as https://registry:8081")
-    user_info = text(*USER_INFO) or unquote(in_url)
-    if user_info and (":" not in user_info or "${" in user_info):
+    if (user_info := text(*USER_INFO) or unquote(in_url)) and (":" not in user_info or "${" in user_info):
         return RegistrySettings(url, problem=f"{USER_INFO[1]} is not USER:PASSWORD")
     try:
         return RegistrySettings(url, user_info, trusted())
@@ -176,8 +175,10 @@ class ConnectionSettings:
                 "sasl.password": self.password or "",
             }
         if self.uses_tls:
-            conf["enable.ssl.certificate.verification"] = self.verify_certificate
-            conf["ssl.endpoint.identification.algorithm"] = "https" if self.verify_hostname else "none"
+            conf |= {
+                "enable.ssl.certificate.verification": self.verify_certificate,
+                "ssl.endpoint.identification.algorithm": "https" if self.verify_hostname else "none",
+            }
             optional = {
                 "ssl.ca.pem": self.ca_pem,
                 "ssl.certificate.pem": self.certificate_pem,
@@ -216,8 +217,10 @@ class ConnectionSettings:
                 "sasl_plain_password": self.password,
             }
         if self.uses_tls:
-            conf["ssl_context"] = self._ssl_context()
-            conf["ssl_check_hostname"] = self.verify_certificate and self.verify_hostname
+            conf |= {
+                "ssl_context": self._ssl_context(),
+                "ssl_check_hostname": self.verify_certificate and self.verify_hostname,
+            }
         return conf
 
     def _ssl_context(self) -> ssl.SSLContext:

@@ -163,8 +163,7 @@ def _token(body: bytes, asked: float, where: str) -> Token:
         raise BrokerError(f"{where}: its answer has no access_token: is {ENDPOINT} right?")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise BrokerError(f"{where}: its token is not a bearer token, which OAUTHBEARER needs")
-    lives = [life for life in (_seconds(content.get("expires_in")), _until_exp(value)) if life is not None]
-    if not lives:
+    if not (lives := [life for life in (_seconds(content.get("expires_in")), _until_exp(value)) if life is not None]):
         raise BrokerError(f"{where}: it does not say how long its token is valid (expires_in)")
     return _valid(value, asked, min(lives), f"{where}: its token has expired already: is this machine's clock right?")
 

@@ -82,8 +82,7 @@ def length(data: bytes, position: int) -> tuple[int, int]:
 def string(data: bytes, position: int) -> tuple[str, int]:
     """Decode a COMPACT_STRING."""
     size, position = length(data, position)
-    end = position + size
-    if end > len(data):
+    if (end := position + size) > len(data):
         raise IndexError
     return data[position:end].decode(), end
 
@@ -217,8 +216,10 @@ def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, 
     if len(commits) < count:  # one topic's rows would hide the other's
         raise ValueError("an OffsetFetch response names a topic twice")
     error, position = short(data, position)
-    answer = GroupAnswer(group, error, commits, all_rows, failed, no_position, frozenset(failed_topics))
-    return answer, after_tags(data, position)
+    return (
+        GroupAnswer(group, error, commits, all_rows, failed, no_position, frozenset(failed_topics)),
+        after_tags(data, position),
+    )
 
 
 def _rows(

@@ -143,8 +143,9 @@ class Wire:
             if said in (NO_ANSWER, LATE):
                 said += f"{listener}?"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
-                kind = "AWS" if self._settings.uses_aws else self._settings.mechanism or ""
-                right = _RIGHT.get(kind, "are name and password right")
+                right = _RIGHT.get(
+                    "AWS" if self._settings.uses_aws else self._settings.mechanism or "", "are name and password right"
+                )
                 said = f"it ended the connection{listener}"
                 said += f", and {right}?" if self._settings.mechanism else "?"
             if said == CONTROLLER:
@@ -241,8 +242,9 @@ class Wire:
         """
         while True:
             try:
-                left = max(_AT_LEAST_S, deadline - time.monotonic())
-                return await self.ask(request_for(), timeout_s=min(self.timeout_s, left))
+                return await self.ask(
+                    request_for(), timeout_s=min(self.timeout_s, max(_AT_LEAST_S, deadline - time.monotonic()))
+                )
             except RequestFailedError as error:
                 if not error.retriable:
                     raise

@@ -140,8 +140,9 @@ def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> s
     lower = said.lower().replace("_", " ")
     if (text := next((ours for theirs, ours in _TLS if theirs in lower), None)) is None:
         return None
-    plain = "SASL_PLAINTEXT" if sasl else "PLAINTEXT"
-    return text.format(plain=plain, ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS)
+    return text.format(
+        plain="SASL_PLAINTEXT" if sasl else "PLAINTEXT", ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS
+    )
 
 
 def _not_accepted(text: str, mechanism: str | None, *, aws: bool) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from retention_cli.brokers.errors import UnreachableError
 
@@ -31,8 +31,7 @@ class Work:
     @classmethod
     def current(cls) -> Work:
         """Return the work of which the coroutine that calls this is a part."""
-        mine: Work = cls._now.work
-        return mine
+        return cast(Work, cls._now.work)
 
     def leave(self) -> None:
         """Have no more of it run. What runs at this moment (a reply is handed over) is waited for."""
@@ -54,8 +53,7 @@ class Work:
             NobodyWaitsError: the work was left before the coroutine's next step.
         """
         try:
-            result: T = await _Steps(self, coroutine)
-            return result
+            return cast(T, await _Steps(self, coroutine))
         finally:
             coroutine.close()
 

@@ -136,8 +136,9 @@ def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progres
         names.claim(reader.metadata([]).cluster_id, member.name)  # before two threads open one cluster's ledger
         memories = member.memories(reader, selection.policy.state)
         with contextlib.closing(memories):
-            job = PlanJob(reader, selection, now_ms, member.past_day(selection, now_ms), memories, progress=progress)
-            return LocalPlanner(inventory).plan(job)
+            return LocalPlanner(inventory).plan(
+                PlanJob(reader, selection, now_ms, member.past_day(selection, now_ms), memories, progress=progress)
+            )
 
 
 class ClusterNames:

@@ -90,8 +90,7 @@ class SparkArchiver(Archiver):
         result: dict[TopicPartition, Archived | Reason] = {}
         requests = []
         for tp, (url, target) in wanted.items():
-            source = self.source(tp, target)
-            if isinstance(source, Reason):
+            if isinstance(source := self.source(tp, target), Reason):
                 result[tp] = source
             else:
                 requests.append(ArchiveRequest(source, url, target.offset, target.records))
@@ -103,8 +102,9 @@ class SparkArchiver(Archiver):
             connection = sender.connection(self.reader.settings)
         except (BrokerError, SparkError) as error:
             return result | {one.tp: failed(one.tp, one.url, error) for one in requests}
-        phase = f"archiving {count(len(requests), 'partition')} over Spark"
-        add = adding(progress, phase, sum(one.records for one in requests))
+        add = adding(
+            progress, f"archiving {count(len(requests), 'partition')} over Spark", sum(one.records for one in requests)
+        )
         stopped = threading.Event()
         jobs = [
             functools.partial(self._job, sender.session, connection, some, stopped.is_set)
@@ -123,8 +123,9 @@ class SparkArchiver(Archiver):
     def _job(
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
     ) -> dict[TopicPartition, Archived | Reason]:
-        where = (self.cluster_id, connection, self.reader.timeout_s)
-        work = functools.partial(copies, requests, where, self.size, self.keys)
+        work = functools.partial(
+            copies, requests, (self.cluster_id, connection, self.reader.timeout_s), self.size, self.keys
+        )
         try:
             rows = run_tasks(session, work, REPORTS, 1, "Spark's task failed")
         except SparkError as error:
@@ -144,11 +145,10 @@ class SparkArchiver(Archiver):
         except StoppedError as error:
             return failed(request.tp, request.url, error)
         except (ArchiveError, MissingPartError) as error:
-            text = " ".join(str(error).split())
             return Reason(
                 "archive",
                 f"{request.tp} was archived by Spark's tasks, and is not trimmed, because it is not seen from here: "
-                f"{text}. {_SHARED}: see to that and run again",
+                f"{' '.join(str(error).split())}. {_SHARED}: see to that and run again",
             )
         self.note(request.tp, done, report.start)
         return done

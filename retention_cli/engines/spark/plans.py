@@ -265,9 +265,11 @@ def _outside(job: PlanJob) -> Sequence[Read] | None:
         return None
     metadata = job.reader.metadata()
     managed = [name for name in metadata.topics if job.selection.settings_for(name) is not None]
-    found = read_sources(sources, Reach(job.reader, metadata, managed))
     # An error's cause may be an object that can't be sent.
-    return [SourceError(str(one)) if isinstance(one, SourceError) else one for one in found]
+    return [
+        SourceError(str(one)) if isinstance(one, SourceError) else one
+        for one in read_sources(sources, Reach(job.reader, metadata, managed))
+    ]
 
 
 @collection_paused()
@@ -386,8 +388,7 @@ def _cut(
 
 def _rows_of_tasks(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any, None, None]:
     session, sent = sender.session, sender.send(giant)
-    reader = task(partial(share_rows, sent), ROW)
-    shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(reader, ddl(ROW))
+    shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(task(partial(share_rows, sent), ROW), ddl(ROW))
     rows = shares.unionByName(session.createDataFrame(pa.Table.from_pylist(list(own), schema=ROW)))
     slices = rows.repartition(giant.shares, "slice").groupBy("slice").applyInArrow(slice_planner(sent), ddl(ROW))
     planned = slices.persist()

@@ -125,9 +125,15 @@ class SparkReading:
         topics = {name: replace(one, partitions={}) for name, one in profile.topics.items()}
         slices = [(one, {tp.topic: topics[tp.topic] for tp in one}) for one in packed(left, leaders, self.most)]
         where = (profile.cluster_id, self.sender.connection(self.reader.settings), self.reader.timeout_s)
-        failed = "Spark could not read the records"
         jobs = [
-            partial(run_tasks, self.sender.session, partial(_rows, where, some), PIECES, len(some), failed)
+            partial(
+                run_tasks,
+                self.sender.session,
+                partial(_rows, where, some),
+                PIECES,
+                len(some),
+                "Spark could not read the records",
+            )
             for some in in_batches(slices, SLICES_A_JOB)
         ]
         with closing(as_they_end(self.sender.session, jobs, JOBS_AT_ONCE, stop)) as done:

@@ -108,10 +108,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
 def _connect(url: str, conf: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.remote(url).appName("kretain")
-    for key, value in (_SQL | dict(conf)).items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = SparkSession.builder.remote(url).appName("kretain").config(map=_SQL | dict(conf)).getOrCreate()
     _try_again(session, _CONNECT_RETRIES)
     return session
 
@@ -165,9 +162,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options = [f"-Dlog4j2.configurationFile={log.as_uri()}", _QUICK]
     driver = " ".join([*options, given.get(_DRIVER_OPTIONS, "")]).strip()  # of two that differ the last counts
-    builder = SparkSession.builder
-    for key, value in (defaults | given | {"spark.master": master, _DRIVER_OPTIONS: driver}).items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.config(map=defaults | given | {"spark.master": master, _DRIVER_OPTIONS: driver})
     if not logging.root.handlers:  # Py4J logs each broken connection there, with a traceback; kretain reports it itself
         logging.root.addHandler(logging.NullHandler())
     with _stderr_to(folder / LOG):
@@ -348,8 +343,9 @@ def probe(batches: Iterator[Any]) -> Iterator[Any]:
         importlib.import_module("retention_cli.observe.cluster")
     except _FAILS as error:
         missing.append(f"kretain's engine ({type(error).__name__}: {error})")
-    columns = {"host": [socket.gethostname()], "python": [platform.python_version()], "missing": ["; ".join(missing)]}
-    yield pa.RecordBatch.from_pydict(columns)
+    yield pa.RecordBatch.from_pydict(
+        {"host": [socket.gethostname()], "python": [platform.python_version()], "missing": ["; ".join(missing)]}
+    )
 
 
 def check_executors(session: Any, tasks: int) -> None:

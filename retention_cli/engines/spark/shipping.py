@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import pyarrow as pa
 from pydantic import TypeAdapter
@@ -61,13 +61,11 @@ class Sent(SentFile, Generic[T]):
 
     def load(self) -> T:
         """Return the value, in a task. It is shared with other tasks of the same worker: change nothing of it."""
-        value: T = _loaded(self)
-        return value
+        return cast(T, _loaded(self))
 
     def load_once(self) -> T:
         """Return the value, in the one task that needs it."""
-        value: T = from_bytes(self.here().read_bytes())
-        return value
+        return cast(T, from_bytes(self.here().read_bytes()))
 
 
 @functools.lru_cache(_CACHED_VALUES)
@@ -136,8 +134,7 @@ class Sender:
             return ConnectionRef(SentFile(self.command_config), settings.bootstrap)
         if settings not in self._connections:
             path = self._new("json", "connection-")
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 json.dump(asdict(settings), file)
             self._connections[settings] = ConnectionRef(SentFile(str(path), self._travels(path)))
         return self._connections[settings]
@@ -146,8 +143,7 @@ class Sender:
         return self.folder / f"kretain-{kind}{uuid.uuid4().hex}.{suffix}"
 
     def _travels(self, path: Path) -> bool:
-        travels = not runs_here(self.session)
-        if travels:
+        if travels := not runs_here(self.session):
             ship_file(self.session, path)
         return travels
 

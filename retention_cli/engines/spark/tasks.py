@@ -28,9 +28,8 @@ import pyarrow as pa
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, TopicConfig
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.garbage import collection_paused
@@ -134,11 +133,10 @@ def check_clock(sent_ms: int) -> None:
     Raises:
         BrokerError: it is.
     """
-    behind_ms = sent_ms - SYSTEM.wall_ms()
-    if behind_ms > MAX_SKEW_MS:
-        here = socket.gethostname()
+    if (behind_ms := sent_ms - SYSTEM.wall_ms()) > MAX_SKEW_MS:
         raise BrokerError(
-            f"the clock of executor {here} is {behind_ms // 1000:,} s behind that of this machine: correct it (NTP)"
+            f"the clock of executor {socket.gethostname()} is {behind_ms // 1000:,} s behind that of this machine: "
+            f"correct it (NTP)"
         )
 
 
@@ -157,8 +155,9 @@ def _planned(
     if sum(len(one.partitions) for one in reader.metadata().topics.values()) > work.partitions:
         raise TooLargeError
     inventory = inventory_view([one.here() for one in work.inventory])
-    job = PlanJob(reader, work.selection, work.now_ms, lambda _cluster: work.past, memories, clock_ms)
-    plan = LocalPlanner(inventory, work.outside).plan(job)
+    plan = LocalPlanner(inventory, work.outside).plan(
+        PlanJob(reader, work.selection, work.now_ms, lambda _cluster: work.past, memories, clock_ms)
+    )
     return {"head": head_of(plan), "rows": as_parquet(plan.decisions)}
 
 
@@ -343,15 +342,13 @@ def read_share(giant: Giant, share: int, handed: Handed, reader: ClusterReader, 
     memory.begin(giant.topic_ids)
     memory.reads = []
     seen: set[str] = set()
-    rules = replace(giant.selection.policy.groups, sources=())  # the client reads those
-    groups = GroupReader(
+    fold = GroupReader(
         reader,
         giant.scopes,
-        Recall(memory, rules, clock_ms()),
+        Recall(memory, replace(giant.selection.policy.groups, sources=()), clock_ms()),  # the client reads those
         listener=lambda commits: seen.add(commits.group),
         is_mine=partial(is_in_share, giant.shares, share),
-    )
-    fold = groups.read(reader.metadata([OFFSETS_TOPIC]))
+    ).read(reader.metadata([OFFSETS_TOPIC]))
     run = f"{share}:{uuid.uuid4().hex}"
     yield from floors_rows(fold, giant.slices, run)
     gone = [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in fold.gone]
@@ -381,8 +378,7 @@ def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
     """Return the function for ``applyInArrow`` that plans a slice, once all shares have arrived; other rows pass."""
 
     def run(table: Any) -> Any:
-        number = table.column("slice")[0].as_py()
-        if number < 0:
+        if (number := table.column("slice")[0].as_py()) < 0:
             return table
         giant = sent.load()
         try:
@@ -434,8 +430,7 @@ def plan_slice(
     """
     if sorted(run.partition(":")[0] for run, _ in arrived) != sorted([CLIENT, *map(str, range(giant.shares))]):
         raise BrokerError("Spark lost the commits of some groups on their way to the topics that they read: run again")
-    names = one.metadata.topics.keys()
-    floors = FloorFold({name: scope for name, scope in giant.scopes.items() if name in names})
+    floors = FloorFold({name: scope for name, scope in giant.scopes.items() if name in one.metadata.topics})
     for _, fold in arrived:
         floors.take(fold)
     clock_ms = clock_since(giant.sent_ms)

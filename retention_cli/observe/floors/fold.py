@@ -397,8 +397,7 @@ class FloorFold:
             elif epoch != epochs[partition]:
                 self.at(topic, partition).commits(epoch, offset, group)
         if self.seen is not None:
-            mine = [row for row in rows if row[0] not in skipped] if skipped else rows
-            self._see(Seen(group, topic, "commit", mine))
+            self._see(Seen(group, topic, "commit", [row for row in rows if row[0] not in skipped] if skipped else rows))
         if self.rows is not None:
             self.rows += (
                 CommitRow(group, topic, partition, "commit", offset, epoch)

@@ -19,7 +19,8 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
-from retention_cli.observe.recall import EpochEnds, Recall
+from retention_cli.observe.lineage import EpochEnds
+from retention_cli.observe.recall import Recall
 from retention_cli.policy.model import REGEX, PatternError, Policy, compiled, matches
 from retention_cli.policy.selection import groups_not_there, names_groups
 from retention_cli.policy.settings import GroupRules
@@ -100,8 +101,7 @@ class GroupReader:
         reader, recall = self.reader, self.recall
         fold = FloorFold(self.scopes, with_rows=self.with_rows, with_seen=self.with_seen)
         try:
-            listing = list_counted(reader, recall.rules, before, deadline)
-            if isinstance(listing, Doubt):
+            if isinstance(listing := list_counted(reader, recall.rules, before, deadline), Doubt):
                 return fold, listing
             mine = tuple(one for one in listing.counted if self.is_mine(one.name))
             fold.latest = _latest(mine, fold.counts, recall)
@@ -151,8 +151,7 @@ def _latest(groups: Sequence[ListedGroup], partitions: Mapping[str, int], recall
     A share group reads new partitions of a topic that it already knows from 0. ``partitions`` are the numbers of those
     that the managed topics have: which are younger than which group is remembered from run to run.
     """
-    keys = [group_key(group.kind, group.name) for group in groups]
-    ages = recall.memory.ages(partitions, keys, recall.now_ms)
+    ages = recall.memory.ages(partitions, [group_key(group.kind, group.name) for group in groups], recall.now_ms)
     named = (one for one in groups if one.kind != "share" and matches(recall.rules.latest, one.name))
     return Latest(frozenset(group_key(one.kind, one.name) for one in named), ages)
 
@@ -210,8 +209,11 @@ def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGrou
     """
     grant = grant_line("Describe", "group", scope or "*", prefixed=scope != "")
     if not listed:
-        text = f"no group that counts is listed, so the right to describe {scope}* (groups.scope) cannot be checked"
-        return Doubt(Reason(Code.F8, f"{text}. Wait for the first group. If groups exist, grant it: {grant}"), "no")
+        text = (
+            f"no group that counts is listed, so the right to describe {scope}* (groups.scope) cannot be checked. Wait "
+            f"for the first group. If groups exist, grant it: {grant}"
+        )
+        return Doubt(Reason(Code.F8, text), "no")
     allowed = reader.group_rights([f"{scope}{_NO_GROUP}"])
     if True in allowed.values():
         return None
@@ -288,8 +290,8 @@ def read_groups(
             return
         stale = matches(rules.stale_epochs, known.group)
         topics = recall.without_stale_epochs(key, known.topics) if stale else known.topics
-        recalled = recall.saw(key, topics, doubted)  # a doubt about some topics changes nothing about the others
-        fold.add(key, topics, members - doubted, recalled, known.no_position)
+        # A doubt about some topics changes nothing about the others.
+        fold.add(key, topics, members - doubted, recall.saw(key, topics, doubted), known.no_position)
         if listener is not None and not doubted:
             listener(GroupCommits(key, topics))
 
@@ -305,8 +307,7 @@ def _members(
     reads: dict[str, frozenset[str] | str] = {}
 
     def on_members(name: str, found: MembersRead | RequestFailedError) -> None:
-        before = reads.get(name, frozenset())
-        if isinstance(before, str):
+        if isinstance(before := reads.get(name, frozenset()), str):
             return
         if isinstance(found, RequestFailedError):
             hint = "; to count it by its commits only: groups.by.commits" * isinstance(found, MembersUnknownError)
@@ -362,8 +363,9 @@ def tell_epochs(fold: FloorFold, ends: EpochEnds) -> None:
             case NotFound():
                 fold.at(*tp).ends[epoch] = None
             case RequestFailedError() as error:
-                why = f"the end of leader epoch {epoch} could not be read: {error}"
-                fold.at(*tp).ends[epoch] = Unknown.because(Code.F5, why)
+                fold.at(*tp).ends[epoch] = Unknown.because(
+                    Code.F5, f"the end of leader epoch {epoch} could not be read: {error}"
+                )
 
 
 def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Ledger, now_ms: int) -> list[str]:

@@ -129,8 +129,9 @@ def fold_outside(
         held: set[str] | None = None
         if source.topics is not None:
             ours = (key for key, _seen, _rows in gone if owns(source, key))
-            stood = {topic for key in ours for topic in recall.memory.group(key).topics()}
-            held = {name for name in fold.topics if matches(source.topics, name)} | stood
+            held = {name for name in fold.topics if matches(source.topics, name)} | {
+                topic for key in ours for topic in recall.memory.group(key).topics()
+            }
         fold.fail(key_of(source.kind, source.name), text, held)
 
 

@@ -180,8 +180,9 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     low, by = lowest
     notes: tuple[Reason, ...] = ()
     if not isinstance(log_start, Unknown) and low < log_start:
-        lost = f"{log_start - low:,} records were deleted before it read them"
-        notes = (Reason(Code.F5, f"{who(by)} is at {low:,}: {lost}"),)
+        notes = (
+            Reason(Code.F5, f"{who(by)} is at {low:,}: {log_start - low:,} records were deleted before it read them"),
+        )
     if lowest_gone is not None:
         text = (
             f"{who(by)} no longer exists; it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "
@@ -190,8 +191,10 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
         )
         notes = (*notes, Reason(Code.F6, text))
     if starts is not None and by == starts.group and low == irregular.start_at:
-        back = format_duration(starts.back_ms)
-        text = f"{who(by)} has no commit here; if it starts to read, it begins {back} back, at {low:,} (groups.start)"
+        text = (
+            f"{who(by)} has no commit here; if it starts to read, it begins {format_duration(starts.back_ms)} back, at "
+            f"{low:,} (groups.start)"
+        )
         notes = (*notes, Reason(Code.F2, text))
     return Floor(low, floor_by(by), notes)
 
@@ -213,8 +216,11 @@ def _with_gone(
             gone = f"{who(one.group)}, which no longer exists"
             unknown += [Reason(Code.F6, f"{gone}: {reason.text}") for reason in end.reasons]
         elif end is None or (epoch == standing.leader_epoch and one.offset > high_watermark):
-            text = f"{who(one.group)} no longer exists; it committed {one.offset:,} here, to a log that was longer"
-            unknown.append(Reason(Code.F6, f"{text} than this one (seen {one.seen}); {forget_hint(one.group)}"))
+            text = (
+                f"{who(one.group)} no longer exists; it committed {one.offset:,} here, to a log that was longer than "
+                f"this one (seen {one.seen}); {forget_hint(one.group)}"
+            )
+            unknown.append(Reason(Code.F6, text))
         elif lowest is None or (min(one.offset, end), one.group) < lowest:
             lowest, which = (min(one.offset, end), one.group), one
     if (never := standing.irregular.unproven) is not None:
@@ -233,8 +239,7 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
     for epoch, (offset, group) in sorted(irregular.epochs.items()):
         if epoch == standing.leader_epoch or offset > high_watermark:
             continue
-        end = irregular.ends.get(epoch, _NOT_ASKED)
-        if isinstance(end, Unknown):
+        if isinstance(end := irregular.ends.get(epoch, _NOT_ASKED), Unknown):
             reasons += end.reasons
         elif end is None:
             ahead = highest(ahead, Refused(offset, epoch, group))
@@ -385,8 +390,10 @@ def _doubts(standing: Standing, *, empty: bool) -> list[Reason]:
         reasons += [Reason(Code.F2, text) for _group, text in irregular.missing]
         if (more := irregular.missing_count - len(irregular.missing)) > 0:
             reasons.append(Reason(Code.F2, f"and {more:,} more groups without a commit here"))
-    text = "is required (groups.require) and has no commit here"
-    return reasons + [Reason(Code.F4, f"{who(group)} {text}") for group in standing.absent]
+    return reasons + [
+        Reason(Code.F4, f"{who(group)} is required (groups.require) and has no commit here")
+        for group in standing.absent
+    ]
 
 
 def _some(reasons: Collection[Reason]) -> list[Reason]:

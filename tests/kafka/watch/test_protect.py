@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from retention_cli.brokers.topic_configs import TopicValue
+from retention_cli.brokers.metadata import TopicValue
 from tests.support.plain import meanwhile
 from tests.support.watching import watching
 from tests.support.world import DAY, QUIET, World, reader_for, wait_until

@@ -11,9 +11,8 @@ from typing import Any, Final, Literal, Self
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found, LogDirState, NotFound, Replica
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicConfig, TopicMetadata, TopicValue
 from retention_cli.brokers.records import Range, Reached
-from retention_cli.brokers.topic_configs import TopicConfig, TopicValue
 from retention_cli.brokers.writer import Appended
 from retention_cli.core.model import TopicPartition
 from retention_cli.state.own_topics import PROTECTED_TOPIC

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.protect.kafka import CHECK_MS, Killed
 from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld, run, sequence_of

@@ -18,7 +18,7 @@ from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import PartitionFacts, TopicFacts, TopicPartition, Unknown
 from retention_cli.observe.floors.fold import CommitRow
-from retention_cli.observe.recall import Cut, EpochEnds
+from retention_cli.observe.lineage import Cut, EpochEnds
 from retention_cli.observe.request import Observation
 from retention_cli.trim.recheck import positions_of
 from tests.support.refusals import refusal

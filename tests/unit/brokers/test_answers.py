@@ -15,8 +15,7 @@ from retention_cli.brokers import commits, groups
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, coordinator_partition, outcome_of, why
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.metadata import TopicMetadata, topic_id_text
-from retention_cli.brokers.topic_configs import TopicConfig, Values, _config
+from retention_cli.brokers.metadata import TopicConfig, TopicMetadata, Values, _config, topic_id_text
 from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Unknown

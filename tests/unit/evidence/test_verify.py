@@ -343,7 +343,7 @@ def test_columns_decide_as_decide_does(seed: int) -> None:
     facts = columns.Facts.of(
         read.table, lambda topic, kept: columns.kind_of(from_json("topic", topic), from_json("settings", kept))
     )
-    found = columns.decide(facts, facts.looked_up())
+    found = columns.decide_columns(facts, facts.looked_up())
     told = zip(*(one.tolist() for one in found[:4]), strict=True)
     for n, (action, target, rule, limited_by) in enumerate(told):
         again = decided(rows[n])

@@ -14,7 +14,7 @@ from retention_cli.memory.event_scan import EventScan, further, read_scan
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.partition import SAMPLES_AT_MOST, Earlier, PartitionMemory, joined, pack, pending
 from retention_cli.memory.positions import LogNow, Position, Positions
-from retention_cli.observe.recall import Cut, prove
+from retention_cli.observe.lineage import Cut, prove
 from tests.support.groups import judge
 
 IDS = {"orders": "id-1", "payments": "id-2"}

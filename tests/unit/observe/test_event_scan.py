@@ -21,7 +21,7 @@ from retention_cli.memory import event_scan
 from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe.event_times import EventTimes, read_event_times
-from retention_cli.observe.recall import Reading
+from retention_cli.observe.lineage import Reading
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource, Settings, event_source
 from tests.support import facts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.topic_configs import TopicValue
+from retention_cli.brokers.metadata import TopicValue
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import (

@@ -21,7 +21,7 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.observe.recall import other_log
+from retention_cli.observe.lineage import other_log
 from retention_cli.plan.reconcile import Target
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
 from retention_cli.trim.journal import AuditJournal

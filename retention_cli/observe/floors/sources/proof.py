@@ -118,8 +118,9 @@ class Proof:
         starts = self._copies_of(begun)
         for run, first in begun.items():
             if run not in starts:
-                name = self._name(run)
-                doubts[run.tp] = f"no copy of its first record, at offset {first.offset:,}, is found in {name}"
+                doubts[run.tp] = (
+                    f"no copy of its first record, at offset {first.offset:,}, is found in {self._name(run)}"
+                )
         return self._side_by_side(starts), doubts
 
     def _side_by_side(self, starts: Mapping[Run, int]) -> dict[TopicPartition, int]:
@@ -153,8 +154,12 @@ class Proof:
         for tp, error in self.here.read_ranges(ranges, halfway, note, scan=True).items():
             if error is None and tp not in unreadable and len(ours[tp]) < limit:
                 whole.add(tp)
-        there = {run.copy: Range(at, run.sync.downstream + 1) for run, at in starts.items() if ours[run.tp]}
-        self.there.read_ranges(there, self.deadline - _SPARE_S, compare, scan=True)
+        self.there.read_ranges(
+            {run.copy: Range(at, run.sync.downstream + 1) for run, at in starts.items() if ours[run.tp]},
+            self.deadline - _SPARE_S,
+            compare,
+            scan=True,
+        )
         return {run.tp: proven_to(run, ours[run.tp], matched[run.copy], whole=run.tp in whole) for run in starts}
 
     def _equal(
@@ -174,8 +179,10 @@ class Proof:
             elif one.is_of(other):
                 found[tp] = None
             else:
-                why = "a topic was recreated, or records are changed or get new timestamps on the way"
-                found[tp] = f"{name} is not a copy of offset {offset:,}: {why}"
+                found[tp] = (
+                    f"{name} is not a copy of offset {offset:,}: a topic was recreated, or records are changed or get "
+                    f"new timestamps on the way"
+                )
         return found
 
     def _copies_of(self, firsts: Mapping[Run, Print]) -> dict[Run, int]:

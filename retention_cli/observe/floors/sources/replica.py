@@ -98,8 +98,9 @@ class _Replica:
         alias = self._alias(far)
         at, cluster = (self.here, near) if self.source.syncs_at == "source" else (self.there, far)
         syncs = read_syncs(at, cluster, self.source.offset_syncs or f"mm2-offset-syncs.{self.source.place}.internal")
-        offsets = self.source.connect_offsets or f"mm2-offsets.{alias}.internal"
-        committed = read_committed(self.there, far, offsets, alias)
+        committed = read_committed(
+            self.there, far, self.source.connect_offsets or f"mm2-offsets.{alias}.internal", alias
+        )
         candidates = (
             {tp.topic for tp in syncs} & planned.topics.keys() if self.reach.topics is None else self.reach.topics
         )
@@ -297,8 +298,9 @@ def read_committed(reader: ClusterReader, cluster: ClusterMetadata, name: str, a
 def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, take: Callable[[Record], None]) -> None:
     """Read a topic up to its last stable offset; ``key`` is the policy's for its name."""
     if name not in cluster.topics:
-        where = reader.settings.bootstrap
-        raise SourceError(f"{where} has no topic {name}, or this user may not describe it: write {key}")
+        raise SourceError(
+            f"{reader.settings.bootstrap} has no topic {name}, or this user may not describe it: write {key}"
+        )
     invalid: list[int] = []
 
     def checked(record: Record) -> None:

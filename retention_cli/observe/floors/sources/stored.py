@@ -115,8 +115,9 @@ def check_age(at_ms: int, now_ms: int, max_age_ms: int | None, ahead_ms: int = 6
         age, limit = format_age(now_ms - at_ms), format_age(max_age_ms)
         raise SourceError(f"its positions are {age} old (max.age: {limit}): export them again")
     if at_ms - now_ms > ahead_ms:
-        ahead = format_age(at_ms - now_ms)
-        raise SourceError(f"its positions are dated {ahead} ahead of this clock: check both clocks")
+        raise SourceError(
+            f"its positions are dated {format_age(at_ms - now_ms)} ahead of this clock: check both clocks"
+        )
 
 
 def parse(text: str, first_line: int = 1) -> Any:
@@ -138,8 +139,7 @@ _Row = tuple[str, str, int, int]
 
 
 def _from_json(text: str) -> tuple[int, Iterable[_Row]]:
-    data = parse(text)
-    if not isinstance(data, dict) or set(data) != {"at", "positions"}:
+    if not isinstance(data := parse(text), dict) or set(data) != {"at", "positions"}:
         raise SourceError('it is not {"at": …, "positions": […]}')
     if not isinstance(data["positions"], list):
         raise SourceError('"positions" is not a list')
