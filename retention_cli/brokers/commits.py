@@ -153,8 +153,13 @@ def outcome_of(name: str, answer: GroupAnswer) -> GroupCommits | CommitsUnknown:
     failed = answer.failed_topics
     commits = {topic: rows for topic, rows in answer.commits.items() if topic not in failed}
     unset = {topic: rows for topic, rows in answer.no_position.items() if topic not in failed}
-    read = GroupCommits(name, commits, unset)
-    return CommitsUnknown(name, f"{topic}-{partition}: {error}", failed, retriable=error.retriable, read=read)
+    return CommitsUnknown(
+        name,
+        f"{topic}-{partition}: {error}",
+        failed,
+        retriable=error.retriable,
+        read=GroupCommits(name, commits, unset),
+    )
 
 
 async def read_pending(

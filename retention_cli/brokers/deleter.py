@@ -112,14 +112,16 @@ class Deleter:
 def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:
     """Return a DeleteRecords request. Its ``too_late`` says whether it may still be written to a socket."""
     topic_class = DeleteRecordsRequest.DeleteRecordsTopic
-    topics = [
-        topic_class(
-            name=name,
-            partitions=[
-                topic_class.DeleteRecordsPartition(partition_index=tp.partition, offset=offsets[tp]) for tp in tps
-            ],
-        )
-        for name, tps in by_topic(offsets).items()
-    ]
-    # The broker's wait for its followers ends before ours, so that the broker reports the time-out.
-    return _Request(topics=topics, timeout_ms=max(1, int(timeout_s * 900)))
+    return _Request(
+        topics=[
+            topic_class(
+                name=name,
+                partitions=[
+                    topic_class.DeleteRecordsPartition(partition_index=tp.partition, offset=offsets[tp]) for tp in tps
+                ],
+            )
+            for name, tps in by_topic(offsets).items()
+        ],
+        # The broker's wait for its followers ends before ours, so that the broker reports the time-out.
+        timeout_ms=max(1, int(timeout_s * 900)),
+    )

@@ -294,8 +294,12 @@ def streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
     if group.topology is None or group.topology.subtopologies is None:
         return _rebalancing(group.group_state)
     parts = group.topology.subtopologies
-    repartitioned = (one.name for part in parts for one in part.repartition_source_topics)
-    return frozenset({*repartitioned, *(name for part in parts for name in part.source_topics)})
+    return frozenset(
+        {
+            *(one.name for part in parts for one in part.repartition_source_topics),
+            *(name for part in parts for name in part.source_topics),
+        }
+    )
 
 
 _DESCRIBERS: Final[dict[GroupKind, tuple[Callable[[Sequence[str]], Any], _TopicsOf]]] = {

@@ -202,14 +202,13 @@ async def epoch_ends(
 
 def _epoch_request(epochs: Mapping[TopicPartition, int], leaders: Leaders) -> Any:
     topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    row_class = topic_class.OffsetForLeaderPartition
     return OffsetForLeaderEpochRequest(
         replica_id=-1,
         topics=[
             topic_class(
                 topic=name,
                 partitions=[
-                    row_class(
+                    topic_class.OffsetForLeaderPartition(
                         partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epochs[tp]
                     )
                     for tp in tps
@@ -279,10 +278,9 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
 
 
 def _producers_of(partitions: Iterable[TopicPartition]) -> Any:
-    request = DescribeProducersRequest.TopicRequest
     return DescribeProducersRequest(
         topics=[
-            request(name=name, partition_indexes=[tp.partition for tp in tps])
+            DescribeProducersRequest.TopicRequest(name=name, partition_indexes=[tp.partition for tp in tps])
             for name, tps in by_topic(partitions).items()
         ]
     )
@@ -353,9 +351,11 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
     """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
     sizes: dict[TopicPartition, int] = {}
     problems: list[str] = []
-    topic_of = DescribeLogDirsRequest.DescribableLogDirTopic
     wanted = {
-        broker: [topic_of(topic=name, partitions=[tp.partition for tp in tps]) for name, tps in by_topic(led).items()]
+        broker: [
+            DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=[tp.partition for tp in tps])
+            for name, tps in by_topic(led).items()
+        ]
         for broker, led in by_leader(leaders, leaders)[0].items()
     }
     for broker, folders in (await _describe(wire, wanted)).items():

@@ -1,4 +1,4 @@
-"""What brokers say of topics, read afresh: ids, leaders, leader epochs, settings (docs/architecture.md, Observe).
+"""What brokers say of topics: ids, leaders, epochs, settings, and who may do what (docs/architecture.md, Observe).
 
 Settings of groups and brokers are read in the same way.
 
@@ -17,8 +17,17 @@ from functools import partial
 from struct import Struct
 from typing import Any, Final, Literal, NamedTuple
 
-from kafka.errors import UnknownTopicOrPartitionError
-from kafka.protocol.admin import ACLOperation, DescribeClusterRequest, DescribeConfigsRequest
+import kafka.errors as kafka_errors
+from kafka.protocol.admin import (
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ACLResourceType,
+    CreateTopicsRequest,
+    DescribeAclsRequest,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+)
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -153,7 +162,7 @@ def _cluster(data: bytes, version: int) -> tuple[ClusterMetadata, int]:
         # A topic with an error of its own was deleted meanwhile, or this user may not describe it.
         if topic.name and (error == 0 or topic.partitions):
             topics[topic.name] = topic
-        if topic.name and error == UnknownTopicOrPartitionError.errno:
+        if topic.name and error == kafka_errors.UnknownTopicOrPartitionError.errno:
             missing.add(topic.name)
     if version <= _CLUSTER_OPERATIONS_UP_TO:
         position += 4
@@ -333,10 +342,11 @@ async def _read_each(
 
 
 def _request(kind: Kind, names: Sequence[str], keys: Sequence[str]) -> Any:
-    resource = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
         resources=[
-            resource(resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=list(keys))
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=list(keys)
+            )
             for name in names
         ]
     )
@@ -363,3 +373,79 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     kind = _TYPES.get(values.get("message.timestamp.type"))
     tiered, diskless = (values.get(key) == "true" for key in (_TIERED, _DISKLESS))
     return TopicConfig(policies, int(retention_ms), kind, tiered, diskless)
+
+
+_REFUSED: Final = (
+    kafka_errors.TopicAuthorizationFailedError.errno,
+    kafka_errors.ClusterAuthorizationFailedError.errno,
+)
+
+
+class Writers(NamedTuple):
+    """Principals whose ACLs let them write to a topic. ``anybody``: the brokers have no authorizer.
+
+    Super users are not included, as brokers don't list them.
+    """
+
+    principals: tuple[str, ...] = ()
+    anybody: bool = False
+
+
+async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
+    """Return the principals that may write to a topic by literal, prefixed and wildcard ACLs.
+
+    A principal that is denied on all hosts is left out.
+
+    Raises:
+        BrokerError: the request failed. It needs DESCRIBE on the cluster.
+    """
+    response = await wire.ask_any(
+        lambda: DescribeAclsRequest(
+            resource_type_filter=ACLResourceType.TOPIC,
+            resource_name_filter=topic,
+            pattern_type_filter=ACLResourcePatternType.MATCH,
+            principal_filter=None,
+            host_filter=None,
+            operation=ACLOperation.ANY,
+            permission_type=ACLPermissionType.ANY,
+            min_version=1,
+        ),
+        deadline,
+    )
+    if response.error_code == kafka_errors.SecurityDisabledError.errno:
+        return Writers(anybody=True)
+    if (error := error_named(response.error_code)) is not None:
+        raise error
+    writes = (ACLOperation.ALL, ACLOperation.WRITE)
+    rules = [one for resource in response.resources for one in resource.acls if one.operation in writes]
+    allowed = {one.principal for one in rules if one.permission_type == ACLPermissionType.ALLOW}
+    denied = {one.principal for one in rules if one.permission_type == ACLPermissionType.DENY and one.host == "*"}
+    return Writers(tuple(sorted(allowed - denied)))
+
+
+async def may_create(wire: Wire, topic: str, deadline: float) -> Literal["yes", "no", "there"]:
+    """Return whether this user may create a topic, or ``there`` if it exists. Only validates: nothing is created.
+
+    Raises:
+        BrokerError: the request failed, or was answered with another error.
+    """
+    response = await wire.ask_any(
+        lambda: CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.CreatableTopic(
+                    name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+                )
+            ],
+            timeout_ms=1000,
+            validate_only=True,
+            min_version=1,
+        ),
+        deadline,
+    )
+    if (code := response.topics[0].error_code) in _REFUSED:
+        return "no"
+    if code == kafka_errors.TopicAlreadyExistsError.errno:
+        return "there"
+    if (error := error_named(code, needs="CREATE")) is not None:
+        raise error
+    return "yes"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 
 from retention_cli.brokers import (
-    acls,
     commits,
     groups,
     log_offsets,
@@ -18,7 +17,7 @@ from retention_cli.brokers import (
     records,
 )
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
-from retention_cli.brokers.metadata import TopicConfig, TopicValue, Values
+from retention_cli.brokers.metadata import TopicConfig, TopicValue, Values, Writers
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.brokers.wire.work import Pending
@@ -158,13 +157,13 @@ class ClusterReader:
         """
         return self._wire.run(metadata.topic_operations, self._wire, self._deadline())
 
-    def writers(self, topic: str) -> acls.Writers:
+    def writers(self, topic: str) -> Writers:
         """Return the principals whose ACLs let them write to a topic.
 
         Raises:
             BrokerError: no broker answered within the time-out, or this user lacks DESCRIBE on the cluster.
         """
-        return self._wire.run(acls.writers, self._wire, topic, self._deadline())
+        return self._wire.run(metadata.writers, self._wire, topic, self._deadline())
 
     def may_create(self, topic: str) -> Literal["yes", "no", "there"]:
         """Return whether this user may create a topic, or ``there`` if it exists. Creates nothing.
@@ -172,7 +171,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out, or the one that did can't tell.
         """
-        return self._wire.run(acls.may_create, self._wire, topic, self._deadline())
+        return self._wire.run(metadata.may_create, self._wire, topic, self._deadline())
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
         """Return the groups of all types that these brokers list, sorted by name.

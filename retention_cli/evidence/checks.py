@@ -144,8 +144,7 @@ def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
             yield f"{one.outcome}, and lacks the time when it was sent"
     elif not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
         yield f"sent at {one.sent_ms}; its recheck, from {fact.began_ms} to {fact.done_ms}, was good for 30 s"
-    moved = one.log_start_after is not None and one.log_start_after >= asked
-    if one.outcome == "trimmed" and not moved:
+    if one.outcome == "trimmed" and (one.log_start_after is None or one.log_start_after < asked):
         yield f"trimmed, and the log start was not read back at {asked:,} or beyond"
     counts = asked - (fact.log_start or 0) if one.outcome in ("trimmed", "unverified") else 0
     if one.records != counts:

@@ -222,8 +222,9 @@ def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str,
 
 
 def _commits(commits: Commits) -> Any:
-    coded = ((commits.names, commits.by), (KINDS, commits.kind))
-    texts = [[names[n] for n in which.tolist()] for names, which in coded]
+    texts = [
+        [names[n] for n in which.tolist()] for names, which in ((commits.names, commits.by), (KINDS, commits.kind))
+    ]
     numbers = [np.ma.array(one, mask=one == -1) for one in (commits.offset, commits.epoch, commits.epoch_end)]
     return _lists(commits.start, (*texts, *numbers), COMMIT)
 
@@ -245,8 +246,10 @@ def _readers() -> Mapping[str, Any]:
     facts |= {"samples": tuple[Sample, ...] | Unknown, "segment_bases": tuple[int, ...] | Unknown}  # Sequence is slow
     named: Any = TypedDict
     more = with_config(ConfigDict(extra="forbid"))(named("more", facts, total=False))
-    kinds = {"topic": TopicFacts, "settings": Settings, "more": more}
-    return {name: TypeAdapter(kind).validator for name, kind in kinds.items()}
+    return {
+        name: TypeAdapter(kind).validator
+        for name, kind in {"topic": TopicFacts, "settings": Settings, "more": more}.items()
+    }
 
 
 def from_json(name: str, text: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -198,8 +198,7 @@ def _kept(table: Numbers) -> npt.NDArray[np.bool_]:
         return np.zeros(0, np.bool_)
     first = np.searchsorted(row, row)
     last = np.append(row[1:] != row[:-1], True)
-    kept: npt.NDArray[np.bool_] = (np.arange(len(row)) - first < KEPT) | last | (kinds != 0)
-    return kept
+    return cast(npt.NDArray[np.bool_], (np.arange(len(row)) - first < KEPT) | last | (kinds != 0))
 
 
 def _places(rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int) -> dict[str, dict[int, int]]:

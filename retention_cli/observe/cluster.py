@@ -6,7 +6,7 @@ H, so that a commit beyond H is a leftover (F5); H before look-ups, so that "no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -256,8 +256,9 @@ class _Reading:
             read_times(reading, facts, lost=self.memory.lost, without=self.unsettled)
         self.progress("metadata, again")
         again_at = reader.clock.since_boot()
-        everything = only is None and prepared is None
-        self._hold_changed(facts, metadata, reader.metadata(self.topics, None if everything else self._numbers()))
+        chosen = only is not None or prepared is not None
+        numbers = {topic: frozenset(some) for topic, some in by_key(self.partitions).items()} if chosen else None
+        self._hold_changed(facts, metadata, reader.metadata(self.topics, numbers))
         done_at = reader.clock.since_boot()
         remembered.add(facts, epoch_ends)
         return Observation(
@@ -276,9 +277,6 @@ class _Reading:
             floors.rows or (),
             [Pass(Times(began, commits_at, ends_at, lookups_at, again_at, done_at), floors.all_seen())],
         )
-
-    def _numbers(self) -> Mapping[str, Container[int]]:
-        return {topic: frozenset(numbers) for topic, numbers in by_key(self.partitions).items()}
 
     def _choose(self, metadata: ClusterMetadata, only: Collection[TopicPartition] | None) -> None:
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()

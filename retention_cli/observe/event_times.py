@@ -290,8 +290,9 @@ def _read_new(
         for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
             stopped[tp] = RequestFailedError(why, retriable=True)
             start = facts[tp].log_start  # back to the remembered scan
-            name = scans[tp].source
-            scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, 0 if isinstance(start, Unknown) else start)
+            scans[tp] = EventScan.from_bytes(
+                reading.memory[tp].scan, scans[tp].source, 0 if isinstance(start, Unknown) else start
+            )
         for tp in ranges:
             reading.memory[tp].note(scan=scans[tp].as_bytes())
     return stopped

@@ -185,8 +185,9 @@ class ClusterLedger(Ledger):
         if failed := [one for one in results if isinstance(one, BrokerError)]:
             raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
         if len(fitting) < len(waiting):
-            large = next(key for key in waiting if key not in sent)
-            raise BrokerError(f"{large}: its memory is too large for a message")
+            raise BrokerError(
+                f"{next(key for key in waiting if key not in sent)}: its memory is too large for a message"
+            )
         return lag_ms(written.at_ms, max(one.broker_ms or 0 for one in sent.values()), self._clock_ms())
 
     # -- the topic -----------------------------------------------------------------------

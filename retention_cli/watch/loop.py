@@ -369,6 +369,8 @@ def _held_first(decisions: Sequence[Decision]) -> dict[str, Decision]:
 
 
 def _by_code(decisions: Sequence[Decision]) -> str:
-    codes = Counter(one.reasons[0].code for one in having(decisions, "hold", reasons=True))
-    most = sorted(codes.items(), key=lambda pair: (-pair[1], pair[0]))
+    most = sorted(
+        Counter(one.reasons[0].code for one in having(decisions, "hold", reasons=True)).items(),
+        key=lambda pair: (-pair[1], pair[0]),
+    )
     return ", ".join([*(f"{code} {n:,}" for code, n in most[:_NAMED]), *(["…"] if len(most) > _NAMED else [])])

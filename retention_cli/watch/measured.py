@@ -38,8 +38,9 @@ def measured(plan: Plan, groups: Mapping[str, Series], percent: float | None) ->
     counted by reason code; one may have several.
     """
     totals = plan.totals
-    held = (one for one in plan.decisions if one.action == "hold")
-    holds = Counter(code for one in held for code in {reason.code for reason in one.reasons})
+    holds = Counter(
+        code for one in plan.decisions if one.action == "hold" for code in {reason.code for reason in one.reasons}
+    )
     return {
         "partitions": {(one,): getattr(totals, one) for one in ("trim", "keep", "hold", "skip")},
         "trimmable_records": {(): totals.records},

@@ -87,8 +87,7 @@ def _credentials(settings: KerberosSettings) -> Any:
     elif settings.cache is not None:
         store = {"ccache": settings.cache}
     try:
-        who = settings.principal
-        name = None if who is None else gssapi.Name(who, gssapi.NameType.kerberos_principal)
+        name = None if (who := settings.principal) is None else gssapi.Name(who, gssapi.NameType.kerberos_principal)
         found = gssapi.Credentials(name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store or None)
         if found.lifetime == 0:  # this is also what gets a ticket with the keytab
             raise UnauthorizedError(f"{WHAT}{_EXPIRED}")

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
@@ -202,8 +202,8 @@ class Wire:
 
     def hosts(self) -> list[str]:
         """Return the host names in the latest metadata, and those of the bootstrap brokers."""
-        given = (one.strip().rpartition(":")[0] for one in self._settings.bootstrap.split(","))
-        return sorted({str(broker.host) for broker in self._manager.cluster.brokers()} | set(given))
+        given = {one.strip().rpartition(":")[0] for one in self._settings.bootstrap.split(",")}
+        return sorted(given | {str(broker.host) for broker in self._manager.cluster.brokers()})
 
     async def ask(self, request: Any, node: int | None = None, timeout_s: float | None = None) -> Any:
         """Send one request and return its response; without a ``node``, to any available broker.
@@ -221,8 +221,7 @@ class Wire:
         try:
             return self._manager.send(request, node, request_timeout_ms=limit_ms)  # type: ignore[no-any-return]
         except kafka_errors.KafkaError as error:
-            failed: Awaitable[Any] = Future().failure(error)
-            return failed
+            return cast(Awaitable[Any], Future().failure(error))
 
     async def settle(self, sent: Awaitable[Any]) -> Any:
         """Await a sent request; see :meth:`ask`."""

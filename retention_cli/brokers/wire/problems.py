@@ -183,8 +183,10 @@ def connection_problem(
         has = f"; it has {', '.join(sorted(set(offered)))}" if "mechanisms:" in text and offered else ""
         return f"it does not offer sasl.mechanism {mechanism or 'as configured'}{has}"
     if isinstance(error, kafka_errors.IllegalSaslStateError):
-        fits = "SSL" if tls else "PLAINTEXT"
-        return f"its listener asks for no user and password: use security.protocol {fits}, or its port for SASL"
+        return (
+            f"its listener asks for no user and password: use security.protocol {'SSL' if tls else 'PLAINTEXT'}, or "
+            f"its port for SASL"
+        )
     if isinstance(error, kafka_errors.InvalidReceiveError):
         return NO_ANSWER
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion) and "MetadataRequest" in text:

@@ -237,8 +237,10 @@ class CommitsReader(SlicedReader):
             wanted = [one for one in found.counted if matches(patterns, one.name)]
             coordinators = reader.coordinators([one.name for one in wanted])
         counts = {name: max(one.partitions) + 1 for name, one in metadata.topics.items() if options.takes(name)}
-        slices = sliced(wanted, lambda one: coordinators.get(one.name), _GROUPS_A_SLICE)
-        return [InputPartition((metadata.cluster_id, groups, counts)) for groups in slices]
+        return [
+            InputPartition((metadata.cluster_id, groups, counts))
+            for groups in sliced(wanted, lambda one: coordinators.get(one.name), _GROUPS_A_SLICE)
+        ]
 
     def read_slice(
         self, cluster: str, groups: Sequence[ListedGroup], counts: Mapping[str, int]
