@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.core.model import TopicPartition
 from tests.support.clusters import EmbeddedKafka
+from tests.support.world import wait_until
 
 POLICY = """version: 1
 topics:
@@ -70,9 +70,8 @@ class Bench:
         self.policy.write_text(POLICY)
 
     def kretain(self, *arguments: str, policy: Path | None = None, state: Path | None = None) -> list[str]:
-        program = str(Path(sys.executable).with_name("kretain"))
         return [
-            program,
+            str(Path(sys.executable).with_name("kretain")),
             *arguments,
             "-b",
             self.bootstrap,
@@ -144,7 +143,7 @@ class Bench:
         run(self.kretain("plan", state=remembered))
         before = leader_epochs(self.bootstrap)
         kafka.node(1).kill()
-        wait_until(lambda: all(leader != 1 for leader, _ in leader_epochs(self.bootstrap).values()), "new leaders")
+        wait_until(lambda: all(leader != 1 for leader, _ in leader_epochs(self.bootstrap).values()), "new leaders", 300)
         kafka.start_node(kafka.node(1))
         kafka.wait_until_ready()
         after = leader_epochs(self.bootstrap)
@@ -214,23 +213,13 @@ def build_yardstick(folder: Path, scratch: Path) -> Path | None:
 
 def leader_epochs(bootstrap: str) -> dict[TopicPartition, tuple[int | None, int]]:
     """Return who leads each partition, and in which epoch."""
-    settings = translate({"bootstrap.servers": Setting(bootstrap, "bench")})
-    with ClusterReader(settings) as reader:
+    with ClusterReader(translate({"bootstrap.servers": Setting(bootstrap, "bench")})) as reader:
         topics = reader.metadata().topics
     return {
         TopicPartition(topic.name, number): (one.leader, one.leader_epoch)
         for topic in topics.values()
         for number, one in topic.partitions.items()
     }
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 300) -> None:
-    """Ask once a second until it is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(1)
 
 
 def stock_tools(java: Path) -> list[str]:

@@ -12,9 +12,10 @@ import json
 import statistics
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
+import kretain
+import retention_cli
 from bench.event_times import every_time_rule, header_scan
 from bench.harness import Bench, build_yardstick, run, stock_tools
 from bench.seed import Shape, seed
@@ -33,13 +34,6 @@ def help_beside_typer() -> float:
     return statistics.median(pairs)
 
 
-def _folder_of(package: str) -> Path:
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        raise RuntimeError(f"{package} is not installed here: make bench installs it")
-    return Path(spec.origin).parent
-
-
 def main() -> None:
     """Seed, measure, print; with ``--out`` also as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,8 +45,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    for package in ("kretain", "retention_cli"):  # as pip does for who installs it
-        compileall.compile_dir(_folder_of(package), quiet=1)
+    for package in (kretain, retention_cli):  # as pip does for who installs it
+        compileall.compile_dir(package.__path__[0], quiet=1)
     shape = Shape(topics=given.topics, groups=given.groups)
     java = find_java()
     kafka = EmbeddedKafka(3, progress=print)

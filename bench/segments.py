@@ -14,7 +14,6 @@ import struct
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,26 +38,22 @@ print(json.dumps({"segments": report.total("segments"), "problems": len(report.i
 """
 
 
-@dataclass(frozen=True)
-class Tree:
-    """How many partitions, of how many segments each."""
-
-    partitions: int
-    segments: int
+SEGMENTS = 40
+"""Of each partition."""
 
 
-def make(root: Path, tree: Tree) -> None:
+def make(root: Path, partitions: int) -> None:
     """Write one log dir."""
     root.mkdir()
     (root / "meta.properties").write_text("version=1\ncluster.id=kBench\nnode.id=1\ndirectory.id=d\n")
-    for number in range(tree.partitions):
+    for number in range(partitions):
         folder = root / f"bench-{number // 10:05d}-{number % 10}"
         folder.mkdir()
         (folder / "partition.metadata").write_text("version: 0\ntopic_id: qCKCnnUmRDu8xKoaqyCwHA")
         (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
         opened = os.open(folder, os.O_RDONLY)
-        for place in range(tree.segments):
-            _segment(opened, place * 100_000, 1_700_000_000_000 + place * 3_600_000, place + 1 == tree.segments)
+        for place in range(SEGMENTS):
+            _segment(opened, place * 100_000, 1_700_000_000_000 + place * 3_600_000, place + 1 == SEGMENTS)
         os.close(opened)
 
 
@@ -69,9 +64,7 @@ def _segment(folder: int, base: int, stamp: int, active: bool) -> None:
     index = b"".join(struct.pack(">ii", offset - base, at) for offset, at, _ in entries)
     times = b"".join(struct.pack(">qi", when, offset - base) for offset, _, when in entries)
     offset, _, when = entries[-1]
-    tail = b""
-    for n in range(TAIL):
-        tail += _batch(offset - 9 + 10 * n, when + 10 * n)
+    tail = b"".join(_batch(offset - 9 + 10 * n, when + 10 * n) for n in range(TAIL))
     if not active:
         times += struct.pack(">qi", when + 10 * (TAIL - 1), offset - base + 10 * (TAIL - 1))
     for suffix, content, size in (
@@ -104,19 +97,18 @@ def once(root: Path, out: Path) -> dict[str, Any]:
     return found
 
 
-def measure(scratch: Path, tree: Tree, rounds: int) -> dict[str, float]:
-    """Return segments, segments a second of a core (median), and peak MiB of a tree."""
-    root = scratch / f"data-{tree.partitions}-{tree.segments}"
+def measure(scratch: Path, partitions: int, rounds: int) -> dict[str, float]:
+    """Return segments, segments a second of a core (median), and peak MiB of a log dir of so many partitions."""
+    root = scratch / f"data-{partitions}"
     began = time.perf_counter()
-    make(root, tree)
-    print(f"made {tree.partitions * tree.segments:,} segments in {time.perf_counter() - began:.0f} s", flush=True)
+    make(root, partitions)
+    print(f"made {partitions * SEGMENTS:,} segments in {time.perf_counter() - began:.0f} s", flush=True)
     runs = [once(root, scratch / "inventory.parquet") for _ in range(rounds + 1)][1:]  # the first warms the cache
     shutil.rmtree(root)
-    if any(run["problems"] or run["notes"] or run["segments"] != tree.partitions * tree.segments for run in runs):
+    if any(run["problems"] or run["notes"] or run["segments"] != partitions * SEGMENTS for run in runs):
         raise RuntimeError(f"the scan did not tell all of it: {runs[0]}")
     return {
         "segments": runs[0]["segments"],
-        "rate": statistics.median(run["segments"] / run["seconds"] for run in runs),
         "core": statistics.median(run["segments"] / run["cpu"] for run in runs),
         "peak_mib": max(run["peak_mib"] for run in runs),
     }
@@ -124,7 +116,7 @@ def measure(scratch: Path, tree: Tree, rounds: int) -> dict[str, float]:
 
 def segments_scan(bench: Bench, rounds: int = 3) -> None:
     """Add the figures to those of ``make bench``."""
-    small, large = (measure(bench.scratch, tree, rounds) for tree in (Tree(500, 40), Tree(5000, 40)))
+    small, large = (measure(bench.scratch, partitions, rounds) for partitions in (500, 5000))
     name = f"segments scan, {large['segments']:,.0f} segments"
     bench.say(f"{name}, segments/s a core", large["core"], f">= {RATE}", good=large["core"] >= RATE)
     bench.say(f"{name}, peak MiB", large["peak_mib"], "", good=None)

@@ -55,22 +55,12 @@ async def _serve(cluster: Cluster) -> None:
 def main() -> None:
     """Parse the shape and serve it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("topics", "partitions-a-topic", "groups", "topics-a-group"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(Shape, name.replace("-", "_")))
+    parser.add_argument("--shape", type=json.loads, default={}, help="fields of bench.seed.Shape, as JSON")
     parser.add_argument("--number", type=int, default=0, help="which cluster it is")
-    parser.add_argument("--prefix", default=Shape.prefix)
-    parser.add_argument("--empty-share", type=float, default=0.0)
     parser.add_argument("--moving", action="store_true", help="all groups commit anew between two plans")
     given = parser.parse_args()
-    shape = Shape(
-        topics=given.topics,
-        partitions_a_topic=given.partitions_a_topic,
-        groups=given.groups,
-        topics_a_group=given.topics_a_group,
-        prefix=given.prefix,
-        empty_share=given.empty_share,
-    )
-    asyncio.run(_serve(Cluster(shape, moving=given.moving, cluster_id=f"c3ludGhldGljLWJlbmNo{given.number:02d}")))
+    cluster_id = f"c3ludGhldGljLWJlbmNo{given.number:02d}"
+    asyncio.run(_serve(Cluster(Shape(**given.shape), moving=given.moving, cluster_id=cluster_id)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import psutil
 
@@ -30,17 +30,8 @@ class Synthetic:
 @contextmanager
 def synthetic(shape: Shape, *, moving: bool = False, number: int = 0) -> Iterator[Synthetic]:
     """Serve a shape on three brokers, as the cluster of this number."""
-    given = {
-        "number": number,
-        "topics": shape.topics,
-        "partitions-a-topic": shape.partitions_a_topic,
-        "groups": shape.groups,
-        "topics-a-group": shape.topics_a_group,
-        "prefix": shape.prefix,
-        "empty-share": shape.empty_share,
-    }
-    command = [sys.executable, "-m", "bench.synthetic", *(f"--{name}={value}" for name, value in given.items())]
-    command += ["--moving"] if moving else []
+    given = ["--number", str(number), "--shape", json.dumps(asdict(shape)), *["--moving"] * moving]
+    command = [sys.executable, "-m", "bench.synthetic", *given]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("its streams are pipes")
