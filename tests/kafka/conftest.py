@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,18 @@ def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
     """One node for a file alone: how full its disk is, and which of kretain's topics it has, no other test decides."""
     with EmbeddedKafka(1, settings=QUICK) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def here(single: EmbeddedKafka, tmp_path: Path) -> World:
+    return World(single.bootstrap, tmp_path / "a" / "state")
+
+
+@pytest.fixture
+def electing(here: World) -> World:
+    """The same node, with the topic that instances are elected by."""
+    here.cli("cluster", "init", "--yes", check=0)
+    return here
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,17 +43,13 @@ def flights() -> Iterator[Record]:
             value = {
                 name: row[name] for name in ("carrier", "flight", "origin", "dest", "tailnum", "dep_delay", "arr_delay")
             }
-            yield Record(row["carrier"], _encoded(value), _hour_ms(row["time_hour"]) + minutes * 60_000)
+            yield Record(row["carrier"], json.dumps(value).encode(), _hour_ms(row["time_hour"]) + minutes * 60_000)
 
 
 @functools.cache  # there are only 8,760 of them
 def _hour_ms(text: str) -> int:
     """Return the Unix ms of ``2013-01-01T10:00:00Z``."""
     return int(dt.datetime.fromisoformat(text).timestamp() * 1000)
-
-
-def _encoded(value: dict[str, str]) -> bytes:
-    return json.dumps(value).encode()
 
 
 def _data() -> Path:
@@ -197,12 +192,8 @@ def archived(folder: Path | str, topic: str, partition: int = 0) -> list[Whole]:
 
 def small(monkeypatch: Any, records: int = 500) -> None:
     """Cut archives into small segments, so that there are several."""
-    import functools
-
-    from retention_cli.archive import writer
-
     made = functools.partial(PartitionArchiver, size=SegmentSize(records=records))
-    monkeypatch.setattr(writer, "PartitionArchiver", made)
+    monkeypatch.setattr("retention_cli.archive.writer.PartitionArchiver", made)
 
 
 _KILLING = """
@@ -267,20 +258,17 @@ main()
 """
 
 
-@dataclass
-class Killer:
-    """Runs the real command in a process of its own, and has it die by SIGKILL at the n-th time of a step."""
-
-    world: World
-    environ: dict[str, str] = field(default_factory=dict)
-
-    def run(self, step: str, number: int, *arguments: str) -> Cli:
-        more = ("-b", self.world.bootstrap, "--state-dir", str(self.world.state_dir))
-        return self._run([sys.executable, "-c", _KILLING, step, str(number), *arguments, *more])
-
-    def _run(self, command: Sequence[str]) -> Cli:
-        environ = {key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")}
-        done = subprocess.run(
-            command, input="", capture_output=True, text=True, timeout=180, check=False, env=environ | self.environ
-        )
-        return Cli(done.returncode, done.stdout, done.stderr)
+def killed_at(world: World, step: str, number: int, *arguments: str, check: int = -9) -> Cli:
+    """Run the real command in a process of its own, and have it die by SIGKILL at the n-th time of a step."""
+    more = ("-b", world.bootstrap, "--state-dir", str(world.state_dir))
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLING, step, str(number), *arguments, *more],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env={key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")},
+    )
+    assert done.returncode == check, done.stderr
+    return Cli(done.returncode, done.stdout, done.stderr)

@@ -5,13 +5,13 @@ jgo does not read a version that a dependency's POM takes from its parent's (``p
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
 
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
 from tests.support.processes import locked
+from tests.support.spark.clusters import spark_home
 
 
 def resolved(group: str, artifact: str, version: str) -> Path:
@@ -19,10 +19,7 @@ def resolved(group: str, artifact: str, version: str) -> Path:
     root = jars.cache_dir() / "jars"
     root.mkdir(parents=True, exist_ok=True)
     target = root / f"{artifact}-{version}"
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    (ivy,) = Path(spec.origin).parent.joinpath("jars").glob("ivy-*.jar")
+    (ivy,) = (spark_home() / "jars").glob("ivy-*.jar")
     with locked(root / ".lock"):
         if not target.is_dir():
             part = root / f".{target.name}.part"

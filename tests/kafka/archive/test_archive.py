@@ -26,10 +26,10 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import TopicPartition
 from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.archiving import (
-    Killer,
     archive,
     archived,
     filled,
+    killed_at,
     odd_flights,
     policy,
     produce,
@@ -238,8 +238,7 @@ def test_unwritable_archive_holds_its_topic_and_no_other(world: World, topic: st
     other = filled(world, records=10)
     text = policy(topic, blocked / "archive") + "\n" + "\n".join(policy(other, tmp_path / "fine").splitlines()[2:])
     rows = {one.tp.topic: one for one in world.trim(world.plan(text), text).rows}
-    assert rows[other].outcome == "trimmed"
-    assert rows[topic].outcome == "held"
+    assert (rows[other].outcome, rows[topic].outcome) == ("trimmed", "held")
     reason = rows[topic].reasons[0]
     assert reason.code == "archive"
     assert f"{topic}-0" in reason.text
@@ -295,10 +294,8 @@ def test_trim_killed_at_any_step_loses_and_duplicates_nothing_when_run_again(
 ) -> None:
     """SIGKILL; segments of 500 records, so that there are three."""
     before = whole(world, topic)
-    (world.state_dir.parent / "p.yaml").write_text(policy(topic, place))
-    arguments = ("trim", "--yes", "-p", str(world.state_dir.parent / "p.yaml"))
-    killed = Killer(world).run(step, number, *arguments)
-    assert killed.code == -9, killed.err
+    file = written(world.state_dir.parent / "p.yaml", policy(topic, place))
+    killed_at(world, step, number, "trim", "--yes", "-p", str(file))
     assert world.ends(topic)[0] == (1_200 if step == "after-delete" else 0)
     left = files(place)
     small(monkeypatch)
@@ -349,8 +346,7 @@ def test_compacted_segment_of_a_truncated_log_is_rejected(world: World, topic: s
     world.cli("archive", "compact", f"{place}/", "--yes", check=0)
     [joined] = read_catalog(opened)[0][0].segments
     assert {7, 8} <= {epoch for _offset, epoch in joined.marks}
-    got = trim(world, topic, place)
-    assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
+    assert (trim(world, topic, place).outcome, world.ends(topic)[0]) == ("held", 0)
 
 
 def test_segment_deleted_before_the_trim_holds(

@@ -16,13 +16,14 @@ from confluent_kafka import Consumer, TopicPartition
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
 from retention_cli.archive.store import Store
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.republisher import GroupResetter, Republisher
 from tests.support.archiving import (
     CODECS,
-    Killer,
     Whole,
     archive,
     archived,
+    killed_at,
     numbered,
     odd_flights,
     policy,
@@ -102,14 +103,11 @@ def test_restore_killed_at_any_step_loses_and_duplicates_nothing(world: World, t
         ("before-transaction-step", 3),  # the same again: progress sent, nothing committed
         ("after-transaction-step", 3),  # committed
     ):
-        killed = Killer(world).run(step, number, *arguments)
-        assert killed.code == -9, killed.err
+        killed_at(world, step, number, *arguments)
         there = whole(world, target)
         assert there == before[: len(there)]
     assert 0 < len(whole(world, target)) < len(before)
-    last = Killer(world).run("never", 1, *arguments, "-o", "json")
-    assert last.code == 0, last.err
-    assert last.json()["partitions"][0]["resumed_at"] > 0
+    assert killed_at(world, "never", 1, *arguments, "-o", "json", check=0).json()["partitions"][0]["resumed_at"] > 0
     assert whole(world, target) == before
     assert "is not empty" in world.cli(*arguments, check=6).err
     assert whole(world, target) == before
@@ -142,13 +140,11 @@ def test_restore_holds_the_floor_with_its_group_until_it_ends(
 
 def test_restore_command_deletes_its_group(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored")
-    killed = Killer(world).run(
-        "after-transaction-step", 5, "restore", topic, "--from", str(place), "--to", target, "--yes"
-    )
-    assert killed.code == -9
+    arguments = ("restore", topic, "--from", str(place), "--to", target, "--yes")
+    killed_at(world, "after-transaction-step", 5, *arguments)
     world.commit(f"{target}-reader", target, world.ends(target)[1])
     assert world.decide(consumed(target, "0ms"), target).action != "trim"
-    world.cli("restore", topic, "--from", str(place), "--to", target, "--yes", check=0)
+    world.cli(*arguments, check=0)
     end = world.ends(target)[1]
     world.commit(f"{target}-reader", target, end)
     decision = world.decide(consumed(target, "0ms"), target)
@@ -415,8 +411,7 @@ def test_group_does_not_skip_records_that_the_target_had_before(
     target = world.topic("more", retention_ms="-1")
     produce(world, target, [(1, b"live", b"live", ())] * 5)
     arguments = ("restore", name, "--from", str(place), "--to", target, "--append", "--groups", "-o", "json", "--yes")
-    rows = world.cli(*arguments, check=0).json()["groups"]["rows"]
-    assert {row["offset"] for row in rows} == {0}
+    assert {row["offset"] for row in world.cli(*arguments, check=0).json()["groups"]["rows"]} == {0}
     assert read_next(world, f"{name}-h", target, "classic", 1) == {0: (1, b"live", b"live", ())}
 
 
@@ -461,9 +456,6 @@ def test_group_that_gets_a_member_before_the_commit_is_not_moved(
     world: World, trimmed: tuple[str, list[tuple[int, Whole]]]
 ) -> None:
     """The coordinator itself refuses, however late the member comes."""
-    from retention_cli.brokers.errors import BrokerError
-    from tests.support.world import reader_for
-
     name, _log = trimmed
     target = world.topic("late")
     with closing(world.member(f"{name}-g", [target])), reader_for(world.bootstrap) as reader:

@@ -127,10 +127,9 @@ def test_demo_in_a_terminal_stops_at_no_and_keeps_the_broker_with_keep(
         assert sum(end for (topic, _), (_, end) in ends.items() if topic == "flights") == FLIGHTS
         assert sum(end for (topic, _), (_, end) in ends.items() if topic == "weather") == WEATHER
 
-        exports = dict(re.findall(r"export (KRETAIN_\w+)=(\S+)", text))
         plan = subprocess.run(
             [sys.executable, "-m", "kretain", "plan", "--detailed-exitcode"],
-            env={**os.environ, **exports},
+            env={**os.environ, **dict(re.findall(r"export (KRETAIN_\w+)=(\S+)", text))},
             capture_output=True,
             text=True,
             timeout=60,
@@ -165,8 +164,7 @@ def test_demo_in_a_pipe_runs_every_step_without_asking(piped: Piped) -> None:
     assert f"\n{records:,} records trimmed, about" in out
 
     after = out.partition("8. What is left")[2]
-    last = table(after, "kretain plan")
-    assert {name: row[0] for name, row in last.items()} == {"weather-2": "hold"}
+    assert {name: row[0] for name, row in table(after, "kretain plan").items()} == {"weather-2": "hold"}
     assert f"No changes. {len(going)} partitions up to date, 1 on hold." in after
     assert "\n1 run of cluster " in after
 

@@ -50,8 +50,7 @@ def test_init_creates_both_topics_and_reports_them_as_existing_the_second_time(f
     assert re.search(r"_kretain_policy\s+made\s+1\s+3\n_kretain_state\s+made\s+1\s+3", made.out)
     settings = {topic: config(fresh, topic) for topic in OWN_TOPICS}
     for topic in OWN_TOPICS:
-        assert settings[topic]["cleanup.policy"] == "compact"
-        assert settings[topic]["min.insync.replicas"] == "2"
+        assert (settings[topic]["cleanup.policy"], settings[topic]["min.insync.replicas"]) == ("compact", "2")
     assert settings[POLICY_TOPIC]["message.timestamp.type"] == "CreateTime"
     assert settings[STATE_TOPIC]["message.timestamp.type"] == "LogAppendTime"
     again = run(fresh, "cluster", "init", "--yes", "-o", "json", check=0)

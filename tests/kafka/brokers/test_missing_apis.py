@@ -1,27 +1,32 @@
-"""A cluster that lacks an API, or its newer versions: each command works, or names what is missing."""
+"""Brokers that lack an API or its newer versions, are reached elsewhere, say little, or are none."""
 
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Any, Final, Self
 
 import pytest
+from kafka.protocol.metadata import ApiVersionsResponse
 
 from kretain.embedded.node import free_ports
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
 from tests.support.plain import kept_alive
-from tests.support.world import OLD, Cli, World, run_cli, written
+from tests.support.world import OLD, Cli, World, reader_for, run_cli, written
 
 API_VERSIONS: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
-_ENTRY: Final = struct.Struct(">hhh")
 
 
 class ApiProxy:
@@ -56,79 +61,37 @@ class ApiProxy:
                 threading.Thread(target=work, args=(client, broker, versions), daemon=True).start()
 
     def _requests(self, client: socket.socket, broker: socket.socket, versions: dict[int, int]) -> None:
-        with closing(broker), suppress(OSError):
-            while frame := _frame(client):
+        with closing(broker), suppress(OSError), client.makefile("rb") as sent:
+            while frame := _frame(sent):
                 key, version, correlation = struct.unpack_from(">hhi", frame)
                 if key == API_VERSIONS:
                     versions[correlation] = version
                 broker.sendall(struct.pack(">i", len(frame)) + frame)
 
     def _responses(self, client: socket.socket, broker: socket.socket, versions: dict[int, int]) -> None:
-        with closing(client), suppress(OSError):
-            while frame := _frame(broker):
+        with closing(client), suppress(OSError), broker.makefile("rb") as sent:
+            while frame := _frame(sent):
                 version = versions.pop(struct.unpack_from(">i", frame)[0], None)
                 if version is not None:
-                    frame = frame[:4] + limited(frame[4:], version, self.most)
+                    frame = limited(frame, version, self.most)
                 client.sendall(struct.pack(">i", len(frame)) + frame)
 
 
-def _frame(source: socket.socket) -> bytes:
+def _frame(source: IO[bytes]) -> bytes:
     """Return the next frame, empty at the end."""
-    head = _exactly(source, 4)
-    return _exactly(source, struct.unpack(">i", head)[0]) if head else b""
+    return source.read(int.from_bytes(source.read(4), "big"))
 
 
-def _exactly(source: socket.socket, count: int) -> bytes:
-    parts = b""
-    while len(parts) < count:
-        some = source.recv(count - len(parts))
-        if not some:
-            return b""
-        parts += some
-    return parts
-
-
-def limited(body: bytes, version: int, most: Mapping[int, int | None]) -> bytes:
-    """Return an ApiVersions response's body without the APIs and versions that are taken out."""
-    if struct.unpack_from(">h", body)[0] == _UNSUPPORTED_VERSION:  # in the layout of version 0
-        return body
-    flexible = version >= 3
-    if flexible:
-        count, at = _uvarint(body, 2)
-        count -= 1
-    else:
-        count, at = struct.unpack_from(">i", body, 2)[0], 6
-    kept = []
-    for _ in range(count):
-        key, low, high = _ENTRY.unpack_from(body, at)
-        at += _ENTRY.size
-        if flexible:
-            tags, at = _uvarint(body, at)
-            assert tags == 0
-        cap = most.get(key, high)
-        if cap is not None and cap >= low:
-            kept.append(_ENTRY.pack(key, low, min(cap, high)) + (b"\0" if flexible else b""))
-    size = _as_uvarint(len(kept) + 1) if flexible else struct.pack(">i", len(kept))
-    return body[:2] + size + b"".join(kept) + body[at:]
-
-
-def _uvarint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-
-
-def _as_uvarint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
+def limited(frame: bytes, version: int, most: Mapping[int, int | None]) -> bytes:
+    """Return an ApiVersions response without the APIs and versions that are taken out."""
+    if struct.unpack_from(">h", frame, 4)[0] == _UNSUPPORTED_VERSION:  # in the layout of version 0
+        return frame
+    response = ApiVersionsResponse.decode(frame, version=version, header=True)
+    for one in response.api_keys:
+        cap = most.get(one.api_key, one.max_version)
+        one.max_version = -1 if cap is None else min(cap, one.max_version)
+    response.api_keys = [one for one in response.api_keys if one.max_version >= one.min_version]
+    return bytes(response.encode(header=True))
 
 
 APIS: dict[str, tuple[int, int | None]] = {
@@ -272,20 +235,17 @@ def test_command_names_each_api_that_it_uses_and_works_without_the_others(
     proxy: ApiProxy, cluster: EmbeddedKafka, topic: str, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     run_cli("cluster", "init", "--yes", "-b", cluster.bootstrap, check=0)
-    read = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
-    texts = {
-        "READ": read,
-        "POLICY": "retention.ms: 1d",
-        "LIVE": "log.retention.min.timestamp: cluster, unconsumed: trim",
-    }
     words = {"TOPIC": topic}
-    for name, rules in texts.items():
+    for name, rules in (
+        ("READ", "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"),
+        ("POLICY", "retention.ms: 1d"),
+        ("LIVE", "log.retention.min.timestamp: cluster, unconsumed: trim"),
+    ):
         path = written(tmp_path / f"{name}.yaml", f'version: 1\ntopics:\n  - {{match: "{topic}", {rules}}}\n')
         words[name] = str(path)
     line = [words.get(word, word) for word in command]
     used = USES[command]
-    others = KEYS.keys() - {*used, *BESIDE.get(command[0], ())}
-    proxy.most = dict.fromkeys(KEYS[name] for name in others)
+    proxy.most = dict.fromkeys(KEYS[name] for name in KEYS.keys() - {*used, *BESIDE.get(command[0], ())})
     done = ask(proxy, tmp_path, *line)
     assert done.code == 0, done.err
     assert "does not offer" not in done.out + done.err
@@ -308,3 +268,123 @@ def test_restore_is_refused_before_it_begins_where_transactions_are_missing(
     done = ask(proxy, tmp_path, "restore", topic, "--from", str(tmp_path / "archive"), "--to", topic, "--yes")
     assert (done.code, done.out) == (1, "")
     assert "this cluster does not offer AddPartitionsToTxn, EndTxn: nothing can be restored" in done.err
+
+
+ELSEWHERE = "kafka.invalid:9092"
+COMMANDS = [("plan", "*", "--older-than", "1d"), ("doctor",), ("groups",)]
+
+
+@pytest.fixture(scope="module")
+def behind() -> Iterator[EmbeddedKafka]:
+    """A broker whose second listener gives an address that no one knows."""
+    (port,) = free_ports(1)
+    settings = {**QUICK, "advertised.listeners": f"PLAIN://127.0.0.1:{port},SECURE://{ELSEWHERE}"}
+    with EmbeddedKafka(1, ports=[port], secure_protocol="PLAINTEXT", settings=settings) as kafka:
+        yield kafka
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_unreachable_advertised_address_is_named(behind: EmbeddedKafka, command: tuple[str, ...]) -> None:
+    done = run_cli(*command, "-b", behind.secure_bootstrap, "--timeout", "2s")
+    assert (done.code, done.out) == (1, "")
+    assert f"{behind.secure_bootstrap} answered, but no broker did" in done.err
+    assert f"at the addresses they give: {ELSEWHERE} (cannot resolve its host name" in done.err
+    assert "advertised.listeners" in done.err
+
+
+def test_controller_port_is_recognised_at_once(behind: EmbeddedKafka) -> None:
+    controller = f"127.0.0.1:{behind.nodes[0].ports[1]}"
+    began = time.monotonic()
+    done = run_cli("doctor", "-b", controller, "--timeout", "60s")
+    assert time.monotonic() - began < 30
+    assert (done.code, done.out) == (1, "")
+    assert f"{controller} answered, but that port is a KRaft controller's" in done.err
+    assert run_cli("groups", "-b", f"{controller},{behind.bootstrap}", "--timeout", "60s").code == 0
+
+
+MOST_KIB = 900 * 1024
+"""Of address space: a process without a thousand megabytes to spare."""
+
+
+@pytest.mark.parametrize(
+    "length",
+    [1 << 30, 0x15030100, -1],
+    ids=["a GiB", "a TLS alert", "less than nothing"],
+)
+def test_oversized_frame_length_is_refused_before_memory_is_allocated(length: int) -> None:
+    def answer() -> None:
+        while True:
+            try:
+                connection, _peer = server.accept()
+                connection.recv(1 << 16)
+                connection.sendall(struct.pack(">i", length) + bytes(1000))
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-m", "kretain", "plan", "-b", address, "--timeout", "1s", "x", "--older-than", "1d"]
+        limited = ["sh", "-c", f'ulimit -v {MOST_KIB}; exec "$@"', "sh", *command]
+        done = subprocess.run(limited, capture_output=True, text=True, check=False)
+        server.shutdown(socket.SHUT_RDWR)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"kretain: {address} could not be reached within 1 s: its answer is not a broker's, or far longer "
+        f"than expected; is it a listener for PLAINTEXT?\n"
+    )
+
+
+def test_deadline_ends_a_run_like_ctrl_c() -> None:
+    """``--timeout`` is one request's; against a broker that never answers, ``--deadline`` is the whole run's."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run_cli("plan", "-b", address, "--timeout", "100s", "--deadline", "1s", "x", "--older-than", "1d")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "kretain: --deadline 1 s has passed\nkretain: interrupted\n"
+
+
+NOBODIES = [f"nobody-{number}" for number in range(90)]
+"""They have no commits; each is handed over all the same."""
+
+
+class Taken:
+    """Takes groups, slowly; at the fifth it does something."""
+
+    def __init__(self, at_fifth: Any) -> None:
+        self.names: list[str] = []
+        self.busy = False
+        self._at_fifth = at_fifth
+
+    def __call__(self, found: GroupCommits | CommitsUnknown) -> None:
+        self.busy = True
+        self.names.append(found.group)
+        if len(self.names) == 5:
+            self._at_fifth()
+        time.sleep(0.02)
+        self.busy = False
+
+
+def _interrupt() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _fail() -> None:
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(("at_fifth", "error"), [(_interrupt, KeyboardInterrupt), (_fail, OSError)])
+def test_abandoned_read_hands_over_no_more_results(world: World, at_fifth: Any, error: type[BaseException]) -> None:
+    """A caller closes its ledger then: while another thread uses it, SQLite ends the process with a SIGSEGV."""
+    taken = Taken(at_fifth)
+    with reader_for(world.bootstrap) as reader:
+        with pytest.raises(error):
+            reader.read_commits(NOBODIES, taken)
+        names = list(taken.names)
+        assert not taken.busy or error is OSError
+        time.sleep(0.5)
+        assert taken.names == names
+        assert 5 <= len(names) < len(NOBODIES)
+        again = Taken(lambda: None)
+        reader.read_commits(NOBODIES, again)  # the connections are as good as before
+        assert sorted(again.names) == sorted(NOBODIES)

@@ -284,8 +284,7 @@ def test_refused_principal_is_reported_in_one_line_without_the_secret(
         done = ask(sasl, config, timeout="4s")
         assert time.monotonic() - began < 40
         loud = loudly.result()
-    assert done.code == 1
-    assert done.out == ""
+    assert (done.code, done.out) == (1, "")
     assert said in done.err or (said == "refused" and "are name and password right?" in done.err)
     assert done.err.count("\n") == 1, done.err
     for secret in (SECRET, "wrong-s3cret"):

@@ -188,11 +188,6 @@ HOWTO = ROOT / "docs" / "howto"
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
-@pytest.fixture
-def here(single: EmbeddedKafka, tmp_path: Path) -> World:
-    return World(single.bootstrap, tmp_path / "state")
-
-
 def follow(recipe: str, world: World, folder: Path) -> None:
     variables = {
         "PATH": PATH,

@@ -44,8 +44,7 @@ def test_forecast_command_changes_nothing_and_names_unknowns(world: World, tmp_p
     other.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 2d}}]\n", encoding="utf-8")
     common = ["-p", str(file)]
     found = world.cli("forecast", *common, "--compare", str(other), "-o", "json", check=0).json()
-    assert found["format"] == "kretain.forecast/v1"
-    assert found["compared"]["source"] == str(other)
+    assert (found["format"], found["compared"]["source"]) == ("kretain.forecast/v1", str(other))
     (row,) = found["topics"]
     assert (row["policy"], row["compared"], row["alone"], row["now_records"]) == (*["unknown"] * 3, 50)
     assert "samples cover" in row["reasons"][0]["text"]
