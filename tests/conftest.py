@@ -85,7 +85,7 @@ class _Files(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = Path(super()._split_scope(nodeid))
-        in_process = ("test_archive", "test_cluster_tasks", "test_disks", "test_local", "test_profile", "test_sources")
+        in_process = ("test_archive", "test_local", "test_profile", "test_sources")
         return "spark" if path.parent.name == "spark" and path.stem in in_process else str(path)
 
 

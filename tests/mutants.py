@@ -398,9 +398,7 @@ NEAREST: Final = {
     "engines/spark/plans": (
         "tests/simulation/test_spark_runs.py",
         "tests/spark/test_local.py",
-        "tests/spark/test_cluster_tasks.py",
     ),
-    "engines/spark/tasks": ("tests/spark/test_cluster_tasks.py",),
     "engines/spark/": ("tests/spark/test_local.py",),
 }
 """Which tests on brokers are nearest, by how a file's path begins."""

@@ -29,8 +29,7 @@ from tests.support.archiving import (
     whole_and_tidy,
 )
 from tests.support.spark.clusters import spark_connect, spark_standalone, standalone
-from tests.support.spark.commands import SMALL, Command
-from tests.support.spark.engines import Engines
+from tests.support.spark.commands import SMALL, Command, Engines
 from tests.support.world import World, wait_until
 
 __all__ = ["spark_connect", "spark_standalone"]
@@ -170,8 +169,7 @@ def test_spark_starts_only_for_archiving_and_holds_where_it_cannot_start(world: 
     assert {one["outcome"] for one in rehearsed["partitions"]} == {"would-trim"}
     done = world.cli("trim", *nowhere, "--yes", "--fail-on-hold", check=4)
     rows = {one["topic"]: one for one in done.json()["partitions"]}
-    assert rows[other]["outcome"] == "trimmed"
-    assert rows[topic]["outcome"] == "held"
+    assert (rows[other]["outcome"], rows[topic]["outcome"]) == ("trimmed", "held")
     assert "Spark at nowhere can't be used" in rows[topic]["reasons"][0]["text"]
     assert world.ends(topic) == (0, 10)
     assert not done.err

@@ -15,8 +15,7 @@ from retention_cli.archive.store import Store
 from tests.support.archiving import archived, filled, policy, whole
 from tests.support.refusals import refusal
 from tests.support.spark.commands import ON_YARN, Command
-from tests.support.spark.hdfs import Hdfs, hadoop_files, hdfs, libhdfs
-from tests.support.spark.yarn import Yarn, spark_yarn
+from tests.support.spark.hadoop import Hdfs, Yarn, hadoop_files, hdfs, libhdfs, spark_yarn
 from tests.support.trims import trimmed_with_evidence_at
 from tests.support.world import World, written
 

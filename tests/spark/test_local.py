@@ -1,34 +1,48 @@
-"""``--spark`` gives the plan that this process gives by itself, byte for byte (docs/architecture.md's second promise)."""
+"""``--spark`` gives the plan that this process gives by itself, R6's too; clusters that fail, tasks that are killed."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
 from kretain.render.history import print_replayed
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.engines.spark import tasks
 from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.replay import replay_over
 from retention_cli.engines.spark.session import DRIVER_MEMORY, SparkError, probe
-from retention_cli.engines.spark.shipping import Sender
+from retention_cli.engines.spark.shipping import ConnectionRef, Sender, SentFile
 from retention_cli.evidence.replay import recorded, replay
-from retention_cli.plan import value
+from retention_cli.plan import saved, value
 from retention_cli.plan.make import PlanJob
+from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
+from tests.support.clusters import EmbeddedKafka
 from tests.support.evidence import several_runs
-from tests.support.facts import policy
+from tests.support.facts import known, policy
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import QUICK_START
-from tests.support.spark.engines import Engines
-from tests.support.world import DAY, HOUR, World, now_ms, reader_for
+from tests.support.spark.commands import Engines, past_day, reasons_of
+from tests.support.volumes import RECORD, await_copies, scan_all, used
+from tests.support.world import DAY, HOUR, MIB, World, consumed, now_ms, reader_for
 
 
 @pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.long)], ids=["in parts", "one task"])
@@ -154,3 +168,181 @@ def test_evidence_that_executors_can_not_read_is_an_error(tmp_path: Path) -> Non
     elsewhere = Sender(SimpleNamespace(_jsc=None), tmp_path)
     with pytest.raises(SparkError, match=r"cluster-0/evidence is on this machine: copy it to"):
         replay_over(elsewhere, recorded(tmp_path), POLICY)
+
+
+@pytest.fixture
+def one_task(local_spark: Any, world: World, tmp_path: Path) -> Engines:
+    return Engines(local_spark, world, tmp_path)
+
+
+def ready(world: World, partitions: int = 1) -> str:
+    """Return a new topic of ten records a partition, of which a group has read four."""
+    topic = world.topic(partitions=partitions)
+    for partition in range(partitions):
+        world.produce(topic, [5 * HOUR] * 10, partition)
+    world.commit(f"{topic}-g", topic, dict.fromkeys(range(partitions), 4))
+    return topic
+
+
+def planned(
+    one_task: Engines,
+    addresses: Sequence[str],
+    policy: str,
+    done: list[str],
+    *,
+    a_task: int = 100,
+    sender: type[Sender] = Sender,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Plan clusters at these addresses, by the names 0, 1, …; ``done`` gets those that are done."""
+    with ExitStack() as stack:
+        targets = []
+        for number, address in enumerate(addresses):
+            reader = stack.enter_context(reader_for(address, timeout_s=5))
+            memories = Memories(one_task.folder / f"state-{number}")
+            stack.callback(memories.close)
+            job = PlanJob(reader, one_task.selection(policy), now_ms(), past_day, memories)
+            targets.append(Target(str(number), job, done=partial(done.append, str(number))))
+        return dict(make_plans(lambda _: sender(one_task.session, one_task.folder), targets, progress, a_task=a_task))
+
+
+def workers() -> list[int]:
+    daemons = {one.pid for one in psutil.Process().children(recursive=True) if "pyspark.daemon" in one.cmdline()}
+    return [pid for pid in daemons if psutil.Process(pid).ppid() in daemons]
+
+
+def test_killed_task_is_retried_and_holds_nothing(one_task: Engines, kafka: EmbeddedKafka) -> None:
+    """A broker is frozen meanwhile, so that the task is under way when its Python worker is killed."""
+    topic = ready(one_task.world, partitions=3)
+    assert [one.trim_to for one in one_task.spark(consumed(topic), now_ms()).decisions] == [4, 4, 4]
+    plans: list[Plan] = []
+    kafka.node(2).freeze()
+    try:
+        thread = threading.Thread(target=lambda: plans.append(one_task.spark(consumed(topic), now_ms())))
+        thread.start()
+        time.sleep(1.5)
+        killed = workers()
+        assert killed, "there was a worker to kill"
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        kafka.node(2).thaw()
+    thread.join(120)
+    [plan] = plans
+    assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 4)] * 3, plan.decisions
+
+
+def test_cluster_unreachable_from_a_task_fails_alone(one_task: Engines) -> None:
+    class Losing(Sender):
+        """The other cluster's settings are not where its task runs."""
+
+        def connection(self, settings: ConnectionSettings) -> ConnectionRef:
+            lost = settings.bootstrap == other.bootstrap
+            return ConnectionRef(SentFile("gone")) if lost else Sender.connection(self, settings)
+
+    with EmbeddedKafka(1) as other:
+        topic, done = ready(one_task.world), list[str]()
+        made = planned(one_task, [other.bootstrap, one_task.world.bootstrap], consumed(topic), done, sender=Losing)
+    assert sorted(done) == ["0", "1"]
+    assert made["1"].decisions[0].trim_to == 4
+    assert "the connection's file gone can't be read here" in str(made["0"])
+
+
+def test_error_in_a_task_equals_the_local_engines(one_task: Engines) -> None:
+    from retention_cli.policy.selection import NothingMatchesError
+
+    failure = known(planned(one_task, [one_task.world.bootstrap], consumed("no-such-topic"), [])["0"])
+    with pytest.raises(NothingMatchesError) as local:
+        one_task.local(consumed("no-such-topic"), now_ms())
+    assert failure.problems == local.value.problems
+
+
+def test_executor_with_a_slow_clock_is_refused() -> None:
+    """Else what it remembers would be forgotten too soon (F6), and be older than it is (G3)."""
+    tasks.check_clock(now_ms() + 50_000)
+    with pytest.raises(BrokerError, match=r"3,5\d\d s behind that of this machine: correct it"):
+        tasks.check_clock(now_ms() + 3_590_000)
+
+
+def test_remembered_time_is_never_before_the_clients() -> None:
+    sent_ms = now_ms() + 30_000
+    assert sent_ms <= tasks.clock_since(sent_ms)() < sent_ms + 10_000
+    assert abs(tasks.clock_since(0)() - now_ms()) < 10_000
+
+
+def test_invalid_answer_of_a_task_fails_its_cluster(one_task: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client takes no plan of which rows are missing."""
+    topic = ready(one_task.world)
+    monkeypatch.setattr(saved, "decisions_in", lambda _rows, _plans: ())
+    assert "rows are missing" in str(planned(one_task, [one_task.world.bootstrap], consumed(topic), [])["0"])
+
+
+def policy_of(world: World, names: list[str], untouched: str) -> str:
+    """The other rules speak of one topic each, and free less than the ceiling asks for."""
+    return "\n".join(
+        [
+            "version: 1",
+            *ceiling(world),
+            "  watermarks: [{percent: 40, factor: 0.5, minimum: 1d}]",
+            "topics:",
+            f"  - {{match: {names[0]}, retention.topic.bytes: {4 * MIB}}}",
+            f"  - {{match: {names[1]}, granularity: segment}}",
+            f"  - {{match: {names[2]}, retention.ms: {30 * DAY}}}",
+            f"  - {{match: {names[3]}, retention.bytes: {3 * MIB}}}",
+            f"  - {{match: {untouched}, retention.ms: {DAY}}}",
+            "",
+        ]
+    )
+
+
+def rules_of(plan: Plan) -> dict[str, str | None]:
+    return {one.topic: one.rule for one in plan.decisions}
+
+
+@pytest.mark.timeout(900)  # brokers' own topics may change under several pairs of looks
+def test_spark_disk_plan_equals_the_local_one(one_task: Engines, kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    world = one_task.world
+    names = topics_of_ages(world, 40, 30, 20, 10)
+    compacted = world.topic("compacted", cleanup_policy="compact,delete", segment_ms=str(1000 * DAY))
+    world.produce_at(compacted, [now_ms()] * 20)
+    policy = policy_of(world, names, compacted)
+    guess = one_task.same(policy, now_ms)
+    assert rules_of(guess)[names[0]] == "disk-usage", reasons_of(guess, names[0]) + str(guess.notes)
+    assert "estimated" in reasons_of(guess, names[0])
+    assert rules_of(guess)[names[2]] == "forced-age"  # 15 days of 30: R7
+    assert rules_of(guess)[names[3]] == "size"
+    assert "G5" in reasons_of(guess, compacted)  # but it lies on a disk above its ceiling
+    assert len(guess.disks) == 3
+    one_task.inventory = scan_all(kafka, tmp_path / "inventory")
+    exact = one_task.same(policy, now_ms)
+    assert {rules_of(exact)[name] for name in names[:2]} == {"disk-usage"}
+    assert "estimated" not in reasons_of(exact, names[0])
+    assert exact.space is not None
+    first = now_ms() - 18 * DAY  # written since, and trimmed by R4 together with what was scanned
+    world.produce_at(names[2], [first + 1000 * n for n in range(COUNT)], value=lambda: os.urandom(RECORD), batch=20)
+    stale = one_task.same(policy, now_ms)
+    assert min(one.doubtful_bytes for one in stale.disks) > 4 * MIB
+    assert "A fresh scan shows which" in str(stale.notes)
+
+
+COUNT = 6 * MIB // RECORD
+
+
+def topics_of_ages(world: World, *ages_days: int) -> list[str]:
+    """Return topics of several segments on every broker, the oldest first; a group has read all of it."""
+    names = []
+    for days in ages_days:
+        name = world.topic("disk", replicas=3, segment_bytes=str(MIB))
+        first = now_ms() - days * DAY
+        world.produce_at(name, [first + 1000 * n for n in range(COUNT)], value=lambda: os.urandom(RECORD), batch=20)
+        world.commit(f"{name}-g", name, COUNT)
+        names.append(name)
+
+    await_copies(world, names, 5 * MIB)
+    return names
+
+
+def ceiling(world: World) -> list[str]:
+    """A ceiling 16 MiB below what lies on each broker's disk, or at a quarter of it."""
+    capacity = {f"{broker}:{path}": 2 * max(size // 4, size - 16 * MIB) for broker, (path, size) in used(world).items()}
+    return ["disks:", "  log.retention.disk.usage.percent: 50", f"  capacity: {json.dumps(capacity)}"]

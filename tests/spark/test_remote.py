@@ -49,8 +49,7 @@ def test_password_reaches_executors_only_in_a_file(tmp_path: Path, spark_standal
         policy, events = tmp_path / "policy.yaml", tmp_path / "events"
         policy.write_text(consumed(topic))
         events.mkdir()
-        command = Command(world, tmp_path, spark_standalone.folder)
-        told = command.run(
+        told = Command(world, tmp_path, spark_standalone.folder).run(
             *("-p", str(policy), "-c", str(client), "--spark", "--master", spark_standalone.url, *SMALL),
             *("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}"),
             *("--spark-conf", f"spark.executorEnv.AWS_SECRET_ACCESS_KEY={STORE_KEY}"),
@@ -102,8 +101,7 @@ def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
     policy = written(tmp_path / "policy.yaml", consumed(topic))
     with reader_for(world.bootstrap) as reader:
         leaders = {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
-    command = Command(world, tmp_path, spark_standalone.folder)
-    done = command.run(
+    done = Command(world, tmp_path, spark_standalone.folder).run(
         *("-p", str(policy), "--spark", "--master", spark_standalone.url, *SMALL),
         *("--executor-command-config", str(far), "--timeout", "8s"),
         *(("--partitions-per-task", "0") if in_parts else ()),
@@ -147,8 +145,7 @@ def test_missing_spark_requirement_is_reported_in_one_line(
     command = Command(world, tmp_path, spark_standalone.folder)
     lost = ["--spark-conf", "spark.pyspark.python=/nowhere/python3", *SMALL]
     done = command.run("-p", str(policy), "--spark", "--master", spark_standalone.url, *lost, state="spark")
-    assert done.returncode == 1
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("kretain: Spark's executors can't run Python")
     assert done.stderr.count("\n") == 1
 

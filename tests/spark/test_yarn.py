@@ -18,7 +18,7 @@ from tests.support.spark.commands import (
     Command,
     cluster_with_a_password,
 )
-from tests.support.spark.yarn import Yarn, spark_yarn
+from tests.support.spark.hadoop import Yarn, spark_yarn
 from tests.support.world import HOUR, World, consumed, wait_until, written
 
 __all__ = ["spark_yarn"]

@@ -12,7 +12,6 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Logs
 
 TOPICS = ("a", "b", "c")
-Rows = dict[str, list[tuple[int, int, int | None]]]
 EPOCHS = st.sampled_from([None, 0, 1, 2])
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), EPOCHS), max_size=3, unique_by=lambda row: row[0])
 COMMITS = st.dictionaries(st.sampled_from(TOPICS), ROWS, max_size=3)

@@ -45,8 +45,7 @@ def policy(topic: str, inventory: str) -> str:
 
 def planned(folder: Path, *more: str, check: int = 0) -> dict[str, Any]:
     flags = ("--fleet", str(folder / "fleet.yaml"), "--state-dir", str(folder / "state"), "-o", "json")
-    done = run_cli("plan", *flags, *more, check=check)
-    return {one["name"]: one for one in done.json()["clusters"]}
+    return {one["name"]: one for one in run_cli("plan", *flags, *more, check=check).json()["clusters"]}
 
 
 def test_fleet_trim_uses_each_inventory_and_refuses_an_unreadable_one(

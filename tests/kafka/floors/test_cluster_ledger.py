@@ -1,26 +1,30 @@
-"""The ledger that all share: other machines, foreign messages, a topic that is gone, and what people forget (docs/memory.md)."""
+"""The ledger that all share, and one suite that both stores of the ledger pass (docs/memory.md)."""
 
 from __future__ import annotations
 
 import csv
 import io
 import signal
+import sqlite3
 import sys
+import time
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import yaml
 
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.model import Sample
+from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.partition import PartitionMemory, pack
 from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import (
+    CLUSTER,
     Store,
     decide,
     last_documents,
@@ -34,7 +38,7 @@ from tests.support.ledger_stores import (
     see,
 )
 from tests.support.terminal import Terminal
-from tests.support.world import HOUR, OLD, World, codes, consumed, now_ms, reader_for, written
+from tests.support.world import DAY, HOUR, OLD, World, codes, consumed, now_ms, reader_for, written
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -154,10 +158,9 @@ def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
         for machine in ("first", "second"):
             held = decide(world, consumed(topic), topic, machine)
             assert held.action == "hold"
-            text = " ".join(reason.text for reason in held.reasons if reason.code == "F6")
             assert (
                 "topic _kretain_state does not exist, or this user may not read it: kretain cluster init creates it"
-                in text
+                in " ".join(reason.text for reason in held.reasons if reason.code == "F6")
             )
     finally:
         make_kretain_topics(world.bootstrap)
@@ -264,8 +267,7 @@ def test_times_from_a_machine_with_a_wrong_clock_are_ignored(fresh_store: Store,
     )
     with fresh_store.opened() as (ledger, memories):
         one = ledger.partitions_of(topic_id)[0]
-        assert one.samples == ()
-        assert one.data_at == (3,)
+        assert (one.samples, one.data_at) == ((), (3,))
         said = next(note.text for note in memories.notes if f"offset {appended.offset:,}:" in note.text)
         assert "the clock of the machine that wrote it is 60" in said
         assert "behind the brokers'" in said
@@ -413,3 +415,106 @@ def test_ledger_prune_forgets_old_deleted_groups_and_counts_them(shop: Shop) -> 
     world.delete(topic)
     assert "Forgotten: 1 topic and " in run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0).out
     run(world, "ledger", "show", topic, "-p", policy, check=1)
+
+
+@pytest.fixture(params=["local", "cluster"])
+def either(request: pytest.FixtureRequest, kafka: EmbeddedKafka, tmp_path: Path) -> Store:
+    return Store(request.param, kafka.bootstrap, tmp_path / "state")
+
+
+def test_processes_saving_repeatedly_lose_nothing(either: Store) -> None:
+    """A race between processes: of the same document, each with facts that only it has."""
+    topic_id = new_topic_id()
+    body = f"""
+number = int(sys.argv[1])
+for turn in range(6):
+    ledger.begin({{"orders": {topic_id!r}}})
+    ledger.partition("orders", {topic_id!r}, number).add_sample(Sample(1_000 + turn, turn))
+    ledger.partition("orders", {topic_id!r}, 0).add_newest(EventMax(100 * turn + number, number), "CreateTime")
+    store.save(memories)
+"""
+    with ExitStack() as stack:
+        running = [stack.enter_context(either.elsewhere(f"pod-{n}").script(body, str(n))) for n in (1, 2, 3)]
+        assert [one.wait(60) for one in running] == [0, 0, 0]
+    with either.elsewhere("late").opened() as (ledger, _):
+        found = ledger.partitions_of(topic_id)
+        assert found[0].newest == EventMax(503, 3)
+        for number in (1, 2, 3):
+            assert found[number].samples == tuple(Sample(1_000 + turn, turn) for turn in range(6))
+
+
+def test_kill_during_a_save_leaves_all_earlier_saves_readable(either: Store) -> None:
+    """Kill −9: what a save has returned from is there, and nothing is half there."""
+    topic_id = new_topic_id()
+    body = f"""
+turn = len(ledger.partition("orders", {topic_id!r}, 0).samples)
+while True:
+    turn += 1
+    ledger.begin({{"orders": {topic_id!r}}})
+    for number in range(200):
+        ledger.partition("orders", {topic_id!r}, number).add_sample(Sample(turn, turn))
+    store.save(memories)
+    print(turn, flush=True)
+"""
+    for lines in (1, 2):
+        with either.script(body) as process:
+            assert process.stdout is not None
+            said = [process.stdout.readline() for _ in range(lines)]
+            time.sleep(0.004 * lines)  # somewhere in the next save
+            process.kill()
+            said += process.stdout.readlines()
+        saved = int(said[-1])
+        with either.opened() as (ledger, memories):
+            assert memories.notes == []
+            found = ledger.partitions_of(topic_id)
+            last = {one.samples[-1] for one in found.values()}
+            assert len(found) == 200
+            assert len(last) == 1, "a save is one transaction"
+            assert last.pop().high_watermark >= saved
+            either.save(memories)
+    assert len(samples_of(either.elsewhere("new-pod"), topic_id, 199)) == len(found[199].samples)
+
+
+def test_ledger_of_a_newer_version_is_refused_unchanged(either: Store) -> None:
+    """What can't be understood is not new: everything that depends on it is unknown, and held."""
+    with either.opened() as (_, memories):
+        either.save(memories)
+    with sqlite3.connect(either.file) as db:
+        db.execute("PRAGMA user_version = 99")
+    before = either.file.read_bytes()
+    with reader_for(either.bootstrap) as reader:
+        memories = memories_of(either.state_dir, either.kind, reader)
+        lost = memories(CLUSTER).lost
+        memories.save(now_ms())
+        memories.close()
+    assert lost is not None
+    assert "written by a newer kretain (schema 99" in lost.reasons[0].text
+    assert either.file.read_bytes() == before
+
+
+def test_prune_forgets_what_is_old_and_no_longer_exists(either: Store) -> None:
+    old, there, new = new_topic_id(), new_topic_id(), new_topic_id()
+    stem = new_topic_id()
+    long_ago = now_ms() - 40 * DAY
+    with either.opened() as (ledger, memories):
+        for topic_id in (old, there):
+            ledger.begin({"orders": topic_id})
+            ledger.partition("orders", topic_id, 33).add_sample(Sample(long_ago, 10))
+        see(ledger, f"{stem}-old", {"orders": {0: 5}}, long_ago)
+        memories.save(long_ago)
+        ledger.begin({"orders": new})
+    with either.opened() as (ledger, memories):
+        ledger.partition("payments", new, 0).add_sample(Sample(now_ms(), 10))
+        see(ledger, f"{stem}-new", {"orders": {0: 5}}, now_ms())
+        either.save(memories)
+    with either.elsewhere("other").opened():  # it knows of them too, until it hears otherwise
+        pass
+    with either.opened() as (ledger, _):
+        topics, groups = ledger.prune(now_ms() - 30 * DAY, keep={there})
+        assert (topics, groups) == (1, 1)
+    for place in (either, either.elsewhere("other"), either.elsewhere("late")):
+        with place.opened() as (ledger, _):
+            assert ledger.partitions_of(old) == {}
+            assert ledger.partitions_of(there).keys() == {33}
+            assert ledger.partitions_of(new).keys() == {0}
+            assert {name for name in ledger.groups() if name.startswith(stem)} == {f"{stem}-new"}

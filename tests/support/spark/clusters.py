@@ -143,9 +143,8 @@ def environment(folder: Path) -> dict[str, str]:
 
     ``PYTHONPATH`` is not among it: what executors need of ours must be shipped.
     """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_")) and k != "PYTHONPATH"}
     return {
-        **kept,
+        **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_")) and k != "PYTHONPATH"},
         "SPARK_HOME": str(spark_home()),
         "SPARK_CONF_DIR": str(folder),
         "SPARK_LOCAL_DIRS": str(folder / "local"),

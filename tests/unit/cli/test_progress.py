@@ -1,14 +1,49 @@
-"""Progress in a terminal: the first line comes before Kafka's client is imported, keeps moving, and is erased."""
+"""What scripts and terminals see meanwhile and at last: progress, and errors as one line of JSON (docs/errors.md)."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import sys
 import time
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import kretain
+from kretain import errors as exits
+from kretain.api.errors import ErrorCode, translated
+from kretain.api.values import Origin, Result, plan_value
+from kretain.config import ConfigError
+from kretain.error_codes import CODES, choose, code_of
+from retention_cli import __version__
+from retention_cli.archive.layout import DamagedError
+from retention_cli.audit.lock import LockedError
+from retention_cli.brokers.errors import (
+    BrokerError,
+    RequestFailedError,
+    SettingsError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from retention_cli.core.extras import MissingPartError
+from retention_cli.core.files import FileError
+from retention_cli.core.model import Reason
+from retention_cli.core.state_dir import StateError
+from retention_cli.disks.inventory.format import InventoryError
+from retention_cli.engines.spark.session import SparkError
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.fleet_file import FleetFileError
+from retention_cli.policy.load import load_policy
+from retention_cli.policy.selection import NothingMatchesError
+from retention_cli.reports.ledger import NotRememberedError
+from retention_cli.trim.batches import RefusedError
+from retention_cli.trim.run import PlanRefusedError
+from tests.support.plans import HOLD, KEEP, plan as plan_of
 from tests.support.terminal import Terminal
 from tests.support.world import run_cli
 
@@ -35,8 +70,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_terminal_shows_progress_before_anything_slow(command: tuple[str, ...], tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "kretain", *command, *NOWHERE]
-    with Terminal(words, environ=environ(tmp_path)) as terminal:
+    with Terminal([sys.executable, "-m", "kretain", *command, *NOWHERE], environ=environ(tmp_path)) as terminal:
         assert "127.0.0.1" not in terminal.read_until("working"), "before it connects"
 
 
@@ -100,8 +134,276 @@ def test_progress_makes_room_for_output_and_questions(tmp_path: Path) -> None:
 
 def test_progress_without_utf8_is_ascii(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "kretain", "doctor", "-b", "127.0.0.1:1", "--timeout", "1s"]
-    ascii_only = {**environ(tmp_path), "LANG": "C", "PYTHONIOENCODING": "ascii"}
-    with Terminal(words, environ=ascii_only) as terminal:
+    with Terminal(words, environ={**environ(tmp_path), "LANG": "C", "PYTHONIOENCODING": "ascii"}) as terminal:
         assert terminal.wait() == 1
     assert terminal.shown.isascii()
     assert re.search(r"[|/\\-] connecting to", terminal.shown)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
+PROBLEMS = [PolicyProblem("p.yaml", 1, "key", "is wrong"), PolicyProblem("p.yaml", 2, "", "so\nis this")]
+
+
+@pytest.fixture(autouse=True)
+def _text_again() -> object:
+    yield
+    choose([], {})
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (exits.UsageError("x"), "usage"),
+        (PolicyError(PROBLEMS), "policy"),
+        (FleetFileError(PROBLEMS), "fleet-file"),
+        (ConfigError("x"), "config"),
+        (SettingsError("x"), "settings"),
+        (NothingMatchesError("x"), "nothing-matches"),
+        (UnreachableError("x"), "unreachable"),
+        (UnauthorizedError("x"), "unauthorized"),
+        (BrokerError("x"), "request"),
+        (RequestFailedError("x", retriable=True), "request"),
+        (SavedPlanError("x"), "plan-file"),
+        (InventoryError("x"), "inventory"),
+        (DamagedError("x"), "archive"),
+        (StateError("x"), "state"),
+        (LockedError("x"), "locked"),
+        (PlanRefusedError("x"), "refused"),
+        (exits.RefusedError("x"), "refused"),
+        (MissingPartError("x"), "missing-part"),
+        (SparkError("x"), "spark"),
+        (FileError("x"), "output"),
+        (NotRememberedError("x"), "failed"),
+        (KeyboardInterrupt(), "interrupted"),
+        (ZeroDivisionError("x"), "internal"),
+        (PermissionError("x"), "internal"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else type(one).__name__,
+)
+def test_every_error_is_reported_in_one_line_with_its_code(
+    error: BaseException, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choose(["plan", "--errors", "json"], {})
+    exits.report(error, 0)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    found = json.loads(said)["error"]
+    assert list(found) == ["exit", "code", "text", "hint", "docs"]
+    assert (found["exit"], found["code"]) == (int(exits.exit_code_for(error)), code)
+    assert found["text"]
+    assert (found["hint"], found["docs"]) == (CODES[code].hint, CODES[code].docs)
+    assert code_of(error) == code
+
+
+def test_error_after_a_delete_has_the_commands_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    choose([], {"KRETAIN_ERRORS": "json"})
+    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deeds="run r: 3 records trimmed")
+    found = json.loads(capsys.readouterr().err)["error"]
+    assert (found["exit"], found["code"]) == (5, "unreachable")
+    assert found["text"] == "gone; before that: run r: 3 records trimmed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "wanted"),
+    [
+        (["plan", "--errors", "json"], None, True),
+        (["--errors=json", "plan"], None, True),
+        (["plan"], "json", True),
+        (["plan", "--errors", "text"], "json", False),
+        (["plan", "--", "--errors", "json"], None, False),
+        (["plan", "--errors"], None, False),
+    ],
+)
+def test_error_format_is_found_on_an_invalid_command_line(
+    arguments: list[str], variable: str | None, wanted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choose(arguments, {} if variable is None else {"KRETAIN_ERRORS": variable})
+    exits.report(StateError("x"), 0)
+    assert capsys.readouterr().err.startswith('{"error"') is wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["plan", "--bogus", "--errors", "json"], "usage", "no such option: --bogus"),
+        (["--errors", "json", "plam"], "usage", "no such command 'plam'; did you mean plan?"),
+        (["plan", "--errors", "json", "--no-policy"], "usage", "no policy: give"),
+        (["policy", "check", "--errors", "json", "nowhere.yaml"], "policy", "nowhere.yaml: cannot be read"),
+        (["plan", "-p", "nowhere.yaml", "--errors", "json", "-b", "x:1"], "policy", "nowhere.yaml: cannot be read"),
+        (["show", "--errors", "json", "nowhere.json"], "plan-file", "nowhere.json cannot be read"),
+        (["context", "show", "no", "--errors", "json"], "config", "no context"),
+    ],
+    ids=str,
+)
+def test_commands_print_errors_as_json(arguments: list[str], code: str, text: str) -> None:
+    done = run_cli(*arguments)
+    assert done.out == ""
+    assert done.err.count("\n") == 1, done.err
+    found = json.loads(done.err)["error"]
+    assert (found["exit"], found["code"]) == (done.code, code)
+    assert text in found["text"]
+    assert found["hint"]
+
+
+def test_errors_page_lists_every_code() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(code, str(kind.exit), kind.what, kind.hint) for code, kind in CODES.items()]
+
+
+def test_every_page_that_an_error_names_exists() -> None:
+    for page in {kind.docs for kind in CODES.values()} - {None}:
+        file, _, anchor = str(page).partition("#")
+        titles = re.findall(r"^#+ (.+)$", (PAGE.parents[1] / file).read_text(encoding="utf-8"), re.MULTILINE)
+        assert not anchor or anchor in {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in titles}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["plan", "x", "--older-than", "1d"], 2),
+        (["doctor"], 2),
+        (["plan"], 2),
+        (["explain", "x"], 2),
+        (["watch"], 2),
+        (["policy", "show", "x"], 2),
+        (["plan", "-p", "nowhere.yaml", "-b", "x:1"], 1),
+        (["policy", "check", "nowhere.yaml"], 1),
+        (["trim", "-p", "nowhere.yaml", "-b", "x:1"], 1),
+        (["plan", "--context", "no"], 1),
+        (["context", "show", "no"], 1),
+        (["show", "nowhere.json"], 1),
+    ],
+    ids=str,
+)
+def test_same_kind_of_error_has_the_same_exit_code_everywhere(arguments: list[str], code: int) -> None:
+    """What is not named at all is a usage error, a cluster like a policy; a name that leads nowhere is a failure."""
+    done = run_cli(*arguments)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1), done.err
+    assert done.err.startswith("kretain: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["plan", "--bogus"], ["kretain: no such option: --bogus", "  hint: see kretain plan --help"]),
+        (["plan"], ["kretain: no policy: give -p FILE", "  hint: see kretain plan --help"]),
+        (["policy", "show"], ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
+        (
+            ["policy", "check", "nowhere.yaml"],
+            ["kretain: nowhere.yaml: cannot be read", "kretain policy check lists them again · docs/policy.md"],
+        ),
+        (["history", "--run", "x"], ["kretain: there is no run 'x'", "  hint: check --state-dir · docs/memory.md"]),
+    ],
+    ids=lambda one: " ".join(one[:2]) if isinstance(one, list) else None,
+)
+def test_terminal_shows_a_hint_and_a_page(arguments: list[str], lines: list[str], tmp_path: Path) -> None:
+    environ = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(tmp_path)}
+    with Terminal([sys.executable, "-m", "kretain", *arguments], environ=environ, columns=200) as terminal:
+        assert terminal.wait() in (1, 2)
+    assert all(line in terminal.text for line in lines), terminal.text
+
+
+# -- the Python API without a cluster: its names, its errors by kind, and a plan in a notebook --
+
+STUB = Path(kretain.__file__).with_suffix(".pyi")
+
+
+class Tags(HTMLParser):
+    """The tags of a document, and its texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert attrs == []
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_module_lists_its_api_and_nothing_private() -> None:
+    names = dir(kretain)
+    assert {name for name in names if name.startswith("_")} == {"__version__"}
+    assert kretain.__version__ == __version__
+    assert all(getattr(kretain, name) is not None for name in names)
+    stub = {
+        alias.asname
+        for node in ast.parse(STUB.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert stub == {*names} - {"__version__"}
+    assert not hasattr(kretain, "no_such_name")
+
+
+def test_error_codes_are_those_of_the_command() -> None:
+    assert set(get_args(ErrorCode)) == CODES.keys()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code", "exit_code"),
+    [
+        (UnreachableError("x"), kretain.UnreachableError, "unreachable", 1),
+        (UnauthorizedError("x"), kretain.UnauthorizedError, "unauthorized", 1),
+        (StateError("x"), kretain.StateError, "state", 1),
+        (LockedError("x"), kretain.LockedError, "locked", 6),
+        (RefusedError([Reason("G6", "x")]), kretain.RefusedError, "refused", 6),
+        (MissingPartError("x"), kretain.KretainError, "missing-part", 1),
+    ],
+)
+def test_error_is_raised_by_its_kind_with_code_and_cause(
+    error: Exception, kind: type[kretain.KretainError], code: str, exit_code: int
+) -> None:
+    with pytest.raises(kretain.KretainError) as raised, translated():
+        raise error
+    assert type(raised.value) is kind
+    assert (raised.value.code, raised.value.exit_code, raised.value.__cause__) == (code, exit_code, error)
+
+
+def test_every_problem_of_a_policy_is_in_the_error(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("version: 1\nnonsense: 1\nmore: 2\ntopics: [{match: t}]\n")
+    with pytest.raises(kretain.PolicyError) as raised, translated():
+        load_policy(tmp_path / "p.yaml")
+    assert len(raised.value.problems) == 2
+
+
+def test_bug_is_not_disguised_as_an_error_of_the_api() -> None:
+    with pytest.raises(ZeroDivisionError), translated():
+        raise ZeroDivisionError
+
+
+def test_plan_is_iterable_and_a_notebook_shows_it_escaped() -> None:
+    reason = Reason("F2", "group <script>alert(1)</script> & \x1b[2J has no commit")
+    rows = [HOLD._replace(partition=number, reasons=(reason,)) for number in range(50)]
+    rows += [KEEP._replace(partition=number) for number in range(50, 53)]
+    plan = plan_value(Origin(plan_of(*rows), None, None))
+    assert [row.action for row in plan] == ["hold"] * 50 + ["keep"] * 3
+    assert len(plan) == 53
+    html = plan._repr_html_()
+    found = Tags(html)
+    assert found.tags.count("tr") == 41
+    assert "script" not in found.tags
+    assert "\x1b" not in html
+    assert any("<script>alert(1)</script> & " in text for text in found.texts)
+    assert "and 10 more" in found.texts
+    assert "0 trim, 3 keep, 50 hold, 0 skip" in "".join(found.texts)
+
+
+def test_result_is_a_sequence_of_read_only_rows_with_exact_integers() -> None:
+    rows: list[dict[str, object]] = [{"topic": "t", "offset": 2**53 + 1}, {"topic": "u", "offset": None}]
+    found = Result({"format": "kretain.offsets/v1"}, "partitions", rows, [Reason("F6", "x")])
+    assert [row["offset"] for row in found] == [2**53 + 1, None]
+    assert (len(found), found[-1]["topic"], found.notes[0].code) == (2, "u", "F6")
+    with pytest.raises(TypeError):
+        found[0]["topic"] = "v"  # type: ignore[index]
+    assert found.to_dict() == {"format": "kretain.offsets/v1", "partitions": rows}
+    frame = found.to_pandas()
+    assert str(frame["offset"].dtype) == "Int64"
+    assert int(frame["offset"][0]) == 2**53 + 1
+    assert repr(found) == "<kretain.Result kretain.offsets/v1: 2 partitions>"

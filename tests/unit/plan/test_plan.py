@@ -1,15 +1,21 @@
-"""A plan: its JSON is a contract (docs/plan.md, The plan); whose unread records it trims, and what holds a row."""
+"""A plan, whose JSON is a contract (docs/plan.md), and saved ones: read back as they were, or refused with the place."""
 
 from __future__ import annotations
 
+import copy
 import json
+import re
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from retention_cli.brokers.log_offsets import OpenTransaction
 from retention_cli.core.model import Decision, Reason, TopicFacts
@@ -24,9 +30,11 @@ from retention_cli.plan.make import (
     unread_by_group,
     with_owners,
 )
-from retention_cli.plan.parquet import read_plan
-from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, read_plan, write_plan
+from retention_cli.plan.reconcile import Target, reconcile
+from retention_cli.plan.saved import Entry, SavedPlanError
 from retention_cli.plan.value import (
+    Plan,
     StoredDecisions,
     Totals,
     as_json,
@@ -34,11 +42,18 @@ from retention_cli.plan.value import (
     decisions_in,
     delete_records_json,
     having,
+    head_as_json,
     most_important,
+    plan_text,
+    row_as_json,
+    schema,
 )
-from retention_cli.policy.settings import Settings
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import OneOff, Settings
+from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
 from tests.support.facts import HOUR, policy, topic
-from tests.support.plans import EVERY, HOLD, row
+from tests.support.plans import EVERY, HOLD, KEEP, LOOSE, of_spark, plans, row
 from tests.support.refusals import refusal
 
 
@@ -314,3 +329,336 @@ def test_notes_name_three_topics_and_how_to_confirm() -> None:
     assert "tiered: trim" in note.text
     (confirmed,) = off_disks(topics, {one.name: CONFIRMED for one in topics}).notes()
     assert "tiered: trim" not in confirmed.text
+
+
+REAL = json.loads(plan_text(EVERY))
+FRESH = {
+    one.tp: one
+    for one in (
+        row(),
+        row(partition=1, trim_to=30, min_commit=30),
+        row(partition=2),
+        row(partition=3, log_start=45),
+        KEEP,
+        HOLD,
+    )
+}
+"""What today's facts allow, partition by partition: as planned, less, none, the last of it."""
+SELECTION = Selection(parse_policy("version: 1\ntopics: [{match: orders, retention.ms: 1d}]", "p.yaml", "sha256:0"))
+NOW = EVERY.created_at_ms + 1000
+
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.integers(-2, 120)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["trim", "keep", "hold", "skip", "orders", "id-1", "id-2", "G1", "consumed", "kretain.plan/v1"])
+    | st.sampled_from(
+        ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "2026-11-21T03:00:00Z", "NaN", "+10000-01-01"]
+    )
+)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+
+
+def places(node: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON document, as the keys that lead to it."""
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [here, *(place for key, value in inner for place in places(value, (*here, key)))]
+
+
+def changed(document: Any, place: tuple[Any, ...], how: str, value: Any) -> Any:
+    if not place:
+        return value
+    inner = document
+    for key in place[:-1]:
+        inner = inner[key]
+    if how == "drop":
+        del inner[place[-1]]
+    elif how == "double" and isinstance(inner, list):
+        inner.append(copy.deepcopy(inner[place[-1]]))
+    else:
+        inner[place[-1]] = value
+    return document
+
+
+def check(plan: Plan) -> None:
+    """Go the way of ``trim --plan`` as far as it goes without a cluster."""
+    try:
+        check_saved(plan, SELECTION, NOW, 3_600_000)
+        check_cluster(plan, "c1")
+    except PlanRefusedError as error:
+        assert str(error)
+        return
+    for planned in plan.decisions:
+        if planned.action == "trim":
+            allowed: Decision | None = FRESH.get(planned.tp)
+            result = reconcile(planned, allowed)
+            if isinstance(result, Target):
+                assert allowed is not None
+                assert allowed.action == "trim"
+                assert planned.topic_id == allowed.topic_id
+                assert (allowed.log_start or 0) < result.offset <= (allowed.trim_to or 0)
+    plan_text(plan)  # what the audit log and the report take from it can be written
+
+
+@given(st.data())
+def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    document = copy.deepcopy(REAL)
+    for _ in range(data.draw(st.integers(1, 3))):
+        if isinstance(document, dict | list):
+            place = data.draw(st.sampled_from(places(document)))
+            document = changed(
+                document, place, data.draw(st.sampled_from(["set", "set", "drop", "double"])), data.draw(values)
+            )
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    path.write_text(json.dumps(document))
+    try:
+        plan = read_plan(path)
+    except SavedPlanError as error:
+        assert str(path) in str(error)
+        assert "\n" not in str(error)
+    else:
+        check(plan)
+
+
+@given(st.data())
+def test_damaged_plan_file_is_refused_or_trims_no_more(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(plan_text(EVERY).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        match data.draw(st.sampled_from(["byte", "cut", "drop", "digit"])):
+            case "byte":
+                content[at] = data.draw(st.integers(0, 255))
+            case "cut":
+                del content[at:]
+            case "drop":
+                del content[at : at + data.draw(st.integers(1, 40))]
+            case "digit":
+                content[at:at] = b"9"
+        if not content:
+            break
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    path.write_bytes(content)
+    try:
+        check(read_plan(path))
+    except SavedPlanError as error:
+        assert str(path) in str(error)
+
+
+@pytest.mark.parametrize(
+    "created_at",
+    ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"],
+)
+@pytest.mark.parametrize("max_age_ms", [3_600_000, 10**18])
+def test_plan_with_an_extreme_time_is_refused_or_printable(tmp_path: Path, created_at: str, max_age_ms: int) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**REAL, "created_at": created_at}))
+    try:
+        plan = read_plan(path)
+        check_saved(plan, SELECTION, NOW, max_age_ms)
+        plan_text(plan)
+    except (SavedPlanError, PlanRefusedError) as error:
+        assert str(error)
+
+
+FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "chosen", "later_ms", "said"),
+    [
+        ({}, SELECTION, 3_600_000, None),
+        ({}, SELECTION, 3_600_001, "is 1h old (limit 1h): run kretain plan again"),
+        ({}, SELECTION, -60_000, None),
+        ({}, SELECTION, -60_001, "in the future"),
+        ({"cluster_id": "c2"}, SELECTION, 0, "the plan is for cluster c2, this is c1"),
+        ({"flags": FLAGS.flags()}, SELECTION, 0, "other one-off rules (--older-than 86400000)"),
+        ({}, Selection(SELECTION.policy.with_one_off(FLAGS), ("orders",)), 0, "other one-off rules (none)"),
+        (
+            {"flags": FLAGS.flags(), "topics": ("orders",)},
+            Selection(SELECTION.policy.with_one_off(FLAGS), ("orders",)),
+            0,
+            None,
+        ),
+        (
+            {"flags": FLAGS.flags(), "topics": ("orders",)},
+            Selection(SELECTION.policy.with_one_off(FLAGS), ("orders", "payments")),
+            0,
+            "for TOPIC orders",
+        ),
+    ],
+)
+def test_saved_plan_is_valid_only_for_its_cluster_age_and_flags(
+    changes: dict[str, Any], chosen: Selection, later_ms: int, said: str | None
+) -> None:
+    saved = replace(EVERY, **changes)
+    if said is None:
+        check_saved(saved, chosen, EVERY.created_at_ms + later_ms, 3_600_000)
+        check_cluster(saved, "c1")
+        return
+    with pytest.raises(PlanRefusedError, match=re.escape(said)):  # noqa: PT012
+        check_saved(saved, chosen, EVERY.created_at_ms + later_ms, 3_600_000)
+        check_cluster(saved, "c1")
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plans)
+def test_plan_reads_back_equal_from_json_and_parquet(made: Plan) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        text, columns = Path(folder, "plan.json"), Path(folder, "plan.parquet")
+        text.write_text(plan_text(made), encoding="utf-8")
+        write_plan(columns, made)
+        assert read_plan(columns) == read_plan(text) == made
+
+
+def test_parquet_columns_and_head_are_named_as_in_json(tmp_path: Path) -> None:
+    write_plan(path := tmp_path / "plan.parquet", EVERY)
+    table = pq.read_table(path)
+    assert table.column_names == ["cluster", *row_as_json(EVERY.decisions[0])]
+    assert [{k: v for k, v in one.items() if k != "cluster"} for one in table.to_pylist()] == [
+        row_as_json(one) for one in EVERY.decisions
+    ]
+    assert set(table["cluster"].to_pylist()) == {EVERY.cluster_id}
+    assert json.loads(pq.ParquetFile(path).metadata.metadata[KEY.encode()]) == head_as_json(EVERY)
+
+
+def test_folder_of_parts_in_any_order_reads_as_the_same_plan(tmp_path: Path) -> None:
+    rows = [("c1", one) for one in reversed(EVERY.decisions)]
+    assert read_plan(of_spark(tmp_path / "plan", head_as_json(EVERY), rows[3:], [], rows[:3])) == EVERY
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / HEAD_FILE).unlink(), "not a complete plan: it has no _plan.json"),
+        (lambda folder: (folder / HEAD_FILE).write_text("{"), "_plan.json:1 is not a valid plan file"),
+        (lambda folder: (folder / HEAD_FILE).write_text("[]"), "not a JSON object"),
+        (lambda folder: (folder / "_temporary").mkdir(), "still writing"),
+        (lambda folder: (folder / "part-00001-c000.snappy.parquet").unlink(), "incomplete: cluster c1 has 3 rows"),
+        (
+            lambda folder: (folder / "part-00001-c000.snappy.parquet").write_bytes(b"PAR1"),
+            "not a complete Parquet file",
+        ),
+        (
+            lambda folder: (folder / "again.parquet").write_bytes(
+                (folder / "part-00001-c000.snappy.parquet").read_bytes()
+            ),
+            "its head says 5",
+        ),
+    ],
+)
+def test_incomplete_plan_folder_is_refused(tmp_path: Path, spoil: Callable[[Path], Any], said: str) -> None:
+    rows = [("c1", one) for one in EVERY.decisions]
+    folder = of_spark(tmp_path / "plan", head_as_json(EVERY), rows[:3], rows[3:])
+    spoil(folder)
+    with pytest.raises(SavedPlanError, match=said) as error:
+        read_plan(folder)
+    assert str(folder) in str(error.value)
+
+
+def test_plan_file_that_changes_after_opening_is_refused(tmp_path: Path) -> None:
+    write_plan(path := tmp_path / "plan.parquet", EVERY)
+    opened = ParquetPlans(path)
+    plan = opened.plans([Entry("", "", opened.head)])[""]
+    write_plan(path, replace(EVERY, decisions=EVERY.decisions[:4]))
+    assert "cluster c1 has 4 rows, its head says 5" in refusal(SavedPlanError, plan)
+
+
+def written(path: Path, head: dict[str, Any], rows: list[dict[str, Any]], columns: pa.Schema) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows, columns.with_metadata({KEY: json.dumps(head)})), path)
+    return path
+
+
+ROWS = [{"cluster": "c1", **row_as_json(one)} for one in EVERY.decisions]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"partition": 1}, "orders-1 has more than one row"),
+        ({"partition": -1}, r"orders--1\.partition"),
+        ({"partition": None}, "partition"),
+        ({"trim_to": 101}, "outside"),
+        ({"trim_to": None}, "needs"),
+        ({"topic_id": None}, "needs"),
+        ({"log_start": 200}, "beyond"),
+        ({"min_commit": -5}, "min_commit"),
+        ({"records": None}, "records"),
+        ({"unconsumed": -1}, "unconsumed"),
+        ({"action": "delete"}, "action"),
+        ({"action": None}, "action"),
+        ({"topic": ""}, "topic"),
+        ({"rule": "whim"}, "rule"),
+        ({"reasons": None}, "reasons"),
+        ({"reasons": [{"code": "F3", "text": None}]}, "reasons"),
+        ({"cluster": "c2"}, "rows of cluster c2, which its head does not name"),
+        ({"cluster": None}, "rows of cluster None"),
+    ],
+)
+def test_impossible_row_is_refused_with_its_place(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    path = written(tmp_path / "plan.parquet", head_as_json(EVERY), [ROWS[0] | change, *ROWS[1:]], LOOSE)
+    with pytest.raises(SavedPlanError, match=said) as error:
+        read_plan(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", schema().names)
+def test_missing_column_or_one_of_another_type_is_refused(tmp_path: Path, name: str) -> None:
+    place = LOOSE.get_field_index(name)
+    rows = [{key: value for key, value in one.items() if key != name} for one in ROWS]
+    for columns in (LOOSE.remove(place), LOOSE.set(place, pa.field(name, pa.float64()))):
+        with pytest.raises(SavedPlanError, match=f"column {name} is"):
+            read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY), rows, columns))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": "kretain.plan/v2"}, "v2"),
+        ({"format": "kretain.fleet-plan/v1"}, "the plan of a fleet: also give --fleet"),
+        ({"created_at": "yesterday"}, "created_at"),
+        ({"cluster": {"id": ""}}, "cluster"),
+        ({"totals": {}}, "totals.partitions"),
+        ({"totals": {"partitions": 4}}, "5 rows, its head says 4"),
+    ],
+)
+def test_impossible_head_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    assert said in refusal(
+        SavedPlanError, read_plan, written(tmp_path / "plan.parquet", head_as_json(EVERY) | change, ROWS, LOOSE)
+    )
+
+
+def test_foreign_or_missing_parquet_file_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), path := tmp_path / "other.parquet")
+    assert "its metadata has no kretain.plan" in refusal(SavedPlanError, read_plan, path)
+    assert "cannot be read: No such file" in refusal(SavedPlanError, read_plan, tmp_path / "nowhere.parquet")
+
+
+def test_truncated_or_damaged_plan_file_is_refused_or_reads_equal(tmp_path: Path) -> None:
+    """Bytes of rows have checksums; a head is text, which an edit may change as it may a JSON plan's."""
+    write_plan(path := tmp_path / "plan.parquet", EVERY)
+    whole = path.read_bytes()
+    for end in (0, 4, 11, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        assert "not a complete Parquet file" in refusal(SavedPlanError, read_plan, path)
+    for place in range(0, len(whole), 13):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
+        try:
+            assert read_plan(path).decisions == EVERY.decisions, place
+        except SavedPlanError as error:
+            assert "\n" not in str(error)
+
+
+def test_plan_with_reordered_or_dictionary_columns_is_accepted(tmp_path: Path) -> None:
+    """As other writers like them."""
+    columns = pa.schema([LOOSE.field(name) for name in sorted(LOOSE.names)])
+    for name in ("cluster", "topic"):
+        columns = columns.set(columns.get_field_index(name), pa.field(name, pa.dictionary(pa.int32(), pa.string())))
+    assert read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY), ROWS, columns)) == EVERY
