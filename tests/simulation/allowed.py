@@ -70,9 +70,8 @@ def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Seq
     if age >= reading.rules.wallclock_h * HOUR:
         return None
     topic, first = truth.kafka.topics[tp[0]], log.committed()[0]
-    below = reading.memory.created_below.get((topic.topic_id, tp[1]), 0)
     unseen = (
-        youngest.offset >= below
+        youngest.offset >= reading.memory.created_below.get((topic.topic_id, tp[1]), 0)
         and topic.append_time
         and first.append_time
         and reading.memory.kinds.get(topic.topic_id, True)

@@ -117,8 +117,7 @@ def do_add_partition(world: World, topic: int) -> None:
     """A topic gets one partition more, one at the most: its readers start at 0 there (KIP-1327)."""
     found = world.kafka.topics.get((MANAGED, OTHER)[topic % 2])
     if found is not None and len(found.partitions) == (2, 1)[topic % 2]:
-        tp = world.kafka.add_partition(found.name)
-        world.truth.added.add((found.topic_id, tp[1]))
+        world.truth.added.add((found.topic_id, world.kafka.add_partition(found.name)[1]))
 
 
 def do_append_time(world: World, topic: int) -> None:

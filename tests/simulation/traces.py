@@ -123,7 +123,6 @@ class Replay:
         if name == "epoch_ends":
             self.world.kafka.failing["epoch_ends"] = 0 if first else _READS_LOST
             return ()
-        coordinator = offsets_partition(group_name(self.world.rules, 1))
         return {
             "produce": (("produce", number, 0, 4, 4),),
             "commit": (("read", group, number, second - 1, 1),),
@@ -140,7 +139,7 @@ class Replay:
             "elect": (("elect", number, 0),),
             "recreate": (("recreate", 0, first),),
             "rights": (("rights",),),
-            "coordinator": (("coordinator", coordinator, 1 - first),),
+            "coordinator": (("coordinator", offsets_partition(group_name(self.world.rules, 1)), 1 - first),),
             "refused": (),
             "transaction": (("transaction", number, 0, 4),),
             "tick": (("time", 2),),

@@ -31,8 +31,7 @@ FILES = {
 
 def written(folder: Path, **changes: str | None) -> FloorSource:
     """Write the files, with these instead ("_" for "/"; None: without it)."""
-    named = {name.replace("_", "/"): text for name, text in changes.items()}
-    for name, text in {**FILES, **named}.items():
+    for name, text in {**FILES, **{name.replace("_", "/"): text for name, text in changes.items()}}.items():
         if text is not None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)

@@ -29,12 +29,11 @@ def _server() -> str:
     """Start this session's server, once; return its socket's path. It ends with us."""
     folder = tempfile.TemporaryDirectory(prefix="kretain-forks-")
     path = str(Path(folder.name) / "socket")
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")}
     process = subprocess.Popen(
         [sys.executable, fork_server.__file__, path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environ,
+        env={key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")},
         start_new_session=True,
     )
     assert process.stdin is not None

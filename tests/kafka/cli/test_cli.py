@@ -133,8 +133,7 @@ class TestTrim:
         assert done["partitions"][0]["outcome"] == "trimmed"
         again = world.cli("trim", *rules, "--plan", saved, "--yes", "-o", "json", check=0).json()
         assert again["partitions"][0]["outcome"] == "unchanged"
-        runs = world.cli("history", "-o", "json", check=0).json()["runs"]
-        assert done["run"] in [run["run"] for run in runs]
+        assert done["run"] in [run["run"] for run in world.cli("history", "-o", "json", check=0).json()["runs"]]
         one = world.cli("history", "--run", done["run"], "-o", "json", check=0).json()
         assert [(row["from"], row["target"], row["outcome"]) for row in one["partitions"]] == [(0, 8, "trimmed")]
 

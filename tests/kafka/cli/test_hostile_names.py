@@ -193,8 +193,7 @@ def test_printed_commands_run_as_printed(troubles: tuple[World, list[str]], path
     for command in (("plan",), ("plan", "-o", "json"), ("plan", "-o", "yaml"), ("plan", "-o", "csv"), ("offsets",)):
         out = world.cli(*command, *options[2:]).out
         if command[-1] == "json":
-            rows = json.loads(out)["partitions"]
-            out = "\n".join(reason["text"] for row in rows for reason in row["reasons"])
+            out = "\n".join(reason["text"] for row in json.loads(out)["partitions"] for reason in row["reasons"])
         elif command[-1] != "plan":
             continue
         told.update(dict.fromkeys(commands_in(out)))

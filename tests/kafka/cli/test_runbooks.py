@@ -60,8 +60,7 @@ class Runbooks:
         return Terminal([str(FOLDER / f"{runbook}.sh"), *arguments], 120, self._environ())
 
     def _environ(self) -> dict[str, str]:
-        known = {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}
-        return known | {
+        return {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")} | {
             "PATH": f"{self.tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "KRETAIN_BOOTSTRAP_SERVER": self.world.bootstrap,
             "KRETAIN_POLICY": str(self.policy),
@@ -105,11 +104,6 @@ Shell = Callable[[str], Runbooks]
 
 
 @pytest.fixture
-def here(single: EmbeddedKafka, tmp_path: Path) -> World:
-    return World(single.bootstrap, tmp_path / "state")
-
-
-@pytest.fixture
 def shell(here: World, tmp_path: Path) -> Shell:
     return lambda policy: runbooks_for(here, policy, tmp_path)
 
@@ -146,8 +140,7 @@ def test_disk_runbook_frees_only_what_the_policy_allows(here: World, filling: st
     here.commit("fast", filling, 800)
     books = shell(disk_policy(filling, "1h"))
     said = books.run("disk-filling", "--below", "50", "--wait", "60", "--yes").out
-    assert here.ends(filling) == (700, 800)
-    assert here.ends(other) == (0, 10)
+    assert (here.ends(filling), here.ends(other)) == ((700, 800), (0, 10))
     assert re.search(r"is at 7\d %, and should be below 50 %", said)
     assert said.rstrip().endswith("done.")
     assert "3. What every consumer has read" not in said

@@ -182,8 +182,7 @@ class Load:
         wanted = [TopicPartition(topics[log[0]], log[1], offset) for log, offset in offsets.items()]  # type: ignore[call-overload]
         commit = self.truth.commits[group].sending(offsets)
         with suppress(KafkaException):
-            answer = client.commit(offsets=wanted, asynchronous=False)
-            if all(one.error is None for one in answer or ()):
+            if all(one.error is None for one in client.commit(offsets=wanted, asynchronous=False) or ()):
                 commit.acknowledged = now_ms()
         return commit.acknowledged is not None
 

@@ -68,8 +68,7 @@ def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, t
     )
     renamed = with_file(topic, place).replace("name: flink", "name: flink2")
     for policy in (consumed(topic), renamed):
-        plan = world.plan(policy)
-        assert [(one.code, one.text) for one in plan.notes] == [("F7", says)]
+        assert [(one.code, one.text) for one in world.plan(policy).notes] == [("F7", says)]
     one_off = world.cli("plan", topic, "--consumed-after", "1h", check=0)
     assert "file:flink, file:flink2; but no entry of floors names them, so they count for nothing" in one_off.err
     assert "First look at this cluster:" not in one_off.out
@@ -251,8 +250,7 @@ def test_deleted_zookeeper_group_counts_where_it_stood(world: World, old: Old, t
 def test_zookeeper_member_without_a_position_is_unknown(world: World, old: Old, topic: str) -> None:
     """F2: it owns a partition, or has subscribed to the topic and owns none yet. A pattern may be anything (F3)."""
     old.member("starting", topic)
-    decision = world.decide(old.policy(topic), topic, remember=False)
-    assert said(decision) == [
+    assert said(world.decide(old.policy(topic), topic, remember=False)) == [
         f"F2: zookeeper:starting has a live member that reads {topic}, and no position there yet: let it commit"
     ]
     old.commit("starting", topic, 4)

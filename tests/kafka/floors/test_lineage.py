@@ -104,18 +104,14 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
             world.commit(f"{topic}-g", topic, {0: 10}, epochs=own)
         for topic in ("gone-bare", "bare", "bare-moved"):
             world.commit(f"{topic}-g", topic, 10)
-        rows = harmed.plan()
-        assert {topic: row["trim_to"] for topic, row in rows.items()} == {
+        assert {topic: row["trim_to"] for topic, row in harmed.plan().items()} == {
             **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "bare-moved", "beyond"), 10),
             "scanned": None,
             "newest": 4,
             "archived": 9,  # at 9 stands the marker, of now
         }
         world.cli("plan", "saved", "-p", str(harmed.policy), "--out", str(harmed.saved), check=0)
-        killed = archiving.Killer(world).run(
-            *("before-delete", 1, "trim", "archived", "--yes", "-p", str(harmed.policy))
-        )
-        assert killed.code == -9, killed.err
+        archiving.killed_at(world, "before-delete", 1, "trim", "archived", "--yes", "-p", str(harmed.policy))
         for group in ("gone-g", "gone-bare-g"):
             world.delete_group(group)
         three.node(1).kill()

@@ -145,8 +145,7 @@ def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
     finally:
         renew_state_topic(world.bootstrap)
     assert [row.outcome for row in report.rows] == ["held"]
-    told = next(reason.text for reason in report.rows[0].reasons if reason.code == "G8")
-    assert told == (
+    assert next(reason.text for reason in report.rows[0].reasons if reason.code == "G8") == (
         "the brokers' time could not be read (state: cluster): topic _kretain_state could not be written to: it does not "
         "exist: kretain cluster init creates it"
     )

@@ -63,8 +63,7 @@ def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
         with pytest.raises(kretain.RefusedError, match="nothing was trimmed") as refused:
             cluster.trim(plan, yes="yes")  # type: ignore[arg-type]
         assert refused.value.exit_code == 6
-        rehearsed = cluster.trim(plan, dry_run=True, yes=True)
-        assert {row.outcome for row in rehearsed.partitions} == {"would-trim"}
+        assert {row.outcome for row in cluster.trim(plan, dry_run=True, yes=True).partitions} == {"would-trim"}
         assert starts(world, topic) == [0, 0, 0]
         first = cluster.trim(plan, yes=True, max_partitions=1)
         assert (first.records, first.exit_code) == (7, 0)

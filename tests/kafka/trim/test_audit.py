@@ -38,10 +38,9 @@ def log_of(world: World) -> AuditLog:
 
 
 def lines_of(world: World) -> list[bytes]:
-    log = log_of(world)
     return [
         line
-        for one in sorted(log.path.parent.glob("audit*.jsonl"), key=_order)
+        for one in sorted(log_of(world).path.parent.glob("audit*.jsonl"), key=_order)
         for line in one.read_bytes().split(b"\n")[:-1]
     ]
 
@@ -101,8 +100,7 @@ def test_undelivered_audit_lines_follow_with_the_next_trim(
     world.configure(copy, {"max.message.bytes": "1000000"})
     monkeypatch.undo()
     assert trim(world, topic, 5, copy).audit_unshipped is None
-    values = [value for _key, value in messages(world, copy)]
-    assert list(dict.fromkeys(values)) == lines_of(world)
+    assert list(dict.fromkeys(value for _key, value in messages(world, copy))) == lines_of(world)
 
 
 @pytest.mark.parametrize("harm", ["anew", "damaged", "another log", "gone"])

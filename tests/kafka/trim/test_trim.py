@@ -154,8 +154,7 @@ def test_r4_deletes_unread_records_up_to_the_shown_target(world: World, topic: s
     plan = world.plan(policy)
     assert plan.totals.unconsumed == 2
     assert dict(plan.unconsumed_by) == {f"group:{topic}-a": 2}
-    hidden = dataclasses.replace(plan, decisions=(plan.decisions[0]._replace(unconsumed=0),))
-    row = only(world.trim(hidden, policy))
+    row = only(world.trim(dataclasses.replace(plan, decisions=(plan.decisions[0]._replace(unconsumed=0),)), policy))
     assert row.outcome == "held"
     assert "the plan showed 0" in row.reasons[0].text
     assert only(world.trim(plan, policy)).log_start == 10
@@ -244,8 +243,7 @@ def test_audit_log_failure_during_a_trim_ends_it_and_reports_deletes(
     report = world.trim(world.plan(consumed(topic)), consumed(topic))
     assert [row.outcome for row in report.rows] == ["trimmed", "failed"]
     assert "No space left" in (report.audit_problem or "")
-    assert world.ends(topic, 0)[0] == 4
-    assert world.ends(topic, 1)[0] == 0
+    assert (world.ends(topic, 0)[0], world.ends(topic, 1)[0]) == (4, 0)
 
 
 def _one_by_one(targets, _leaders):
@@ -367,8 +365,7 @@ def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.
 
     monkeypatch.setattr(Wire, "send", sending)
     monkeypatch.setattr(Wire, "settle", settling)
-    report = world.trim(world.plan(consumed(topic)), consumed(topic))
-    assert {row.outcome for row in report.rows} == {"trimmed"}
+    assert {row.outcome for row in world.trim(world.plan(consumed(topic)), consumed(topic)).rows} == {"trimmed"}
     assert len(most) == 6, "three leaders, two batches"
     assert max(max(one.values()) for one in most) == 1
     assert max(len(one) for one in most) == 3, "leaders wait for each other between batches alone"

@@ -543,8 +543,7 @@ def test_followed_advice_is_not_repeated_and_removes_its_dangers(about: object, 
 
 @given(topics, wishes)
 def test_advice_without_operator_wishes_never_shortens_retention(about: object, demand: Demand) -> None:
-    quiet = replace(demand, keep_ms=None, topic_bytes=None)
-    one = advise(about, quiet, NOW)  # type: ignore[arg-type]
+    one = advise(about, replace(demand, keep_ms=None, topic_bytes=None), NOW)  # type: ignore[arg-type]
     live, changed = one.topic.settings, one.topic.changed(one.changes).settings
     for before, after in ((live.retention_ms, changed.retention_ms), (live.retention_bytes, changed.retention_bytes)):
         assert after == before or (isinstance(before, int) and isinstance(after, int) and after > before)

@@ -84,12 +84,11 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
             }
         )
     }
-    rows = sum(len(topic.partitions) for topic in theirs.topics)
     return GroupAnswer(
         group,
         theirs.error_code,
         commits,
-        rows,
+        sum(len(topic.partitions) for topic in theirs.topics),
         failed[0] if failed else None,
         negative,
         frozenset(one[0] for one in failed),

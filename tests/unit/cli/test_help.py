@@ -223,8 +223,7 @@ def test_without_a_code_every_code_is_listed_with_its_meaning() -> None:
 def test_code_in_any_case_of_letters_is_explained_with_the_clusters_address(code: str) -> None:
     lines = run_cli("why", code, "-b", "broker:9092", check=0).out.splitlines()
     assert lines[0] == "F2: A group reads this topic but has no commit on this partition."
-    commands = [shlex.split(line) for line in lines if line.startswith("    k")]
-    assert [one[:3] for one in commands] == [
+    assert [one[:3] for one in [shlex.split(line) for line in lines if line.startswith("    k")]] == [
         ["kafka-consumer-groups.sh", "--bootstrap-server", "broker:9092"],
         ["kretain", "groups", "forget"],
     ]

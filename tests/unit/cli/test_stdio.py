@@ -55,9 +55,8 @@ def test_failure_keeps_its_code_and_message_if_stdout_is_unusable(tmp_path: Path
 
 def test_closed_or_full_stderr_changes_nothing() -> None:
     for where in ("2>/dev/full", "2>&-", "2>&- <&-"):
-        command = f'exec "$@" {where}'
         done = subprocess.run(
-            ["bash", "-c", command, "bash", sys.executable, "-m", "kretain", "history", "-q"],
+            ["bash", "-c", f'exec "$@" {where}', "bash", sys.executable, "-m", "kretain", "history", "-q"],
             stdout=subprocess.PIPE,
             check=False,
             timeout=60,

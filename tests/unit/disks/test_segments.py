@@ -271,9 +271,7 @@ def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> Non
     (folder / f"{360:020d}.snapshot").write_bytes(b"at its end, after a clean shutdown")
     found = read(folder)
     assert logs.column(found, "base_offset") == [120, 240]
-    assert found.pending == 512 * blocks
-    assert found.ignored == 5
-    assert found.problems == []
+    assert (found.pending, found.ignored, found.problems) == (512 * blocks, 5, [])
 
 
 def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Path) -> None:
@@ -528,8 +526,7 @@ def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> Non
     batches = paces(300)
     batches[0][0] = T + 10_000_000
     made = logs.segment(0, batches)
-    last = made.stamps[-1]
-    made.timeindex[:] = struct.pack(">qi", last, made.next_offset - 1)  # its true entries are lost
+    made.timeindex[:] = struct.pack(">qi", made.stamps[-1], made.next_offset - 1)  # its true entries are lost
     made.write(folder)
     logs.segment(made.next_offset, paces(3)).write(folder)
     assert logs.column(read(folder), "largest_timestamp")[0] == T + 10_000_000

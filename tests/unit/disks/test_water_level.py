@@ -135,8 +135,7 @@ UNREAD = Unknown.because("R7", "broker 1 did not answer")
     ("used", "mark"), [(0, None), (699, None), (700, MARKS[0]), (899, MARKS[0]), (900, MARKS[1]), (1200, MARKS[1])]
 )
 def test_highest_reached_watermark_counts(used: int, mark: Watermark | None) -> None:
-    assert reached(MARKS, Room(1000, used, 0)) == mark
-    assert reached(MARKS[::-1], Room(1000, used, 0)) == mark
+    assert (reached(MARKS, Room(1000, used, 0)), reached(MARKS[::-1], Room(1000, used, 0))) == (mark, mark)
 
 
 def test_fullest_disk_counts_and_an_unknown_disk_makes_usage_unknown() -> None:
@@ -503,8 +502,7 @@ def test_partition_with_unanswered_look_ups_is_trimmed_only_if_its_newest_record
 
 def test_unknown_disk_holds_every_partition_on_it() -> None:
     found = walked(room=Unknown.because("disk", "offline"))
-    assert found.bounds == {}
-    assert found.unknown.keys() == {OLD, NEW}
+    assert (found.bounds, set(found.unknown)) == ({}, {OLD, NEW})
     shared = walked(50_000, total=60_000)
     assert shared.bounds == {}
     assert "disks.shared" in shared.unknown[OLD].reasons[0].text

@@ -70,8 +70,7 @@ def test_java_home_precedes_path_and_path_the_wheel(tmp_path: Path) -> None:
     environ = {"JAVA_HOME": str(first), "PATH": str(second / "bin")}
     assert find_java(environ) == first / "bin" / "java"
     del environ["JAVA_HOME"]
-    assert find_java(environ) == second / "bin" / "java"
-    assert find_java({}) == JAVA
+    assert (find_java(environ), find_java({})) == (second / "bin" / "java", JAVA)
 
 
 def test_demo_without_java_is_one_line_and_exits_1(tmp_path: Path) -> None:
@@ -84,8 +83,7 @@ def test_demo_without_java_is_one_line_and_exits_1(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert said.returncode == 1
-    assert said.stdout == ""
+    assert (said.returncode, said.stdout) == (1, "")
     assert said.stderr.startswith("kretain: no Java 17 or newer for the embedded Kafka. Install one")
     assert said.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == [], "nothing was left behind"

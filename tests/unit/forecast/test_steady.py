@@ -327,8 +327,7 @@ def test_sums_with_an_unknown_part_have_no_upper_bound() -> None:
 def test_a_sum_is_exact_or_says_that_it_is_not(amounts: list[Maybe[Span]]) -> None:
     found = added(amounts)
     known = [one for one in amounts if isinstance(one, Span) and one.bounded]
-    assert found.low == sum(one.low for one in known)
-    assert found.bounded == (len(known) == len(amounts))
+    assert (found.low, found.bounded) == (sum(one.low for one in known), len(known) == len(amounts))
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,7 @@ def walks() -> list[list[tuple[str, str]]]:
 
 
 def test_documented_walk_leads_from_the_command_to_decide_and_delete() -> None:
-    ends = [(one[0][1], one[-1]) for one in walks()]
-    assert ends == [
+    assert [(one[0][1], one[-1]) for one in walks()] == [
         ("plan", ("retention_cli/plan/make.py", "plan_of")),
         ("trim", ("retention_cli/brokers/deleter.py", "Deleter.delete")),
     ]

@@ -34,8 +34,7 @@ KAFKA: Final = {
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-    for line in text.splitlines():
+    for line in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         if not line.lstrip().startswith("#"):
             yield line.strip()
 

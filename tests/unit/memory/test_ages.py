@@ -191,8 +191,7 @@ def test_looks_of_two_runs_at_once_are_one_watch(tmp_path: Path) -> None:
             ledger.saw_all(*ALL, at)
         fast.save(T + 4 * HOUR)
         slow.save(T + 4 * HOUR)
-    assert since(tmp_path, T + 5 * HOUR) == T
-    assert since(tmp_path, T + 4 * HOUR + PAUSE_MS) == T
+    assert (since(tmp_path, T + 5 * HOUR), since(tmp_path, T + 4 * HOUR + PAUSE_MS)) == (T, T)
 
 
 def test_ledger_without_a_file_watches_for_as_long_as_it_is_open() -> None:

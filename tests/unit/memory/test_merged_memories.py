@@ -193,9 +193,7 @@ def test_scan_of_another_source_or_a_broken_one_never_replaces_ours() -> None:
     mine = scan(100, 5_000)
     assert further(mine, scan(200, 5_000, source="json:/at")) == mine
     assert further(mine, b"broken") == mine
-    assert further(mine, None) == mine
-    assert further(b"broken", mine) == mine
-    assert further(None, mine) == mine
+    assert further(mine, None) == further(b"broken", mine) == further(None, mine) == mine
 
 
 def test_scan_with_text_in_place_of_a_number_is_rejected() -> None:

@@ -124,8 +124,7 @@ def test_dead_bytes_are_the_share_below_the_log_start(passes: list[tuple[int, in
 def test_swept_bytes_count_as_leaving_until_their_files_are_deleted() -> None:
     """``used`` falls ``file.delete.delay.ms`` after the size: counted as in use it would be trimmed a second time."""
     row = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (2_000, 50, 100, 600))
-    assert row.leaving_bytes(2_000, SWEEPING) == 400
-    assert row.leaving_bytes(2_000 + DELAY - 1, SWEEPING) == 400
+    assert (row.leaving_bytes(2_000, SWEEPING), row.leaving_bytes(2_000 + DELAY - 1, SWEEPING)) == (400, 400)
     assert row.leaving_bytes(2_000 + DELAY, SWEEPING) == 0
     assert seen_again(row, 7, 3_000, 50, 100, 500, SWEEPING).leaving_bytes(3_000, SWEEPING) == 500
     late = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (HOUR, 50, 100, 600))

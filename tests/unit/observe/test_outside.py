@@ -170,8 +170,7 @@ def test_fold_lists_each_external_consumer_as_rows(tmp_path: Path) -> None:
     sources = (a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",)))
     fold = folded(*sources, groups={})
     key = key_of("file", "flink")
-    found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in fold.rows or ()}
-    assert found == {
+    assert {(one.group, one.topic, one.partition, one.kind, one.offset) for one in fold.rows or ()} == {
         (key, "orders", 0, "commit", 7),
         (key, "orders", 1, "missing", None),
         (key_of("file", "none"), "payments", None, "failed", None),

@@ -329,8 +329,7 @@ def test_live_edit_names_all_its_errors_at_once() -> None:
 
 def test_list_shows_effective_and_ineffective_settings() -> None:
     told = [*messages({M: 5, "retention.ms": "1d"}), *messages({"retention.ms": 5}, topic="other", first=1)]
-    rows = [(one.topic, one.key, one.value, one.counts) for one in list_settings(told, POLICY).rows]
-    assert rows == [
+    assert [(one.topic, one.key, one.value, one.counts) for one in list_settings(told, POLICY).rows] == [
         ("journal", M, 5, True),
         ("journal", "retention.ms", "1d", True),
         ("other", "retention.ms", 5, False),

@@ -258,8 +258,7 @@ def test_missing_groups_are_named_with_a_near_one() -> None:
         "version: 1\ngroups: {require: [billing, audti], ignore: ['tmp-*', 'console-*'], latest: [nightly]}\n"
         "topics:\n  - match: orders\n    retention.ms: 7d\n    groups.require: [biling]\n"
     )
-    found = groups_not_there(parse_policy(text, "p.yaml", "sha256:x"), {"billing", "audit", "console-1"})
-    assert found == [
+    assert groups_not_there(parse_policy(text, "p.yaml", "sha256:x"), {"billing", "audit", "console-1"}) == [
         "groups.require: no group audti; did you mean audit?",
         "groups.require: no group biling; did you mean billing?",
         "groups.ignore: no group tmp-*",

@@ -340,8 +340,7 @@ def test_chart_columns_are_as_high_as_their_values(values: list[int], lines: lis
 
 def test_retention_keeps_records_without_an_age() -> None:
     found = profile_of([NOW - 40 * DAY_MS, NOW - 5 * DAY_MS, NOW - HOUR_MS, NOW * 1000, -1, NOW // 1000])
-    kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
-    assert kept == {
+    assert kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions)) == {
         retention: Amount(number, number * 10) for retention, number in zip(RETENTIONS_MS, (3, 3, 4, 4), strict=True)
     }
 

@@ -207,8 +207,7 @@ def test_unread_of_a_topic_is_the_sum_of_its_partitions_or_unknown() -> None:
         ("t", "d", 1, 1, None, None, None, False),
         ("t", "file:x", 0, 1, None, None, None, False),
     ]
-    each = [(one["topic"], one["partition"], one["group"], one["records"]) for one in by_partition(rows, logs)]
-    assert each == [
+    assert [(one["topic"], one["partition"], one["group"], one["records"]) for one in by_partition(rows, logs)] == [
         (None, None, "c", None),
         ("t", None, "file:x", None),
         ("t", 0, "a", 90),

@@ -258,8 +258,7 @@ def test_partition_arguments_are_kept_as_given(
     given_: list[str], topics: tuple[str, ...], again: tuple[str, ...]
 ) -> None:
     selection = wanting(*given_)
-    assert selection.topics == topics
-    assert selection.given == again
+    assert (selection.topics, selection.given) == (topics, again)
     assert wanting(*again) == selection
 
 
