@@ -116,7 +116,8 @@ def estimate(
     start = logs[:, 2]
     freed = bytes_on(segments, wholly_below(segments, start), len(disks) + 1)
     doubtful += add_up(_share(start[of], of, size, logs), on, len(disks) + 1) - freed
-    found = DiskSegments(segments, names, dead, None, known.doubts, _Times(reader, leaders, names, logs, now_ms).dated)
+    times = _Times(reader, leaders, names, logs, now_ms)
+    found = DiskSegments(segments, names, dead, None, known.doubts, times.dated)
     leaving = [
         one._replace(doubted_bytes=one.doubted_bytes + int(more))
         for one, more in zip(known.leaving, doubtful, strict=False)

@@ -14,7 +14,6 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import UNNAMED, ClusterMetadata, TopicValue
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
-from retention_cli.brokers.topic_configs import UNNAMED, TopicValue
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count

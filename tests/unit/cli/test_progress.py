@@ -21,7 +21,6 @@ from kretain.config import ConfigError
 from kretain.error_codes import CODES, choose, code_of
 from retention_cli import __version__
 from retention_cli.archive.layout import DamagedError
-from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import (
     BrokerError,
     RequestFailedError,
@@ -32,7 +31,7 @@ from retention_cli.brokers.errors import (
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.files import FileError
 from retention_cli.core.model import Reason
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import LockedError, StateError
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.plan.saved import SavedPlanError

@@ -19,7 +19,17 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
 from retention_cli.evidence.columns import Deciding, redecide
-from retention_cli.evidence.format import FACTS, FORMAT, content_of, facts_name, facts_table, groups_of, results_table
+from retention_cli.evidence.format import (
+    FACTS,
+    FORMAT,
+    content_of,
+    facts_name,
+    facts_table,
+    groups_of,
+    part_of,
+    results_table,
+    rows_of,
+)
 from retention_cli.evidence.replay import Difference, Replayed, merged, recorded, replay, rows_about
 from retention_cli.evidence.value import Commit, Commits, Planned, ReadTimes, Result, Row, Said
 from retention_cli.evidence.verify import verify_runs
