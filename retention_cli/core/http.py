@@ -85,6 +85,8 @@ def ask(
                     raise HttpError("its answer was cut short")
                 return Answer(answer.status, answer.headers, content)
         except (OSError, http.client.HTTPException, ValueError) as error:
+            if isinstance(error, urllib.error.HTTPError):  # a redirect that is refused: the error holds the connection
+                error.close()
             watch.check()
             raise HttpError(_why(error, timeout_s)) from None
 

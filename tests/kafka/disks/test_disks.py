@@ -1,4 +1,4 @@
-"""R6 on disks that really fill, on small tmpfs volumes; R6 and R5 without an inventory (docs/rules.md, KIP-61)."""
+"""R6 on disks that really fill, on small tmpfs volumes; R6 and R5 without an inventory (docs/rules.md)."""
 
 from __future__ import annotations
 

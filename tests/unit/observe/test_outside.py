@@ -16,9 +16,9 @@ import pytest
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
-from retention_cli.memory.group import RecalledGroup
+from retention_cli.memory.group import GroupMemory, RecalledGroup
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.positions import Commits, Rows
+from retention_cli.memory.positions import Commits, Positions, Rows
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
@@ -54,8 +54,8 @@ class Remembering(Ledger):
         }
         return RecalledGroup(gone)
 
-    def group_topics(self, name: str) -> list[str]:
-        return list(self.known.get(name, ()))
+    def group(self, name: str) -> GroupMemory:
+        return GroupMemory(open=Positions.of(self.known.get(name, {})))
 
     def gone_groups(
         self, present: Iterable[str], since_ms: int, *, outside: bool = False
