@@ -415,7 +415,7 @@ def test_tenant_trims_within_the_scope_of_its_rights(
     allow(world, "bob", ResourceType.GROUP, "team-a.", AclOperation.DESCRIBE, pattern=ResourcePatternType.PREFIXED)
     wait_until(lambda: row()["trim_to"] == 4, "every group of the scope counts, also those that are not required")
     doctor = ask(sasl, config, "doctor", topic, "-p", str(policy))
-    assert (doctor.code, "only groups of team-a.* are seen" in " ".join(doctor.out.split())) == (0, True), doctor.out
+    assert (doctor.code, "only groups of team-a.* are visible" in " ".join(doctor.out.split())) == (0, True), doctor.out
     write("groups.require: [team-a.absent]")
     assert set(texts()) == {"F4"}
     write("unconsumed: hold}, {match: no-such-topic, groups.require: [team-a.orders]")
