@@ -139,9 +139,11 @@ def free_ports(count: int) -> list[int]:
     """
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
+        if len(ports) == count:
+            break
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise EmbeddedError(f"no {count} ports of 127.0.0.1 between {_PORTS[0]} and {_PORTS[-1]} are free")
+    if len(ports) < count:
+        raise EmbeddedError(f"no {count} ports of 127.0.0.1 between {_PORTS[0]} and {_PORTS[-1]} are free")
+    return ports
