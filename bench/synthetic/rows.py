@@ -68,7 +68,8 @@ def list_offsets(cluster: Cluster, broker: int, body: bytes) -> bytes:
     topics = []
     for _ in range(asked.length()):
         name = asked.text()
-        end = asked.position + asked.length() * _ASKED.size
+        count = asked.length()
+        end = asked.position + count * _ASKED.size
         wanted = [(values[0], values[-1]) for values in _ASKED.iter_unpack(asked.data[asked.position : end])]
         asked.position = end
         asked.tags()
