@@ -131,17 +131,17 @@ def resume(last: bytes | None, head: Link | None, problem: str | None = None) ->
         return Resumed(end)
     if head == Link(here.seq - 1, here.hash) or (head is None and last is None):
         return Resumed(end, head=end)
-    cases = (
-        (head is None, "there was no head, so whether lines at the end were gone was unknown"),
-        (last is None, f"the log was empty, and its head knew of {known:,} lines"),
-        (
-            known > here.seq,
-            f"the last line before had number {here.seq:,}, and the head knew of {known:,}: lines were gone",
-        ),
-        (known == here.seq, "the head had another hash of the line before: it was edited"),
-        (True, f"the head was another log's, or an older one: it ended at number {known:,}"),
-    )
-    return Resumed(Link(max(known, here.seq), hash_), next(what for holds, what in cases if holds))
+    if head is None:
+        what = "there was no head, so whether lines at the end were gone was unknown"
+    elif last is None:
+        what = f"the log was empty, and its head knew of {known:,} lines"
+    elif known > here.seq:
+        what = f"the last line before had number {here.seq:,}, and the head knew of {known:,}: lines were gone"
+    elif known == here.seq:
+        what = "the head had another hash of the line before: it was edited"
+    else:
+        what = f"the head was another log's, or an older one: it ended at number {known:,}"
+    return Resumed(Link(max(known, here.seq), hash_), what)
 
 
 Place = tuple[int, int]

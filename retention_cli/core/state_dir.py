@@ -172,7 +172,7 @@ def _lock(handle: int, path: Path, deadline: float) -> None:
 def user_name() -> str:
     """Return the name of our uid, or its number if it has none.
 
-    The environment is not used: LOGNAME and USER are whatever the caller set them to.
+    LOGNAME and USER are not used: the caller can set them to any name.
     """
     try:
         return pwd.getpwuid(os.getuid()).pw_name

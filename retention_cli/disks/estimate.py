@@ -50,9 +50,7 @@ _RESOLUTION_MS: Final = 1_000
 _NEAR: Final = 50
 """A level that frees at most a fiftieth too much is accepted once it is known to half a minute (``_FINE_MS``)."""
 _FINE_MS: Final = 1 << 15
-_NO_SEGMENT_BYTES: Final = Unknown.because(
-    Code.R6, "how large its segments are (segment.bytes) could not be read: run again"
-)
+_NO_SEGMENT_BYTES: Final = Unknown.because(Code.R6, NO_SEGMENT_BYTES.reasons[0].text)
 _ROUNDS: Final = 64
 """More rounds than any bisection of times needs: it ends whatever the brokers return."""
 

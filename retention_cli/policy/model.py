@@ -43,8 +43,8 @@ class PatternError(ValueError):
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a glob, or ``re:`` and a regular expression.
 
-    Regular expressions are RE2's, as in Kafka's own group protocol (KIP-848): whatever the pattern and the name
-    (anybody may name a group), a match takes linear time. RE2 has no look-arounds and no back-references.
+    Regular expressions are RE2's, as in Kafka's own group protocol (KIP-848): a match takes linear time for every
+    pattern and name, and anyone may name a group. RE2 has no look-arounds and no back-references.
 
     Raises:
         PatternError: RE2 does not accept the regular expression.

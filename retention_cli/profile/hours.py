@@ -209,14 +209,12 @@ class PartitionHours:
             ValueError: ``later`` does not begin where these end, their frames differ, or ``later`` was not begun as
                 a piece.
         """
-        no_piece = later.front is None and self.max_ms is not None and later.max_ms is not None
-        for wrong, said in (
-            (later.frame != self.frame, "hours that were seen against different clocks don't merge"),
-            (later.start != self.end, f"offsets up to {self.end} and from {later.start} on don't follow on each other"),
-            (no_piece, f"the hours from offset {later.start} on are no piece: what comes before can't be added"),
-        ):
-            if wrong:
-                raise ValueError(said)
+        if later.frame != self.frame:
+            raise ValueError("hours that were seen against different clocks don't merge")
+        if later.start != self.end:
+            raise ValueError(f"offsets up to {self.end} and from {later.start} on don't follow on each other")
+        if later.front is None and self.max_ms is not None and later.max_ms is not None:
+            raise ValueError(f"the hours from offset {later.start} on are no piece: what comes before can't be added")
         found = PartitionHours(
             self.frame,
             self.start,

@@ -373,6 +373,6 @@ def change(
         if all(one.offset in ours for one in between):
             return Changed(topic, after or None, at.partition, at.offset, corrected)
     raise LiveEditError(
-        f"another client keeps writing settings of topic {topic}: this one is at offset {at.offset:,}, and "
-        f"its settings may be lost: see kretain policy list"
+        f"another client keeps writing settings of topic {topic}: yours are at offset {at.offset:,}, and its own may "
+        f"be lost; kretain policy list shows which count"
     )

@@ -76,7 +76,7 @@ class PolicyFile:
 
     Args:
         load: reads and checks it.
-        settles_s: how long a changed file must stay as it is before it is trimmed by (s).
+        settles_s: how long a changed file must stay unchanged before kretain trims by it (s).
     """
 
     load: Callable[[], Selection]

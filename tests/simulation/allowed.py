@@ -83,7 +83,7 @@ def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Seq
             not youngest.append_time and reading.memory.clock_was_off,
         ),
         (
-            "our clock is wrong, and nobody can be asked for the time",
+            "our clock is wrong, and there is no clock to compare it with",
             not reading.shared and age + reading.clock.off_ms >= reading.rules.wallclock_h * HOUR,
         ),
     ):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 GOOD_FOR_S = 30
-"""How old what a delete goes by may be when it is sent (docs/rules.md, What no client can see)."""
+"""The age of a recheck, in seconds, up to which its deletes may be sent (docs/rules.md, What no client can see)."""
 
 EVIDENCE_EVERY = 8
 """Of so many trims of an operator the first leaves evidence, which must then be accepted: writing it takes time."""
@@ -163,7 +163,7 @@ def carry_out_plan(
 def check_report(
     world: World, report: TrimReport, reading: Reading, began: int, under_way: Collection[TopicPartition]
 ) -> None:
-    """Each outcome must be true: what is said to be ours is ours, and no more than that is counted.
+    """Each outcome must be true: a trim claims only what its own deletes moved, and counts no more.
 
     ``trimmed`` counts at the most what this run's deletes moved, and something was moved. ``unchanged`` (also what was
     gone already), ``held`` and ``failed`` moved nothing, and count nothing; nor is a request of theirs still under way.

@@ -344,7 +344,7 @@ def test_deadline_ends_a_run_like_ctrl_c() -> None:
     assert done.err == "kretain: --deadline 1 s has passed\nkretain: interrupted\n"
 
 
-NOBODIES = [f"nobody-{number}" for number in range(90)]
+UNKNOWN_GROUPS = [f"unknown-{number}" for number in range(90)]
 """They have no commits; each is handed over all the same."""
 
 
@@ -379,12 +379,12 @@ def test_abandoned_read_hands_over_no_more_results(world: World, at_fifth: Any, 
     taken = Taken(at_fifth)
     with reader_for(world.bootstrap) as reader:
         with pytest.raises(error):
-            reader.read_commits(NOBODIES, taken)
+            reader.read_commits(UNKNOWN_GROUPS, taken)
         names = list(taken.names)
         assert not taken.busy or error is OSError
         time.sleep(0.5)
         assert taken.names == names
-        assert 5 <= len(names) < len(NOBODIES)
+        assert 5 <= len(names) < len(UNKNOWN_GROUPS)
         again = Taken(lambda: None)
-        reader.read_commits(NOBODIES, again)  # the connections are as good as before
-        assert sorted(again.names) == sorted(NOBODIES)
+        reader.read_commits(UNKNOWN_GROUPS, again)  # the connections are as good as before
+        assert sorted(again.names) == sorted(UNKNOWN_GROUPS)

@@ -221,7 +221,7 @@ def test_group_runbook_removes_a_dead_group_and_can_restore_its_offsets(here: Wo
     assert group in here.groups()
     assert here.cli("plan", "-p", str(books.policy), "-o", "json").json()["totals"]["records"] == 6
     books.run("dead-consumer", group, "--idle", "0", "--release", check=6)
-    assert group in here.groups(), "nobody has said yes"
+    assert group in here.groups(), "no one confirmed"
     said = books.run("dead-consumer", group, "--idle", "0", "--release", "--yes").out
     assert group not in here.groups()
     assert [here.ends(topic, one) for one in (0, 1)] == [(9, 10), (9, 10)]
@@ -321,7 +321,7 @@ def test_handover_runbook_moves_a_topic_to_kretain_and_back(here: World, shell: 
     longer = str(1000 * HOUR)
     hand_over = ("broker-retention", "hand-over", topic, longer, "--seen", "0", "--yes")
     assert "no trim has worked" in books.run(*hand_over, check=6).out
-    books.run("broker-retention", "first", topic, "--seen", "0", check=6)  # nobody has said yes
+    books.run("broker-retention", "first", topic, "--seen", "0", check=6)  # no one confirmed
     books.run("broker-retention", "first", topic, "--seen", "0", "--yes")
     assert sorted(here.ends(topic, one)[0] for one in (0, 1)) == [0, 9]
     less = books.run("broker-retention", "hand-over", topic, "1000", "--seen", "0", "--yes", check=6).out
@@ -380,7 +380,7 @@ def test_hold_runbook_stops_saved_plans_and_retention_and_can_be_lifted(here: Wo
     plan = books.saves / "plan.json"
     here.cli("plan", "-p", str(books.policy), "--out", str(plan), check=0)
     books.run("legal-hold", "set", topic, "case 4711", check=6)
-    assert books.policy.read_text() == before, "nobody has said yes"
+    assert books.policy.read_text() == before, "no one confirmed"
     said = books.run("legal-hold", "set", topic, 'case 4711: "Müller" & co', "--yes").out
     assert "Every partition is on hold" in said
     assert {"retention.ms": "-1", "retention.bytes": "-1"}.items() <= own_settings(here, topic).items()
@@ -484,7 +484,7 @@ def test_restore_runbook_brings_back_the_archive_and_nothing_else_changes(
     assert "It is complete" in said
     assert "300" in said
     target = here.topic("restored")
-    books.run("undo", topic, "--to", target, check=6)  # nobody has said yes
+    books.run("undo", topic, "--to", target, check=6)  # no one confirmed
     assert here.ends(target) == (0, 0)
     books.run("undo", topic, "--to", target, "--yes")
     assert archiving.whole(here, target) == gone

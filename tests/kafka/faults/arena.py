@@ -82,7 +82,7 @@ def records(
 
 
 def _until_answered(bootstrap: str, read: Callable[[KafkaConsumer], None], what: str) -> None:
-    """Read anew while leaders move."""
+    """Read again while leaders move."""
 
     def answered() -> bool:
         try:

@@ -160,7 +160,7 @@ def test_largest_event_time_of_a_lost_record_ages_nothing(torn: Harmed) -> None:
 def test_retention_is_raised_for_what_a_commit_of_a_lost_tail_or_a_dead_leader_leaves_unknown(
     torn: Harmed, topic: str, why: str
 ) -> None:
-    """P3: the commit is at the end, but others stand there now; or nobody knows where the end is."""
+    """P3: the commit is at the end, but other records are there now; or where the end is, is unknown."""
     world, ends = torn.world, {"newest": 13, "left": 4}
     world.cli("cluster", "init", "--protect", "--yes", check=0)
     world.configure(topic, {"retention.ms": str(LONG_AGO + 2 * HOUR)})
