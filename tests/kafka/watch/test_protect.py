@@ -92,20 +92,20 @@ def protect(world: World, policy: Path, *more: str, every: str = "1s", check: in
 
 def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_has_read(world: World) -> None:
     """P1, P2: a plan first; the record is on the cluster, and a machine without any memory restores the original."""
-    topic = expiring(world, "once", 4 * SECOND)
+    topic = expiring(world, "once", 60 * SECOND)  # long enough for a slow machine
     world.commit("billing", topic, 0)
     policy = policy_of(world, topic)
-    planned = protect(world, policy, "--dry-run")["retention.ms"]
-    assert (planned["action"], planned["group"], planned["old"]) == ("raise", "billing", 4 * SECOND)
-    assert planned["new"] > 4 * SECOND
-    assert own(world, topic) == str(4 * SECOND)
-    made = protect(world, policy, "--yes")["retention.ms"]
+    planned = protect(world, policy, "--dry-run", every="30s")["retention.ms"]
+    assert (planned["action"], planned["group"], planned["old"]) == ("raise", "billing", 60 * SECOND)
+    assert planned["new"] > 60 * SECOND
+    assert own(world, topic) == str(60 * SECOND)
+    made = protect(world, policy, "--yes", every="30s")["retention.ms"]
     assert made["outcome"] == "done"
     assert own(world, topic) == str(made["new"])
     world.commit("billing", topic, world.ends(topic)[1])
     elsewhere = World(world.bootstrap, world.state_dir.parent / "elsewhere")
-    assert protect(elsewhere, policy, "--yes")["retention.ms"]["action"] == "restore"
-    assert own(world, topic) == str(4 * SECOND)
+    assert protect(elsewhere, policy, "--yes", every="30s")["retention.ms"]["action"] == "restore"
+    assert own(world, topic) == str(60 * SECOND)
     events = [json.loads(line) for line in next(world.state_dir.rglob("audit.jsonl")).read_text().splitlines()]
     assert [one["event"] for one in events] == ["protect", "protected"]
     assert world.cli("history", "--verify", check=0)
