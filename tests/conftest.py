@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +94,27 @@ class _Files(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     """Say which tests go together."""
     return _Files(config, log)
+
+
+_FAULTS = Path(__file__).parents[1] / ".venv" / "faults"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A worker that crashes says where, in a file: what it prints to stderr is lost among the dots."""
+    worker: str | None = getattr(session.config, "workerinput", {}).get("workerid")
+    if worker is None:
+        shutil.rmtree(_FAULTS, ignore_errors=True)
+        _FAULTS.mkdir(parents=True)
+    else:
+        faulthandler.enable((_FAULTS / worker).open("w"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say where workers crashed."""
+    for file in sorted(_FAULTS.glob("*")):
+        if text := file.read_text():
+            terminalreporter.section(f"{file.name} crashed", sep="_")
+            terminalreporter.write_line(text)
 
 
 @pytest.fixture(scope="session", autouse=True)
