@@ -132,7 +132,7 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory) as changes:
         for setting, one in found:
-            own, _, default = changes.look(topic, setting)
+            own, _, default = changes.look(topic, setting, default=one.original is None)
             ours = (
                 one.topic_id == metadata.topic_ids.get(topic, "")
                 and one.state in ("raised", "changing")
@@ -224,7 +224,9 @@ class _Changes:
         self.note(known, "changing", new, old)
         problem = None
         now = self.look(topic, setting, default=new is None)
-        if new is None and now.default != default:
+        if new is None and isinstance(now.default, Unknown):
+            problem = f"{now.default.reasons[0].text}: {old} stays"
+        elif new is None and now.default != default:
             problem = f"the default is {now.default} by now: {old} stays until the next pass has decided"
         if now.own != old:
             problem = f"another client has just set it to {now.own}: left alone"

@@ -237,6 +237,7 @@ class Passes:
         """
         term = self.leadership.term()
         if not self.protects or term is None:
+            self.period_ms(None)
             return None, None
 
         @contextmanager
@@ -265,13 +266,14 @@ class Passes:
         self.on_protected(made)
         return made, None
 
-    def period_ms(self, now_s: float) -> int:
+    def period_ms(self, now_s: float | None) -> int:
         """Return how long it was from the last run of protect to this one; the interval at least (P2).
 
-        A pass that trims or archives much takes longer, and so may the next one.
+        A pass that trims or archives much takes longer, and so may the next one. ``now_s`` is None in a pass that does
+        not protect: the time as a standby is no pass.
         """
         last_s, self._protected_s = self._protected_s, now_s
-        return self.every_ms if last_s is None else max(self.every_ms, round(1000 * (now_s - last_s)))
+        return self.every_ms if last_s is None or now_s is None else max(self.every_ms, round(1000 * (now_s - last_s)))
 
     def _with(self, reader: ClusterReader, look: Look, memories: Memories) -> Passed:
         selection = look.selection

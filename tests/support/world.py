@@ -29,6 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 from kafka.protocol.consumer import OffsetCommitRequest
@@ -249,6 +250,15 @@ class World:
             return len(topic.partitions) == partitions and all(one.leader_id >= 0 for one in topic.partitions)
 
         wait_until(lambda: everywhere(self.bootstrap, name, led), f"leaders of {name}")
+        latest = dict.fromkeys(
+            (TopicPartition(name, number) for number in range(partitions)),
+            OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+        )
+
+        def answered() -> bool:  # brokers name a leader before it has made its log
+            return all(one.exception(60) is None for one in self.admin.list_offsets(latest).values())
+
+        wait_until(answered, f"logs of {name}")
 
     def delete(self, name: str) -> None:
         def gone() -> bool:

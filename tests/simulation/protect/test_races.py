@@ -214,6 +214,27 @@ def test_value_set_by_hand_outlives_restore(world: ProtectWorld, seen: bool) -> 
     assert value(world) == str(30 * HOUR)
 
 
+@pytest.mark.parametrize(
+    ("other", "named", "why"),
+    [(HOUR, True, None), (2 * HOUR, True, "brokers have different ones"), (HOUR, False, "has its own")],
+)
+def test_restore_removes_a_value_only_for_a_default_that_is_known(
+    world: ProtectWorld, other: int, named: bool, why: str | None
+) -> None:
+    """P3: what is unknown never lowers a setting, though a person asks for it."""
+    world.protect(0)
+    raised = value(world)
+    world.kafka.other_limits = world.kafka.limits | {"retention.ms": str(other)}
+    world.kafka.names_defaults = named
+    if why is None:
+        assert resume(world.job(0), "b", "restore") == ["retention.ms of topic b: restored to the default"]
+        assert value(world) is None
+    else:
+        with pytest.raises(RequestFailedError, match=why):
+            resume(world.job(0), "b", "restore")
+        assert value(world) == raised
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_value_is_not_removed_for_a_default_that_has_become_too_short(world: ProtectWorld, late: bool) -> None:
     """P2: the default was an hour when it was raised, and is five minutes by now, or right before the request."""
