@@ -250,13 +250,11 @@ class World:
             return len(topic.partitions) == partitions and all(one.leader_id >= 0 for one in topic.partitions)
 
         wait_until(lambda: everywhere(self.bootstrap, name, led), f"leaders of {name}")
-        latest = dict.fromkeys(
-            (TopicPartition(name, number) for number in range(partitions)),
-            OffsetSpec.latest(),  # type: ignore[no-untyped-call]
-        )
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(name, number): latest for number in range(partitions)}
 
         def answered() -> bool:  # brokers name a leader before it has made its log
-            return all(one.exception(60) is None for one in self.admin.list_offsets(latest).values())
+            return all(one.exception(60) is None for one in self.admin.list_offsets(asked).values())
 
         wait_until(answered, f"logs of {name}")
 
