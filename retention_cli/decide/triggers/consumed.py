@@ -20,13 +20,7 @@ class Consumed(Trigger):
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``now - T`` if R1 is on and the floor is beyond the log start; otherwise no time matters."""
-        if (
-            settings.consumed_after_ms is None
-            or isinstance(facts.floor, Unknown)
-            or isinstance(facts.log_start, Unknown)
-        ):
-            return ()
-        return () if facts.floor.offset <= facts.log_start else (now_ms - settings.consumed_after_ms,)
+        return () if settings.consumed_after_ms is None else read_cutoffs(facts, now_ms - settings.consumed_after_ms)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
         """Return R1's bound; unknown also if T is longer than the forced retention (R1), or while R1 waits (F10)."""
@@ -34,19 +28,29 @@ class Consumed(Trigger):
         if after_ms is None:
             return NotAsked()
         conflict = forced_retention_conflict(after_ms, live_retention(facts.topic), settings.forced_age_ms)
-        if conflict is not None:
-            return conflict
-        if isinstance(facts.floor, Unknown):
-            return facts.floor
-        floor = Bound(facts.floor.offset, facts.floor.notes)
-        if not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
-            return floor  # whatever the look-up returns, the smaller of the two is not beyond S
-        old = offset_at(facts, now_ms - after_ms, settings, now_ms)
-        if isinstance(old, Unknown):
-            return old
-        bound = floor if floor.offset < old.offset else old
-        waits = watched_first(facts, settings, now_ms)
-        return bound if waits is None or bound.offset <= (known(facts.log_start) or 0) else waits
+        return read_before(facts, now_ms - after_ms, settings, now_ms) if conflict is None else conflict
+
+
+def read_cutoffs(facts: PartitionFacts, time_ms: int) -> tuple[int, ...]:
+    """Return the time that :func:`read_before` looks up, none if the floor is not beyond the log start."""
+    if isinstance(facts.floor, Unknown) or isinstance(facts.log_start, Unknown):
+        return ()
+    return () if facts.floor.offset <= facts.log_start else (time_ms,)
+
+
+def read_before(facts: PartitionFacts, time_ms: int, settings: Settings, now_ms: int) -> Bound | Unknown:
+    """Return ``min(floor, offset_at(time_ms))``; unknown while R1 waits (F10)."""
+    if isinstance(facts.floor, Unknown):
+        return facts.floor
+    floor = Bound(facts.floor.offset, facts.floor.notes)
+    if not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
+        return floor  # whatever the look-up returns, the smaller of the two is not beyond S
+    old = offset_at(facts, time_ms, settings, now_ms)
+    if isinstance(old, Unknown):
+        return old
+    bound = floor if floor.offset < old.offset else old
+    waits = watched_first(facts, settings, now_ms)
+    return bound if waits is None or bound.offset <= (known(facts.log_start) or 0) else waits
 
 
 def watched_until_ms(facts: PartitionFacts, settings: Settings, now_ms: int) -> int | None:

@@ -5,17 +5,22 @@ Both are separate rules in addition to R1 and R4: the trim beyond the unscaled t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown, Usage, Watermark
 from retention_cli.core.units import format_duration
-from retention_cli.decide.triggers.consumed import Consumed, forced_retention_conflict, live_retention
-from retention_cli.decide.triggers.forced_age import ForcedAge
-from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.decide.triggers.consumed import (
+    forced_retention_conflict,
+    live_retention,
+    read_before,
+    read_cutoffs,
+)
+from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import Settings
 
 
+@lru_cache(1_000)  # a policy has few times and marks, and its topics many partitions
 def scaled_ms(time_ms: int, mark: Watermark) -> int:
     """Return ``time_ms`` × factor, at least the watermark's minimum, and at most ``time_ms``."""
     return min(time_ms, max(int(time_ms * Fraction(str(mark.factor))), mark.minimum_ms))
@@ -36,7 +41,7 @@ class PressedConsumed(Trigger):
         shorter = _shorter(facts, settings.consumed_after_ms)
         if shorter is None or isinstance(shorter, Unknown):
             return ()
-        return Consumed().cutoffs(facts, replace(settings, consumed_after_ms=shorter[0]), now_ms)
+        return read_cutoffs(facts, now_ms - shorter[0])
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
         """Return R1's bound with the shorter T; unknown also if R1 is, by its unscaled T."""
@@ -49,7 +54,7 @@ class PressedConsumed(Trigger):
         conflict = forced_retention_conflict(after_ms, live_retention(facts.topic), settings.forced_age_ms)
         if conflict is not None:
             return conflict
-        asked = Consumed().ask(facts, replace(settings, consumed_after_ms=shorter[0]), now_ms)
+        asked = read_before(facts, now_ms - shorter[0], settings, now_ms)
         return _with_note(asked, shorter[1], "retention.commitoffset", after_ms, shorter[0])
 
 
@@ -76,7 +81,7 @@ class PressedAge(Trigger):
             return NotAsked()
         if isinstance(shorter, Unknown):
             return shorter
-        asked = ForcedAge().ask(facts, replace(settings, forced_age_ms=shorter[0]), now_ms)
+        asked = offset_at(facts, now_ms - shorter[0], settings, now_ms)
         return _with_note(asked, shorter[1], "retention.ms", age_ms, shorter[0])
 
 
@@ -90,7 +95,7 @@ def _shorter(facts: PartitionFacts, time_ms: int | None) -> tuple[int, Usage] | 
     return None if scaled == time_ms else (scaled, facts.usage)
 
 
-def _with_note(asked: Ask, usage: Usage, key: str, was_ms: int, is_ms: int) -> Ask:
+def _with_note(asked: Bound | Unknown, usage: Usage, key: str, was_ms: int, is_ms: int) -> Ask:
     if not isinstance(asked, Bound):
         return asked
     text = (
