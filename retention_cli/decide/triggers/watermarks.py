@@ -96,10 +96,13 @@ def _shorter(facts: PartitionFacts, time_ms: int | None) -> tuple[int, Usage] | 
 
 
 def _with_note(asked: Bound | Unknown, usage: Usage, key: str, was_ms: int, is_ms: int) -> Ask:
-    if not isinstance(asked, Bound):
-        return asked
+    return Bound(asked.offset, (*asked.notes, _note(usage, key, was_ms, is_ms))) if isinstance(asked, Bound) else asked
+
+
+@lru_cache(1_000)
+def _note(usage: Usage, key: str, was_ms: int, is_ms: int) -> Reason:
     text = (
         f"{usage.disk} is {usage.percent:.1f} % full, past the watermark of {usage.mark.percent:g} %: {key} of "
         f"{format_duration(was_ms)} counts as {format_duration(is_ms)}"
     )
-    return Bound(asked.offset, (*asked.notes, Reason(Code.R7, text)))
+    return Reason(Code.R7, text)
