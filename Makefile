@@ -54,7 +54,7 @@ check: $(VENV)/.dev  ## lint, types, English, and that nothing generated is out 
 docs: $(VENV)/.docs  ## build the documentation site into site/; a broken link fails
 	$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
-bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 10 minutes)
+bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 15 minutes)
 	$(BIN)/python -m bench.run
 
 bench-large: $(VENV)/.dev  ## plans and trims of up to 200,000 partitions, on a synthetic cluster (about 10 minutes)

@@ -17,6 +17,7 @@ from pathlib import Path
 import kretain
 import retention_cli
 from bench.event_times import every_time_rule, header_scan
+from bench.evidence import verify_rates
 from bench.harness import Bench, build_yardstick, run, stock_tools
 from bench.seed import Shape, seed
 from bench.segments import segments_scan
@@ -56,6 +57,7 @@ def main() -> None:
         ratio = help_beside_typer()
         bench.say("kretain --help / import typer", ratio, "<= 2.5", good=ratio <= 2.5)
         segments_scan(bench)
+        verify_rates(bench.say, run, bench.scratch)
         seed(kafka.bootstrap, shape, lambda what: print(f"seeding {what} …", flush=True))
         bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
         tools = stock_tools(java)

@@ -155,9 +155,10 @@ _BIG: Final = 2**31
 
 
 class Plain(NamedTuple):
-    """Which rows' decisions, floors and times are right, and how far a request may go (−1: none).
+    """Which rows' decisions, floors and times are right, and how far a request may go.
 
-    ``allowed`` is of rows whose decision is right by columns.
+    ``allowed`` is of rows whose decision is right, by columns or not. −1: nowhere; where the decision is not right by
+    columns, that is not sure.
     """
 
     decided: Mask
@@ -193,12 +194,12 @@ def check_columns(part: Part, *, inventory: bool) -> Plain:
     texts, which = coded(table, "topic_facts")
     ids = [about[one].topic_id if one in about else None for one in texts]
     good &= _texts(table, "topic") == np.array([about[one].name if one in about else None for one in texts])[which]
-    planned, epoch = column["plan_trim_to"], column["plan_epoch"]
-    least = np.minimum(planned, found.target)
+    target, epoch = column["trim_to"], column["plan_epoch"]
+    least = np.minimum(column["plan_trim_to"], target)
     same = (epoch == column["leader_epoch"]) & (epoch >= 0) & (column["plan_min_commit"] <= facts.floor)
     same &= _texts(table, "plan_topic_id") == np.array([one if isinstance(one, str) else None for one in ids])[which]
     unread = least - np.minimum(np.maximum(facts.start, facts.floor), least)
-    sent = same & (found.action == TRIM) & (least > facts.start) & (unread <= column["plan_unconsumed"])
+    sent = same & facts.sound & (target >= 0) & (least > facts.start) & (unread <= column["plan_unconsumed"])
     floors = facts.sound & (facts.lost | _floor_holds(part, column, facts))
     return Plain(good, floors, times, np.where(sent, least, NONE))
 

@@ -156,7 +156,7 @@ class Looked(NamedTuple):
 class Facts(NamedTuple):
     """Facts by row. ``group`` is the number of its topic's facts, settings, and what is odd about it.
 
-    ``sound``: S, H and the floor are those of the columns, or the floor is ``lost``: unknown.
+    ``sound``: S, H, the epoch and the floor are those of the columns, or the floor is ``lost``: unknown.
     """
 
     kind: Kind
@@ -240,7 +240,7 @@ def _odd(more: str) -> tuple[bool, bool, bool]:
         raise EvidenceError("what is odd about a row is no JSON object")
     floor = found.get("floor")
     lost = isinstance(floor, dict) and [*floor] == ["reasons"]
-    of_columns = ("log_start", "high_watermark", *(() if lost else ("floor",)))
+    of_columns = ("log_start", "high_watermark", "leader_epoch", *(() if lost else ("floor",)))
     return found.keys().isdisjoint(of_columns), lost, lost and len(found) == 1
 
 

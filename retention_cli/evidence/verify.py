@@ -243,10 +243,12 @@ class _Checked:
             sure = (one[odd].tolist() for one in (found.floors, found.times))
             for n, floor, times, row in zip(odd.tolist(), *sure, rows_of(table.take(odd)), strict=True):
                 again = decided(row)
-                target = allowed_by(row, again)
-                allowed[n] = NONE if target is None else target.offset
+                wrong = [*wrong_decision(row, again, inventory=inventory)]
+                if wrong or allowed[n] < 0:
+                    target = allowed_by(row, again)
+                    allowed[n] = NONE if target is None else target.offset
                 for text in (
-                    *wrong_decision(row, again, inventory=inventory),
+                    *wrong,
                     *(() if times else wrong_times(row.reads, row.now_ms)),
                     *(() if floor else wrong_floor(row, part.commits.of_row(n))),
                 ):
