@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.model import Floor, LookUp, PartitionFacts, Sample, TopicFacts, Unknown
-from retention_cli.evidence.value import KINDS, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.value import KINDS, NONE, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
 from retention_cli.policy.settings import Settings
 
 KEY: Final = "kretain.evidence"
@@ -133,17 +133,35 @@ def facts_table(head: Mapping[str, Any], rows: Sequence[Row], commits: Commits) 
         "commits": _commits(commits),
     }
     columns["more"] = [as_json(odd[n]) if n in odd else None for n in range(len(rows))]
-    return _table(columns, schema_of(FACTS, LISTS, head))
+    return _table(columns, FACTS, schema_of(FACTS, LISTS, head))
 
 
 def results_table(head: Mapping[str, Any], results: Sequence[Result]) -> Any:
     """Return results as an Arrow table."""
-    return _table(dict(zip(RESULTS, _turned(results, Result), strict=True)), schema_of(RESULTS, {}, head))
+    return _table(dict(zip(RESULTS, _turned(results, Result), strict=True)), RESULTS, schema_of(RESULTS, {}, head))
 
 
-def _table(columns: Mapping[str, Any], schema: Any) -> Any:
+def _table(columns: Mapping[str, Any], kinds: Mapping[str, Kind], schema: Any) -> Any:
+    arrays = {name: _array(columns[name], kind) for name, kind in kinds.items()}
+    return arrow().Table.from_arrays([arrays.get(one, columns[one]) for one in schema.names], schema=schema)
+
+
+def _array(values: Sequence[Any] | Numbers, kind: Kind) -> Any:
+    """Return a column; in an array of numbers −1 stands for none.
+
+    ``pyarrow.array`` would import pandas first, where that is installed: a trim has no other use for it.
+    """
     pa = arrow()
-    return pa.Table.from_arrays([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
+    if kind.type == "string":
+        builder = arrow("pyarrow.lib").StringBuilder()
+        builder.append_values(values)
+        return builder.finish()
+    given = isinstance(values, np.ndarray)
+    known = values != NONE if given else np.array([one is not None for one in values], np.bool_)
+    data = np.array(values if given else [one or 0 for one in values], getattr(np, kind.type))
+    plain = np.packbits(data, bitorder="little") if data.dtype == np.bool_ else data
+    buffers = [pa.py_buffer(np.packbits(known, bitorder="little")), pa.py_buffer(plain)]
+    return pa.Array.from_buffers(getattr(pa, kind.type)(), len(values), buffers)
 
 
 def options(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]]) -> dict[str, Any]:
@@ -225,14 +243,13 @@ def _commits(commits: Commits) -> Any:
     texts = [
         [names[n] for n in which.tolist()] for names, which in ((commits.names, commits.by), (KINDS, commits.kind))
     ]
-    numbers = [np.ma.array(one, mask=one == -1) for one in (commits.offset, commits.epoch, commits.epoch_end)]
-    return _lists(commits.start, (*texts, *numbers), COMMIT)
+    return _lists(commits.start, (*texts, commits.offset, commits.epoch, commits.epoch_end), COMMIT)
 
 
 def _lists(ends: Any, columns: Iterable[Any], kinds: Mapping[str, Kind]) -> Any:
     pa = arrow()
-    arrays = [pa.array(values, getattr(pa, kind.type)()) for values, kind in zip(columns, kinds.values(), strict=True)]
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.StructArray.from_arrays(arrays, list(kinds)))
+    arrays = [_array(values, kind) for values, kind in zip(columns, kinds.values(), strict=True)]
+    return pa.ListArray.from_arrays(_array(ends, _SMALL), pa.StructArray.from_arrays(arrays, list(kinds)))
 
 
 # -- decoding --------------------------------------------------------------------------------------------------------
