@@ -156,12 +156,15 @@ def _array(values: Sequence[Any] | Numbers, kind: Kind) -> Any:
         builder = arrow("pyarrow.lib").StringBuilder()
         builder.append_values(values)
         return builder.finish()
-    given = isinstance(values, np.ndarray)
-    known = values != NONE if given else np.array([one is not None for one in values], np.bool_)
-    data = np.array(values if given else [one or 0 for one in values], getattr(np, kind.type))
+    known = None
+    if isinstance(values, np.ndarray):
+        known = pa.py_buffer(np.packbits(values != NONE, bitorder="little"))
+    elif None in values:
+        known = pa.py_buffer(np.packbits([one is not None for one in values], bitorder="little"))
+        values = [one or 0 for one in values]
+    data = np.array(values, getattr(np, kind.type))
     plain = np.packbits(data, bitorder="little") if data.dtype == np.bool_ else data
-    buffers = [pa.py_buffer(np.packbits(known, bitorder="little")), pa.py_buffer(plain)]
-    return pa.Array.from_buffers(getattr(pa, kind.type)(), len(values), buffers)
+    return pa.Array.from_buffers(getattr(pa, kind.type)(), len(values), [known, pa.py_buffer(plain)])
 
 
 def options(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]]) -> dict[str, Any]:
