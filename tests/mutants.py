@@ -406,6 +406,7 @@ NEAREST: Final = {
 PARTS: Final = (
     "tests",
     "docs",
+    "tools",
     "completions",
     "man",
     "bench",

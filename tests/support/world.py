@@ -212,11 +212,20 @@ class World:
     def topic(
         self, stem: str = "t", partitions: int = 1, replicas: int = 1, name: str | None = None, **config: str
     ) -> str:
-        """Make a topic of a new name, and wait until every broker says that all its partitions have leaders."""
+        """Make a topic of a new name, and wait until its partitions have leaders that answer."""
         name = name or f"{stem}-{next(_numbers)}-{os.getpid()}"
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
         self.admin.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(60)
         self.await_leaders(name, partitions)
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(name, number): latest for number in range(partitions)}
+
+        def led() -> bool:  # brokers name a leader before it knows of that
+            errors = [one.exception(60) for one in self.admin.list_offsets(asked).values()]
+            codes = [one.args[0].code() for one in errors if isinstance(one, KafkaException)]
+            return KafkaError.NOT_LEADER_FOR_PARTITION not in codes
+
+        wait_until(led, f"leaders of {name} that answer")
         return name
 
     def filled(
@@ -250,13 +259,6 @@ class World:
             return len(topic.partitions) == partitions and all(one.leader_id >= 0 for one in topic.partitions)
 
         wait_until(lambda: everywhere(self.bootstrap, name, led), f"leaders of {name}")
-        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {TopicPartition(name, number): latest for number in range(partitions)}
-
-        def answered() -> bool:  # brokers name a leader before it has made its log
-            return all(one.exception(60) is None for one in self.admin.list_offsets(asked).values())
-
-        wait_until(answered, f"logs of {name}")
 
     def delete(self, name: str) -> None:
         def gone() -> bool:
