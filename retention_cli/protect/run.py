@@ -132,14 +132,15 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory) as changes:
         for setting, one in found:
-            own, _, default = changes.look(topic, setting, default=one.original is None)
+            live = changes.look(topic, setting, default=one.original is None)
+            own = live.own
             ours = (
                 one.topic_id == metadata.topic_ids.get(topic, "")
                 and one.state in ("raised", "changing")
                 and own in expected(one)
             )
             if how == "restore" and ours:
-                changes.change(one, own, one.original, default)
+                changes.change(one, own, one.original, live.default)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
             elif ours:  # its original is not what is live
                 done.append(f"{setting} of topic {topic}: kretain itself has raised it, and goes on from there")
