@@ -36,6 +36,9 @@ MUTANTS: Final = (
     ),
     Mutant("P4: a default without a limit does not count", _DECISION, "if original is None:", "if False:"),
     Mutant("P4: a default that has changed counts", _RUN, "if new is None and now.default != default:", "if False:"),
+    Mutant(
+        "P4: another broker's default does not count", _DECISION, "(above := facts.live", "not (above := facts.live"
+    ),
     Mutant("P4: max does not bound", _DECISION, "yield most_ms, f", "yield math.inf, f"),
     Mutant(
         "P4: a full disk does not bound",

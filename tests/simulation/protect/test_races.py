@@ -283,6 +283,19 @@ def test_value_stays_while_brokers_have_different_defaults(world: ProtectWorld, 
     world.settle()
 
 
+@pytest.mark.parametrize(("default", "raised"), [(HOUR + 1, True), (MAX_MS, True), (MAX_MS + 1, False), (-1, False)])
+def test_raise_takes_nothing_from_a_broker_with_a_larger_default(
+    world: ProtectWorld, default: int, raised: bool
+) -> None:
+    """P4: what is due on one broker must not cost what another one keeps."""
+    world.kafka.other_limits = world.kafka.limits | {"retention.ms": str(default)}
+    for _ in range(20):
+        world.kafka.pass_time(CHECK_MS)
+        world.protect(0)
+    assert (value(world) is not None and int(value(world) or 0) >= default) == raised
+    world.settle()
+
+
 def test_nothing_is_raised_that_would_be_forgotten(world: ProtectWorld) -> None:
     """P5: the topic deletes records, has no time of the brokers, or an open transaction hides what is written."""
     world.kafka.cleanup = "delete"
