@@ -133,10 +133,10 @@ class Sizes:
         a time when ``segment.bytes`` was larger.
         """
         size_bytes = disk.replicas[tp]
+        if (why := self.doubt(disk, tp, Code.R5)) is not None:  # while it is moved, both copies may be on one disk
+            return why
         if log_start == 0:
             return size_bytes
-        if (why := self.doubt(disk, tp, Code.R5)) is not None:
-            return why
         one_segment = self._segments.get(tp, self.segment_bytes.get(tp.topic))
         return NO_SEGMENT_BYTES if one_segment is None else max(0, size_bytes - one_segment)
 

@@ -120,6 +120,8 @@ def test_replica_moving_to_another_dir_is_doubted_and_restarts_there() -> None:
     memory = PartitionMemory()
     looked(memory, 0, 50, 1_000)
     assert "being moved" in doubt(looked(memory, 60, 50, 1_000, future=True))
+    whole = looked(PartitionMemory(), 60, 0, 1_000, future=True).live_bytes(DISK, ORDERS, 0)
+    assert "being moved" in why(whole), "R5: the copy beside it may be on the same disk, and be counted with it"
     there = looked(memory, 61, 50, 1_000, path="/b")
     assert there.doubt(Disk(1, ("/b",), DISK.room, DISK.replicas), ORDERS, "R6") is not None
 
