@@ -78,14 +78,15 @@ MUTANTS: Final = (
     Mutant(
         "P6: one broker says what is live",
         _RUN,
-        "in said[known.setting]}) != {value}",
-        "in said[known.setting]}) < {value}",
+        "self.said(known)) != {value}",
+        "self.said(known)) < {value}",
     ),
     Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in expected(known)", "or False"),
+    Mutant("P6: one broker says that it is not", _RUN, "others |= self.said(known)", "others |= set()"),
     Mutant(
         "P6: it is not looked at again before the change",
         _RUN,
-        "if now.own != old:",
+        "if others:",
         "if False:",
     ),
 )
@@ -100,6 +101,7 @@ ELSEWHERE: Final = {
     "P5: what is put back is another record": "test_races compacts the segment that it is in",
     "P5: resume forgets an original": "test_races resumes a topic that is raised",
     "P6: one broker says what is live": "test_races has a broker that is late",
+    "P6: one broker says that it is not": "test_races has a broker that is late",
     "P5: a request is sent at any time": "test_races pauses a run right before its request",
     "P5: a change left open stays open": "test_races sets a value by hand after a refused change",
     "P5: another topic's id counts": "test_races makes a topic again that is raised",
