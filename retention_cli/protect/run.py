@@ -220,6 +220,9 @@ class _Changes:
             StateError: the audit log can't be written: nothing was changed.
         """
         topic, setting = known.topic, known.setting
+        others = set[str | None]()
+        with suppress(RequestFailedError):  # a broker that does not answer must not cost what is unread
+            others |= self.said(known) - {old, known.value, known.before, known.original}
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
@@ -228,10 +231,7 @@ class _Changes:
             problem = f"{now.default.reasons[0].text}: {old} stays"
         elif new is None and now.default != default:
             problem = f"the default is {now.default} by now: {old} stays until the next pass has decided"
-        others = {now.own} - {old}
-        with suppress(RequestFailedError):  # a broker that does not answer must not cost what is unread
-            others |= self.said(known) - {old, known.value, known.before, known.original}
-        if others:
+        if others := others | {now.own} - {old}:
             problem = f"another client has just set it to {' or '.join(sorted(map(str, others)))}: left alone"
         if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
             problem = f"topic {topic} was deleted or made again"

@@ -86,8 +86,8 @@ MUTANTS: Final = (
     Mutant(
         "P6: it is not looked at again before the change",
         _RUN,
+        "if others := others | {now.own} - {old}:",
         "if others:",
-        "if False:",
     ),
 )
 """What stands in the tree, and by what it is replaced."""
