@@ -159,6 +159,8 @@ class _Changes:
     alterer: ConfigAlterer
     writer: ClusterWriter
     log: AuditLog
+    silent: bool = False
+    """Whether a broker did not answer what a topic's own value is."""
 
     @classmethod
     @contextmanager
@@ -221,8 +223,10 @@ class _Changes:
         """
         topic, setting = known.topic, known.setting
         others = set[str | None]()
-        with suppress(RequestFailedError):  # a broker that does not answer must not cost what is unread
-            others |= self.said(known) - {old, known.value, known.before, known.original}
+        try:
+            others |= set() if self.silent else self.said(known) - {old, known.value, known.before, known.original}
+        except RequestFailedError:  # a broker that does not answer must not cost what is unread: it is asked no more
+            self.silent = True
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
