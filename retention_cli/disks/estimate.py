@@ -182,7 +182,7 @@ def _share(bound: Ints, partition: Ints, size_bytes: Ints, logs: Ints) -> Ints:
 class _Times:
     """Looks up times of segments: ``logs`` has a row per partition, as in :func:`estimated_segments`.
 
-    ``unanswered`` has the partitions whose leaders failed to look up a time, with the error.
+    ``unanswered`` has the partitions whose leaders did not look up a time, with the reason.
     """
 
     reader: ClusterReader
@@ -268,8 +268,9 @@ class _Times:
             for tp, answer in answers.items():
                 if isinstance(answer, Found):
                     offsets[one[tp]] = answer.offset
-                elif isinstance(answer, RequestFailedError):
-                    self.unanswered[tp] = str(answer)
+                else:  # -1 is no answer here: its newest record is younger, or how old that is, is not known
+                    named = isinstance(answer, RequestFailedError)
+                    self.unanswered[tp] = str(answer) if named else "the broker names no offset"
         return offsets
 
 

@@ -202,6 +202,10 @@ class InventoryView:
         allowed = [settings[name].max_topic_bytes for name in topics]
         of_topic = np.array([*(-1 if one is None else one for one in allowed), -1])
         each, together = exact_tails(own, start, most), exact_topic_tails(own, start, topic, of_topic)
+        for number in undated(own, start, topic, together):
+            tp = self.partitions[number]
+            why = Unknown.because(Code.R5, f"how old its records from {together[number]:,} on are is not known")
+            broken.setdefault(tp.topic, topic_unknown(tp, why))
         found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {tp: {} for tp in facts}
         for tp, here in found.items():
             number = self._numbers.get(tp, -1)
@@ -308,6 +312,26 @@ def exact_topic_tails(segments: Segments, start: Ints, topic: Ints, most_bytes: 
     of_topic, most = np.asarray(topic)[segments.partition], np.asarray(most_bytes, dtype=np.int64)
     excess = np.where(most < 0, 0, add_up(segments.size_bytes, of_topic, len(most)) - most)
     return water_level(replace(segments, disk=of_topic), start, np.full(len(start), _FAR), excess).bound
+
+
+def undated(segments: Segments, start: Ints, topic: Ints, bound: Ints) -> list[int]:
+    """Return the partitions where a segment without a time ended the walk, while others' younger segments went.
+
+    Args:
+        segments: the segments of leader replicas.
+        start: each partition's log start offset.
+        topic: each partition's topic, by number.
+        bound: where each partition must begin (:func:`exact_topic_tails`).
+    """
+    partition, times = segments.partition, segments.largest_timestamp
+    of = np.asarray(topic)[partition]
+    gone = wholly_below(segments, bound) & ~wholly_below(segments, start)
+    own, level = np.full(len(start), UNDATED), np.full(int(np.max(topic, initial=0)) + 1, UNDATED)
+    np.maximum.at(own, partition[gone], times[gone])
+    np.maximum.at(level, of[gone], times[gone])
+    ends = (segments.base_offset <= bound[partition]) & (bound[partition] < segments.next_offset) & ~segments.active
+    found: list[int] = np.unique(partition[ends & (times < 0) & (level[of] > own[partition])]).tolist()
+    return found
 
 
 def bytes_between(segments: Segments, start: Ints, end: Ints) -> tuple[Ints, Ints, Flags]:

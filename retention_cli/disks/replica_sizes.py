@@ -58,6 +58,7 @@ class Sizes:
     _own_delays_ms: dict[int, int] = field(default_factory=dict)
     _cleaned: dict[str, bool] = field(default_factory=dict)
     _tiered: dict[str, bool] = field(default_factory=dict)
+    _segments: dict[TopicPartition, int] = field(default_factory=dict)
     _now_ms: int = 0
 
     def add(
@@ -89,6 +90,8 @@ class Sizes:
                 if isinstance(start, Unknown) or isinstance(end, Unknown):
                     continue
                 if tp not in asked:
+                    if (size := self.segment_bytes.get(tp.topic)) is not None:
+                        self._segments[tp] = memories[tp].saw_segment_bytes(size, start, end)
                     asked[tp] = {row.place: row for row in unpack(memories[tp].replicas)}
                 place = place_of(broker, path)
                 before, sweeping = asked[tp].get(place), self._sweeping(broker, tp)
@@ -126,14 +129,15 @@ class Sizes:
         """Return the bytes of a replica that are not dead, for R5, or why that is unknown.
 
         The segment that contains S is on disk as a whole, or the one before it that was active at the last sweep. So
-        one segment's bytes may be dead and are not counted; otherwise each pass would trim a little more.
+        one segment's bytes may be dead and are not counted; otherwise each pass would trim a little more. It may be of
+        a time when ``segment.bytes`` was larger.
         """
         size_bytes = disk.replicas[tp]
+        if (why := self.doubt(disk, tp, Code.R5)) is not None:  # while it is moved, both copies may be on one disk
+            return why
         if log_start == 0:
             return size_bytes
-        if (why := self.doubt(disk, tp, Code.R5)) is not None:
-            return why
-        one_segment = self.segment_bytes.get(tp.topic)
+        one_segment = self._segments.get(tp, self.segment_bytes.get(tp.topic))
         return NO_SEGMENT_BYTES if one_segment is None else max(0, size_bytes - one_segment)
 
     def dead_bytes(self, disk: Disk, tp: TopicPartition) -> int:

@@ -261,7 +261,7 @@ class OldestFirst:
     """R6's bounds, for the partitions that it trims, and each disk's outcome.
 
     ``unknown`` is why R6 could not judge managed partitions on disks that are, or may be, above their ceilings.
-    ``unanswered``: of an estimate, the partitions whose leaders failed to look up a time, with the error.
+    ``unanswered``: of an estimate, the partitions whose leaders did not look up a time, with the reason.
     """
 
     bounds: Mapping[TopicPartition, int]

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import replica as replica_memory
 from retention_cli.memory.event_scan import further, read_scan
@@ -128,6 +129,8 @@ def without_falls(samples: Sequence[Sample]) -> list[Sample]:
 
 
 _DATA_AT_MOST: Final = 8
+_STILL: Final = 2**63 - 1
+"""The end of what a setting applies to that still counts."""
 _EARLIER_AT_MOST: Final = 4
 
 
@@ -183,7 +186,9 @@ class PartitionMemory:
     (:mod:`retention_cli.memory.event_scan`). ``replicas`` are the replicas' sizes
     (:mod:`retention_cli.memory.replica`), if a rule needed them. ``created``: the topic was last seen with CreateTime;
     ``created_below`` was H when it was first seen without it again: below that, timestamps may be producers' (G3). Both
-    only ever hold. ``front`` is who stamped the record at S. ``earlier`` are memories that this one replaced.
+    only ever hold. ``segments`` are the topic's ``segment.bytes`` as they were seen, each with the offset below which
+    segments may have begun under it (R5). ``front`` is who stamped the record at S. ``earlier`` are memories that this
+    one replaced.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -197,6 +202,7 @@ class PartitionMemory:
     log_start: Int64 = 0
     created: bool = False
     created_below: Int64 = 0
+    segments: tuple[tuple[Int64, Int64], ...] = ()
     front: Front | None = None
     last_epoch: Int32 | None = None
     earlier: tuple[Earlier, ...] = ()
@@ -265,6 +271,17 @@ class PartitionMemory:
             self.created_below, self.changed = max(self.created_below, high_watermark), True
         if self.created == append_time:
             self.created, self.changed = not append_time, True
+
+    def saw_segment_bytes(self, segment_bytes: int, log_start: int, high_watermark: int) -> int:
+        """Remember a topic's ``segment.bytes``; return how large the segment that contains S may be.
+
+        A broker keeps segments as they are when the setting changes: those below the H of that time may be larger.
+        """
+        ends = {size: min(end, high_watermark) for size, end in self.segments} | {segment_bytes: _STILL}
+        segments = tuple(sorted((size, end) for size, end in ends.items() if end > log_start))
+        self.changed |= segments != self.segments
+        self.segments = segments
+        return max(size for size, _end in segments)
 
     # -- of which log it is (M1 to M4) --------------------------------------------
 
@@ -347,10 +364,13 @@ class PartitionMemory:
         that it was not later (G3), so it may be the earlier one, and the log not have been cut there.
         """
         created, created_below = self.created or other.created, max(self.created_below, other.created_below)
+        ends = by_key((*self.segments, *other.segments))
+        segments = tuple(sorted((size, max(some)) for size, some in ends.items()))
         if self.leader_epoch != other.leader_epoch:
             first, later = sorted((self, other), key=lambda one: -1 if one.leader_epoch is None else one.leader_epoch)
             known = joined((*first.earlier, *later.earlier, *first.as_earlier()))
-            return replace(later, created=created, created_below=created_below, earlier=known, changed=False)
+            later = replace(later, earlier=known, changed=False)
+            return replace(later, created=created, created_below=created_below, segments=segments)
         packed = both_samples(self.packed, other.packed)
         end = last(packed).high_watermark if packed else 0
         fallen = [known for one in (self, other) if one.high_watermark > end for known in one.as_earlier()]
@@ -372,6 +392,7 @@ class PartitionMemory:
             log_start=max(self.log_start, other.log_start),
             created=created,
             created_below=created_below,
+            segments=segments,
             front=max(fronts, key=lambda one: (one.offset, not one.append_time), default=None),
             last_epoch=None if self.leader_epoch is None else max(self.proving_epoch or 0, other.proving_epoch or 0),
             earlier=joined((*self.earlier, *other.earlier, *fallen)) if self.earlier or other.earlier or fallen else (),

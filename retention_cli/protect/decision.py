@@ -64,12 +64,14 @@ class Record:
 class Live(NamedTuple):
     """A setting now: the topic's own value, None if it has none, what counts, and what counted without its own value.
 
-    The last two are limits, None if there is none.
+    The last two are limits, None if there is none. While brokers' defaults differ, the least counts, and ``above`` has
+    the others.
     """
 
     own: str | None
     limit: int | None
     default: Maybe[int | None]
+    above: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +324,12 @@ def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> D
         left_ms = int(max(0.0, (live - first.now) / first.rate)) if first.rate else None  # None: nothing grows
         base = replace(base, group=facts.unread[first.partition].group, partition=first.partition, left_ms=left_ms)
     new = int(min(max(original, min(wanted, most)), 2**63 - 1))
+    if new > live and (above := facts.live[base.setting].above):  # there the topic's own value must not be less (P4)
+        largest = max((one for one in above if one is not None), default=0)
+        new = live if None in above or largest > most else max(new, largest)
+        if new == live:
+            text = f"brokers have different defaults of {base.setting}, and one keeps more than kretain may set"
+            reasons.append(Reason("protect", f"{text}: set it for topic {base.topic}, or make them equal"))
     if new < live and not (raised and terms.lowers):
         new = live
     action = base.action if new == live else "raise" if new > live else "lower"

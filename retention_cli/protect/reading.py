@@ -66,7 +66,8 @@ def live_of(
         defaults = shown if value.own else {value, *(one for one in shown if one != UNNAMED and not one.own)}
         limits = [_limit(str(one.value)) for one in ({value} if value.own else defaults)]
         least = min((one for one in limits if one is not None), default=None)
-        live[key] = Live(value.value if value.own else None, least, _default(key, defaults))
+        above = tuple(one for one in limits if one != least)
+        live[key] = Live(value.value if value.own else None, least, _default(key, defaults), above)
     return live
 
 

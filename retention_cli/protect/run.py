@@ -132,14 +132,15 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory) as changes:
         for setting, one in found:
-            own, _, default = changes.look(topic, setting, default=one.original is None)
+            live = changes.look(topic, setting, default=one.original is None)
+            own = live.own
             ours = (
                 one.topic_id == metadata.topic_ids.get(topic, "")
                 and one.state in ("raised", "changing")
                 and own in expected(one)
             )
             if how == "restore" and ours:
-                changes.change(one, own, one.original, default)
+                changes.change(one, own, one.original, live.default)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
             elif ours:  # its original is not what is live
                 done.append(f"{setting} of topic {topic}: kretain itself has raised it, and goes on from there")
@@ -158,6 +159,8 @@ class _Changes:
     alterer: ConfigAlterer
     writer: ClusterWriter
     log: AuditLog
+    silent: bool = False
+    """Whether a broker did not answer what a topic's own value is."""
 
     @classmethod
     @contextmanager
@@ -204,10 +207,7 @@ class _Changes:
         Raises:
             RequestFailedError: it is not, or another kretain is changing it.
         """
-        said = self.job.reader.values_everywhere(known.topic, [known.setting])
-        if isinstance(said, RequestFailedError):
-            raise said
-        if (now := {one.value if one.own else None for one in said[known.setting]}) != {value}:
+        if (now := self.said(known)) != {value}:
             shown = " or ".join(sorted(str(one) for one in now))
             raise RequestFailedError(f"it is {shown} by now: the next pass looks again", retriable=True)
         self.note(known, "released", value, known.value)
@@ -215,11 +215,18 @@ class _Changes:
     def change(self, known: Record, old: str | None, new: str | None, default: Maybe[int | None]) -> None:
         """Change a setting from its live value to a new one; None removes it, if the default is still the one given.
 
+        No broker may say a value that kretain does not know: others may not have heard of it yet.
+
         Raises:
             RequestFailedError: it was not changed, or that is unknown, or another client changes it at the same time.
             StateError: the audit log can't be written: nothing was changed.
         """
         topic, setting = known.topic, known.setting
+        others = set[str | None]()
+        try:
+            others |= set() if self.silent else self.said(known) - {old, known.value, known.before, known.original}
+        except RequestFailedError:  # a broker that does not answer must not cost what is unread: it is asked no more
+            self.silent = True
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
@@ -228,8 +235,8 @@ class _Changes:
             problem = f"{now.default.reasons[0].text}: {old} stays"
         elif new is None and now.default != default:
             problem = f"the default is {now.default} by now: {old} stays until the next pass has decided"
-        if now.own != old:
-            problem = f"another client has just set it to {now.own}: left alone"
+        if others := others | {now.own} - {old}:
+            problem = f"another client has just set it to {' or '.join(sorted(map(str, others)))}: left alone"
         if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
             problem = f"topic {topic} was deleted or made again"
         if problem is not None:  # what was known before still is; the next pass decides whose value it is
@@ -243,6 +250,17 @@ class _Changes:
         if failed is not None:
             raise failed
         self.note(known, "restored" if new == known.original else "raised", new, old)
+
+    def said(self, known: Record) -> set[str | None]:
+        """Return what all brokers say of the topic's own value.
+
+        Raises:
+            RequestFailedError: one of them doesn't.
+        """
+        said = self.job.reader.values_everywhere(known.topic, [known.setting])
+        if isinstance(said, RequestFailedError):
+            raise said
+        return {one.value if one.own else None for one in said[known.setting]}
 
     def note(self, known: Record, state: State, value: str | None, before: str | None) -> Record:
         """Write a record to the cluster and the ledger; return it."""

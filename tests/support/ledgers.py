@@ -69,5 +69,6 @@ def worst(seed: int) -> PartitionMemory:
         log_start=big(),
         created=True,
         created_below=big(),
+        segments=((big(), big()), (big(), big())),
         front=Front(big(), append_time=True),
     )

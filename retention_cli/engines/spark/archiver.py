@@ -206,11 +206,12 @@ class NotingStore(Store):
         self._noted: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def raw(self, path: str) -> Iterator[Any]:
-        """See :meth:`Store.raw`. The file is read once, so the checksum is of the bytes that are compared."""
+    def opened(self, path: str, key_id: str = "") -> Iterator[Any]:
+        """See :meth:`Store.opened`. The file is read once, so the checksum is of the bytes that are compared."""
         content = self.read(path)
         self._noted[path] = digest_of(content)
-        yield arrow().BufferReader(content)
+        with self._said(path, "read"):
+            yield self.keys.opened(arrow().BufferReader(content), path, key_id, self.shown(path))
 
     def report(self, done: Archived) -> RemoteReport:
         """Return the report for a partition that was archived through this store."""

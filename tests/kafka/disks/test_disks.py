@@ -320,6 +320,23 @@ def test_disk_estimate_continues_after_brokers_have_swept(world: World, tmp_path
     wait_until(goes_on, "sizes of both replicas that fell")
 
 
+def test_size_limit_counts_a_segment_that_is_larger_than_segment_bytes_is_now(world: World) -> None:
+    """R5: most of the segment in which S stands is dead, and it was written before the setting was lowered."""
+    name = world.topic("lowered", segment_bytes=str(4 * MIB))
+    world.produce_at(name, [now_ms()] * 1_000, value=lambda: os.urandom(RECORD), batch=20)
+    policy = f"version: 1\ntopics:\n  - match: {name}\n    retention.bytes: 3MiB\n    unconsumed: trim\n"
+    plan = world.plan(policy)
+    world.trim(plan, policy)
+    world.configure(name, {"segment.bytes": str(MIB)})
+
+    def settled() -> bool:
+        [now] = world.plan(policy).decisions
+        assert now.action in ("hold", "keep"), "dead bytes were taken for live ones"
+        return now.action == "keep"
+
+    wait_until(settled, "a size that fell")
+
+
 def test_size_limit_without_an_inventory_trims_once(world: World) -> None:
     """R5: until the size has fallen it is unknown; then it fits, but for the segment in which S stands."""
     name = world.topic("sized", segment_bytes=str(MIB))

@@ -36,6 +36,9 @@ MUTANTS: Final = (
     ),
     Mutant("P4: a default without a limit does not count", _DECISION, "if original is None:", "if False:"),
     Mutant("P4: a default that has changed counts", _RUN, "if new is None and now.default != default:", "if False:"),
+    Mutant(
+        "P4: another broker's default does not count", _DECISION, "(above := facts.live", "not (above := facts.live"
+    ),
     Mutant("P4: max does not bound", _DECISION, "yield most_ms, f", "yield math.inf, f"),
     Mutant(
         "P4: a full disk does not bound",
@@ -75,15 +78,16 @@ MUTANTS: Final = (
     Mutant(
         "P6: one broker says what is live",
         _RUN,
-        "in said[known.setting]}) != {value}",
-        "in said[known.setting]}) < {value}",
+        "self.said(known)) != {value}",
+        "self.said(known)) < {value}",
     ),
     Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in expected(known)", "or False"),
+    Mutant("P6: one broker says that it is not", _RUN, "set() if self.silent else", "set() if True else"),
     Mutant(
         "P6: it is not looked at again before the change",
         _RUN,
-        "if now.own != old:",
-        "if False:",
+        "if others := others | {now.own} - {old}:",
+        "if others:",
     ),
 )
 """What stands in the tree, and by what it is replaced."""
@@ -97,6 +101,7 @@ ELSEWHERE: Final = {
     "P5: what is put back is another record": "test_races compacts the segment that it is in",
     "P5: resume forgets an original": "test_races resumes a topic that is raised",
     "P6: one broker says what is live": "test_races has a broker that is late",
+    "P6: one broker says that it is not": "test_races has a broker that is late",
     "P5: a request is sent at any time": "test_races pauses a run right before its request",
     "P5: a change left open stays open": "test_races sets a value by hand after a refused change",
     "P5: another topic's id counts": "test_races makes a topic again that is raised",

@@ -81,6 +81,20 @@ def test_position_beyond_the_end_of_its_leader_epoch_counts_as_nothing_read(worl
     check_restored(world)
 
 
+def test_value_that_only_some_brokers_have_heard_of_is_not_overwritten(world: ProtectWorld) -> None:
+    """P6: the broker that is asked is late, and says that the topic has no value of its own."""
+    topic = world.kafka.topics["b"]
+    while not any(row.action == "raise" and row.topic == "b" for row in plan_protection(world.job(0))[0].rows):
+        world.kafka.pass_time(CHECK_MS)
+    topic.late, topic.own["retention.ms"] = dict(topic.own), str(9 * MAX_MS)
+    [failed] = world.carried_out(0).failed
+    assert "another client has just set it" in str(failed.problem)
+    assert value(world) == str(9 * MAX_MS)
+    topic.late = None
+    assert not world.carried_out(0).failed
+    assert value(world) == str(9 * MAX_MS)
+
+
 def test_value_of_a_broker_that_is_late_is_not_taken_for_another_clients(world: ProtectWorld) -> None:
     """P6: it was frozen while kretain raised the value. Left alone, what is unread would expire."""
     topic = world.kafka.topics["b"]
@@ -280,6 +294,19 @@ def test_value_stays_while_brokers_have_different_defaults(world: ProtectWorld, 
         world.protect(0)
         assert int(value(world) or 0) >= raised
     assert world.kafka.topics["b"].start == 0
+    world.settle()
+
+
+@pytest.mark.parametrize(("default", "raised"), [(HOUR + 1, True), (MAX_MS, True), (MAX_MS + 1, False), (-1, False)])
+def test_raise_takes_nothing_from_a_broker_with_a_larger_default(
+    world: ProtectWorld, default: int, raised: bool
+) -> None:
+    """P4: what is due on one broker must not cost what another one keeps."""
+    world.kafka.other_limits = world.kafka.limits | {"retention.ms": str(default)}
+    for _ in range(20):
+        world.kafka.pass_time(CHECK_MS)
+        world.protect(0)
+    assert (value(world) is not None and int(value(world) or 0) >= default) == raised
     world.settle()
 
 

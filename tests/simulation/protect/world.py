@@ -288,14 +288,17 @@ class ProtectWorld(Simulated):
             known = self.kafka.names_defaults and self.kafka.limits == self.kafka.other_limits
             if known and (limit < original or original < 0 <= limit):
                 raise ViolationError(f"P4: {key} of {name} is {limit}, below the original {original}")
+            if self.kafka.names_defaults and was is None and not 0 <= int(self.kafka.other_limits[key]) <= limit:
+                raise ViolationError(f"P4: {key} of {name} is {limit}, below the default of another broker")
             if key == "retention.ms" and limit > max(MAX_MS, original):
                 raise ViolationError(f"P3: {key} of {name} is {limit}, above max")
             if full and limit > max(original, int(was or self.kafka.limits[key])):
                 raise ViolationError(f"P4: {key} of {name} was raised while its disk was above the ceiling")
         if key != "retention.ms" or name == "spared" or name in self.tampered or original < 0:
             return
-        if not self.kafka.names_defaults and self.kafka.limits != self.kafka.other_limits:
-            return  # docs/protect.md: both at once, and one broker's default counts
+        differ = self.kafka.limits != self.kafka.other_limits
+        if differ and not (self.kafka.names_defaults and 0 <= int(self.kafka.other_limits[key]) <= MAX_MS):
+            return  # docs/protect.md: one broker's default counts, or the other's is larger than may be set
         room = DISK * CEILING // 100 - self.kafka.used
         bound = (name == "b" and topic.size > MAX_BYTES // 4) or room < DISK // 3
         groups = ("g", "h") if name == "a" else ("g",)

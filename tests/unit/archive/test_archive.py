@@ -481,6 +481,12 @@ def test_segment_that_differs_from_the_report_is_rejected(
         check_report(Store(str(folder)), SOURCE, 30, word)
 
 
+def test_report_has_the_checksum_of_each_file_that_was_read_back(tmp_path: Path) -> None:
+    """With these the client compares bytes alone, and decodes no record again."""
+    [one], store = said(tmp_path, (0, 30)).segments, Store(str(tmp_path))
+    assert one.files == {name: store.digest(f"{SOURCE.folder}/{name}") for name in one.files} != {}
+
+
 def test_rewritten_segment_is_accepted_after_it_was_read(tmp_path: Path) -> None:
     word = said(tmp_path, (0, 30))
     segment_ = replace(word.segments[0], files=dict.fromkeys(word.segments[0].files, "0" * 64))

@@ -102,10 +102,26 @@ def test_replica_is_doubted_after_a_log_start_move_until_its_size_falls() -> Non
     assert looked(memory, 603, 40, 600).leaving_bytes(DISK) == 0
 
 
+def test_segments_of_a_larger_segment_bytes_count_until_the_log_start_has_passed_them() -> None:
+    """R5: the segment that contains S may have been begun before segment.bytes was lowered, and be mostly dead."""
+    memory, before = PartitionMemory(), Brokers()
+    before.topic |= {"segment.bytes": "400"}
+    looked(memory, 0, 0, 1_000, before)
+    looked(memory, 60, 40, 1_000, before)
+    swept = looked(memory, 120, 40, 700)
+    assert not doubt(swept)
+    assert swept.live_bytes(replace(DISK, replicas={ORDERS: 700}), ORDERS, 40) == 300
+    passed = looked(memory, 180, 100, 100)
+    assert not doubt(passed)
+    assert passed.live_bytes(replace(DISK, replicas={ORDERS: 150}), ORDERS, 100) == 50
+
+
 def test_replica_moving_to_another_dir_is_doubted_and_restarts_there() -> None:
     memory = PartitionMemory()
     looked(memory, 0, 50, 1_000)
     assert "being moved" in doubt(looked(memory, 60, 50, 1_000, future=True))
+    whole = looked(PartitionMemory(), 60, 0, 1_000, future=True).live_bytes(DISK, ORDERS, 0)
+    assert "being moved" in why(whole), "R5: the copy beside it may be on the same disk, and be counted with it"
     there = looked(memory, 61, 50, 1_000, path="/b")
     assert there.doubt(Disk(1, ("/b",), DISK.room, DISK.replicas), ORDERS, "R6") is not None
 

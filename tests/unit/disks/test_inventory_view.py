@@ -114,6 +114,30 @@ def test_size_tail_is_counted_by_the_leaders_log_bytes(
         assert isinstance(tail, Unknown) if offset is None else tail == Tail(offset, exact=True)
 
 
+@pytest.mark.parametrize(
+    ("undated", "most", "expected"),
+    [
+        pytest.param(0, 300, None, id="the other's younger segment would go in its place"),
+        pytest.param(0, 400, [0, 0], id="all fits"),
+        pytest.param(3, 200, None, id="in the other partition"),
+        pytest.param(1, 300, [10, 0], id="behind what goes"),
+        pytest.param(1, 200, None, id="behind what goes, and before what goes of the other"),
+    ],
+)
+def test_topic_with_a_segment_without_a_time_is_trimmed_only_of_what_is_older_for_certain(
+    undated: int, most: int, expected: list[int] | None
+) -> None:
+    """R5."""
+    rows = [one | {"largest_timestamp": None} if n == undated else one for n, one in enumerate(ROWS)]
+    found = tails(view(rows), Settings(max_topic_bytes=most))
+    for number, tp in enumerate((T0, T1)):
+        [tail] = found[tp].values()
+        if expected is None:
+            assert "how old its records from" in why(tail)
+        else:
+            assert tail == Tail(expected[number], exact=True)
+
+
 def test_inventory_of_another_cluster_is_refused() -> None:
     view().inventory.check_cluster("cluster-1")
     with pytest.raises(InventoryError, match="cluster-2"):

@@ -497,7 +497,9 @@ def test_partition_with_unanswered_look_ups_is_trimmed_only_if_its_newest_record
     """docs/rules.md, Look-ups: it means H only where MAX_TIMESTAMP bears it out; else nothing goes."""
     brokers = ByTheMinute({OLD: answer}, frozenset({OLD} if silent else ()))
     # after its newest record its end is known without an answer; where that is not known either, others must do
-    assert walked(15_000, brokers).bounds == ({NEW: 53} if silent else {OLD: 53})
+    found = walked(15_000, brokers)
+    assert found.bounds == ({NEW: 53} if silent else {OLD: 53})
+    assert found.unanswered.keys() == {OLD}, "R5: of a topic's limit the others' younger records must not go instead"
 
 
 def test_unknown_disk_holds_every_partition_on_it() -> None:

@@ -286,6 +286,18 @@ def test_records_seen_under_create_time_never_become_broker_stamped(looks: list[
         assert (end if memory.created else memory.created_below) == created
 
 
+def test_segment_bytes_count_below_where_records_ended_when_they_were_lowered_in_both_memories() -> None:
+    """R5: one process may have seen the change, and another one not."""
+    first, second = (PartitionMemory(leader_epoch=one) for one in (1, 2))
+    assert [first.saw_segment_bytes(400, 0, 50), first.saw_segment_bytes(100, 0, 80)] == [400, 400]
+    assert second.saw_segment_bytes(200, 0, 90) == 200
+    assert second.saw_segment_bytes(100, 0, 95) == 200
+    both = first.merged(second)
+    assert both.segments == second.merged(first).segments
+    assert PartitionMemory.from_bytes(both.as_bytes()).segments == both.segments
+    assert [both.saw_segment_bytes(100, start, 120) for start in (79, 80, 94, 95)] == [400, 200, 200, 100]
+
+
 def test_commit_digest_depends_on_commits_and_topic_ids_but_not_their_order() -> None:
     rng = random.Random(1)
     rows = {f"t{n}": [(p, rng.randrange(1000), None) for p in range(5)] for n in range(5)}

@@ -201,6 +201,27 @@ def test_default_counts_as_it_is_now(default: Any, age: Any, action: str, new: i
     assert (one.action, one.new) == (action, new)
 
 
+@pytest.mark.parametrize(
+    ("age", "above", "action", "new"),
+    [
+        pytest.param(HOUR, (7 * DAY,), "none", DAY, id="nothing is due"),
+        pytest.param(2 * DAY, (7 * DAY,), "raise", 7 * DAY, id="as long as the other broker keeps it"),
+        pytest.param(8 * DAY, (7 * DAY,), "raise", 8 * DAY + MARGIN + DAY // 20, id="longer"),
+        pytest.param(2 * DAY, (20 * DAY,), "none", DAY, id="the other keeps more than max"),
+        pytest.param(UNKNOWN, (20 * DAY, 7 * DAY), "none", DAY, id="one of the others does"),
+        pytest.param(UNKNOWN, (None,), "none", DAY, id="the other deletes nothing"),
+    ],
+)
+def test_raise_takes_nothing_from_a_broker_whose_default_is_larger(
+    age: Any, above: tuple[int | None, ...], action: str, new: int
+) -> None:
+    """P4: the topic's own value counts on every broker, whatever its default was."""
+    live: dict[Setting, Live] = {"retention.ms": Live(None, DAY, UNKNOWN, above)}
+    one = decided(facts(age, live=live))
+    assert (one.action, one.new) == (action, new)
+    assert (action == "none" and age != HOUR) == any("different defaults" in reason.text for reason in one.reasons)
+
+
 def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_topic_shows() -> None:
     def live(own: str, *general: TopicValue, key: Setting = "retention.ms") -> Any:
         values = {"retention.ms": TopicValue(own, own=True), "retention.bytes": TopicValue("-1", own=False)}
@@ -218,7 +239,7 @@ def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_t
     for unknown in ([TopicValue(str(DAY), own=True)], [], [default(None)], [default("1"), default("2")]):
         assert isinstance(live("1", *unknown).default, Unknown)
     differs = live("1", default("-1"), default("7"), key="retention.bytes")
-    assert (differs.own, differs.limit) == (None, 7), "the least of them counts"
+    assert (differs.own, differs.limit, differs.above) == (None, 7, (None,)), "the least of them counts"
     assert isinstance(differs.default, Unknown)
     late, values = RequestFailedError("late", retriable=True), {"retention.ms": default("1")}
     assert isinstance(live_of(values, late), Unknown), "the brokers name no retention.bytes"
