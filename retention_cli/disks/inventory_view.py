@@ -462,7 +462,7 @@ def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_ends: EpochEnds) -> s
         case Found(end) if end >= one.end:
             return None
         case Found(end):
-            cut = f"leader epoch {asked} ends at {end:,} by now, and it was scanned up to {one.end:,}"
+            cut = f"leader epoch {asked} now ends at {end:,}, but the scan reached {one.end:,}"
             return f"{cut}: the log was cut since; {AGAIN}"
         case None | RequestFailedError():
             error = "" if answer is None else f" ({answer})"

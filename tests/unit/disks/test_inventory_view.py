@@ -240,7 +240,7 @@ def test_replica_created_after_the_scan_is_doubted_unless_unmanaged() -> None:
         (GOOD, 5, None, None),
         (GOOD, 7, Found(100), None),
         (GOOD, 7, Found(120), None),
-        (GOOD, 7, Found(99), "leader epoch 5 ends at 99 by now, and it was scanned up to 100"),
+        (GOOD, 7, Found(99), "leader epoch 5 now ends at 99, but the scan reached 100"),
         (GOOD, 7, None, "of the scan ends: scan again"),
         (GOOD, 7, RequestFailedError("timed out", retriable=True), "of the scan ends (timed out)"),
         (GOOD, 7, NotFound(), "no longer has: the log was cut"),
