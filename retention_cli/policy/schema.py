@@ -167,12 +167,12 @@ class EntryModel(StrictModel):
     retention_ms: v.RetentionMs | None = Field(
         default=None,
         alias="retention.ms",
-        description="Forced: trim what is older, read or not, without waiting for its segment (R4). -1 is none.",
+        description="Forced: trim older records, read or not, without waiting for segments (R4). -1 is none.",
     )
     max_eventtime_ms: v.Milliseconds | None = Field(
         default=None,
         alias="retention.max.eventtime.ms",
-        description="Trim what is this much older, in event time, than the newest record ever seen (R2, KIP-870).",
+        description="Trim records this much older, in event time, than the newest ever seen (R2, KIP-870).",
     )
     eventtime_source: v.Source | None = Field(
         default=None,
@@ -194,7 +194,7 @@ class EntryModel(StrictModel):
     min_timestamp: v.TimeMs | None = Field(
         default=None,
         alias="log.retention.min.timestamp",
-        description="Trim what is stamped before this moment (R3, KIP-47). 0 is off; 'cluster': it is set live.",
+        description="Trim records stamped before this moment (R3, KIP-47). 0 is off; 'cluster': set live.",
     )
     allow_empty: bool | None = Field(
         default=None, alias="allow.empty", description="Let log.retention.min.timestamp lie in the future (R3)."
@@ -202,7 +202,7 @@ class EntryModel(StrictModel):
     min_wallclock_ms: v.Milliseconds | None = Field(
         default=None,
         alias="retention.min.wallclock.ms",
-        description="Keep what was written less than this ago, regardless of its timestamp (G3).",
+        description="Keep records written less than this ago, regardless of timestamps (G3).",
     )
     max_ahead_ms: v.Milliseconds | None = Field(
         default=None,
