@@ -49,7 +49,7 @@ check() {
     run kretain advise "$topic"
     step "4. How long kretain has watched"
     since=$(kretain ledger show "$topic" --output json | value 'hours_since(d["since"])')
-    [ -n "$since" ] || stop 6 "It has not watched yet. Start kretain watch -p POLICY, without --trim, for $seen days."
+    [ -n "$since" ] || stop 6 "kretain has not watched this topic yet. Start kretain watch -p POLICY, without --trim, for $seen days."
     note "For $((since / 24)) days."
     [ "$since" -ge "$((24 * seen))" ] || stop 6 "It should be $seen days: kretain cannot know a group that was gone before it watched."
     step "5. What it would trim"

@@ -44,10 +44,10 @@ look() { # sets fullest, the fullest disk's percentage, and unknown, the brokers
 }
 
 ends_if_below() {
-    note "The fullest known disk is at $fullest %, and should be below $below %."
+    note "The fullest known disk is at $fullest % (limit: $below %)."
     [ "$fullest" -lt "$below" ] || return 0
-    [ -z "$unknown" ] || stop 5 "It is, but those of broker $unknown are unknown."
-    note "It is: done."
+    [ -z "$unknown" ] || stop 5 "The disks of broker $unknown are unknown."
+    note "Done: no disk is above it."
     exit 0
 }
 

@@ -53,7 +53,7 @@ case $code in
 *) stop "$code" "The archive can't be read." ;;
 esac
 if [ -z "$to" ]; then
-    note "It is complete. Create a topic with as many partitions that deletes nothing, and name it with --to:"
+    note "It is complete. Create a topic with as many partitions, without retention, and name it with --to:"
     note "kafka-topics.sh --create --topic $topic-restored --partitions N --config retention.ms=-1"
     exit 0
 fi

@@ -175,7 +175,7 @@ def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Da
     limit, offsets = certain(retention_ms(topic)), certain(topic.settings.offsets_retention_ms)
     if not certain(topic.settings.deletes) or offsets is None or (limit is not None and offsets >= limit):
         return None
-    kept = "without end" if limit is None else f"for {span(limit)}"
+    kept = "without limit" if limit is None else f"for {span(limit)}"
     text = (
         f"brokers forget the commits of a stopped group after {span(offsets)} (offsets.retention.minutes), but keep "
         f"data {kept}: a group that comes back later starts over, and skips or repeats records"

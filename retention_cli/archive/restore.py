@@ -143,7 +143,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     if len(target.partitions) != partitions:
         raise RestoreRefusedError(
             f"topic {wanted.target} has {len(target.partitions)} partitions, and {wanted.topic} had {partitions}: "
-            f"records would be in other partitions than their keys say"
+            f"keys would no longer match their partitions"
         )
     if target.internal or target.topic_id is None:
         raise RestoreRefusedError(f"topic {wanted.target} is internal to Kafka, or has no topic id")

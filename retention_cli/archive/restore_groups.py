@@ -28,7 +28,7 @@ from retention_cli.core.units import timestamp
 
 _NO_POSITION: Final = "no position that counts: begins with the first restored record"
 _OTHER_LOG: Final = "its position is in a log that was lost: continues where the archived log differs"
-_GAP: Final = "the archive lacks its next record: continues behind the gap"
+_GAP: Final = "the archive lacks its next record: continues after the gap"
 _ALL_READ: Final = "had read all of it: continues with what is written next"
 _NOTHING: Final = "nothing of it was archived: continues with what is written next"
 _OTHERS: Final = "the target has other records before that: continues with the first of those"

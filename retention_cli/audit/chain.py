@@ -220,7 +220,7 @@ class Chain:
         due, follows = self._end.seq + 1, link.hash == self._end.hash
         seq = link.seq
         if MARK in event:
-            self._tell(at, f"kretain went on here behind a broken end: {_plain(event[MARK])}")
+            self._tell(at, f"kretain continued here after a broken end: {_plain(event[MARK])}")
         elif follows and seq != due:
             self._tell(at, f"edited: its number is {seq:,}, {due:,} was due")
             seq = due

@@ -198,7 +198,7 @@ def close_file(folder: Path, seq: int) -> None:
     """
     name = closed_name(seq)
     if os.path.lexists(folder / name):  # only the lock's holder makes such files, so no process makes one right now
-        raise FileExistsError(0, f"it is to be closed as {name}, and there is such a file: move that one aside")
+        raise FileExistsError(0, f"it must be renamed to {name}, which exists: move that file aside")
     (folder / FILE_NAME).rename(folder / name)
     sync_folder(folder)
 

@@ -70,7 +70,7 @@ class Deleter:
         for offsets in by_leader.values():
             for tp, offset in offsets.items():
                 if offset < 0:  # to a broker, -1 means "everything"
-                    raise ValueError(f"{tp}: {offset} is no offset to trim to")
+                    raise ValueError(f"{tp}: {offset} is not an offset to trim to")
         work = {}
         self.written = {}
         for leader, offsets in by_leader.items():

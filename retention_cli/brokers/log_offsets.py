@@ -154,7 +154,7 @@ def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leade
             if not isinstance(spec, int):
                 spec = _TIMESTAMPS[spec]
             elif spec < 0:  # to a broker, -1 means "the end"
-                raise ValueError(f"{tp}: {spec} is no time to look up")
+                raise ValueError(f"{tp}: {spec} is not a time to look up")
             topic, partition = tp
             cut.setdefault(topic, []).append((partition, leaders[tp].leader_epoch, spec))
         yield cut

@@ -103,12 +103,12 @@ class SchemaRegistry:
                 raise HttpError("it gives Protobuf schemas as text alone, not serialized (format=serialized)")
         found = {}
         if not isinstance(references := content.get("references") or [], list):
-            raise HttpError("its answer has references that are no list")
+            raise HttpError("the references in its answer are not a list")
         for one in references:
             try:
                 name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
             except (KeyError, TypeError, ValueError):
-                raise HttpError("its answer has a reference that is none") from None
+                raise HttpError("its answer has an invalid reference") from None
             further = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
             if further not in known:
                 known[further] = None

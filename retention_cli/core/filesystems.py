@@ -10,7 +10,7 @@ from retention_cli.core.extras import arrow
 
 _DOCS: Final = "See docs/archive.md"
 _HADOOP: Final = (
-    ("libjvm", f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"),
+    ("libjvm", f"HDFS needs Java, but libjvm.so was not found: set JAVA_HOME to a Java. {_DOCS}"),
     (
         "Unable to load libhdfs",
         f"HDFS needs Hadoop's libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME names where it is. {_DOCS}",

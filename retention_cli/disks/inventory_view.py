@@ -437,11 +437,9 @@ def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) ->
         found = "segments behind the active one" if one.actives == 1 else f"{count} active segment"
         return f"it has {found}, which a scan never writes: {AGAIN}"
     if end is not None and one.last_base > end:
-        return f"its segments reach to offset {one.last_base:,}, its log to {end:,}: it was cut, or is another; {AGAIN}"
+        return f"its segments reach offset {one.last_base:,}, its log only {end:,}: it was cut or replaced; {AGAIN}"
     if start is not None and one.first_base > start and not facts.topic.tiered:  # what is remote begins earlier
-        return (
-            f"its segments begin at offset {one.first_base:,}, its log at {start:,}, which a scan can't find: {AGAIN}"
-        )
+        return f"its segments begin at offset {one.first_base:,}, but its log at {start:,}: {AGAIN}"
     if size_bytes is None:
         return None
     if size_bytes < 0:
@@ -488,11 +486,11 @@ def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_ends: EpochEnds) -> s
         case Found(end) if end >= one.end:
             return None
         case Found(end):
-            cut = f"leader epoch {asked} ends at {end:,} by now, and it was scanned up to {one.end:,}"
+            cut = f"leader epoch {asked} now ends at {end:,}, but the scan reached {one.end:,}"
             return f"{cut}: the log was cut since; {AGAIN}"
         case None | RequestFailedError():
             error = "" if answer is None else f" ({answer})"
-            why = f"where leader epoch {asked} ends, under which it was scanned, could not be asked{error}"
+            why = f"kretain could not ask where leader epoch {asked} of the scan ends{error}"
         case _:
-            why = f"it was scanned under leader epoch {asked}, which its log has no record of by now: it was cut"
+            why = f"it was scanned under leader epoch {asked}, which its log no longer has: the log was cut"
     return f"{why}: {AGAIN}"

@@ -122,7 +122,7 @@ class Sizes:
         when = f"how often the broker checks could not be read ({_CHECK}, {_DELAY})"
         if (wait_ms := self._sweeping(broker, tp).wait_ms) is not None:
             when = f"run again after kretain has watched it for {format_duration(wait_ms)} (two of the broker's checks)"
-        text = f"its size may include dead bytes: what broker {broker} has removed of its log is not known yet; {when}"
+        text = f"its size may include dead bytes: what broker {broker} has removed of its log is unknown; {when}"
         return Unknown.because(code, f"{text}, {_INVENTORY}")
 
     def live_bytes(self, disk: Disk, tp: TopicPartition, log_start: int) -> Maybe[int]:

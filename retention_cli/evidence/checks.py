@@ -114,7 +114,7 @@ def wrong_floor(row: Row, commits: Sequence[Commit]) -> Iterator[str]:
             elif one.kind == "commit" and other and (one.epoch_end is None or one.offset > one.epoch_end):
                 yield f"F5: {one.by} is at {one.offset:,}, beyond the end of its leader epoch {one.epoch}"
     if commits and not starts and not any(one.by == floor.by for one in commits):
-        yield f"F1: the floor is {floor.by}'s, of which there is no commit"
+        yield f"F1: the floor is {floor.by}'s, which has no commit"
 
 
 class Fact(NamedTuple):

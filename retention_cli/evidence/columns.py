@@ -237,7 +237,7 @@ _FRONT: Final = 3  # of 2000-01-01 the larger offset allows less (G9)
 def _odd(more: str) -> tuple[bool, bool, bool]:
     """Return, of what is odd about a row: whether it is sound, whether the floor is lost, and whether that is all."""
     if not isinstance(found := loads(more), dict):
-        raise EvidenceError("what is odd about a row is no JSON object")
+        raise EvidenceError("the column more of a row is not a JSON object")
     floor = found.get("floor")
     lost = isinstance(floor, dict) and [*floor] == ["reasons"]
     of_columns = ("log_start", "high_watermark", "leader_epoch", *(() if lost else ("floor",)))

@@ -447,7 +447,7 @@ def _opened(name: str, content: bytes, columns: Mapping[str, Kind], lists: Seque
         ) as file:
             yield file, wanted
     except (OSError, pa.ArrowException, ValueError, KeyError, RecursionError) as error:
-        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
+        raise EvidenceError(f"{name} is damaged, or not evidence: {parquet_problem(error)}") from None
 
 
 def groups_of(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str] = ()) -> Iterator[Any]:
@@ -473,5 +473,5 @@ def part_of(name: str, content: bytes) -> Part:
         head = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"null"))
         table = table.select(wanted.names).cast(wanted)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise EvidenceError(f"{name} is no {FORMAT}: its metadata has no such {KEY}")
+        raise EvidenceError(f"{name} is not {FORMAT}: its metadata lacks {KEY}")
     return Part(name, head, table)

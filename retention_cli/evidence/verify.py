@@ -175,7 +175,7 @@ def verify(verdict: Verdict, run: Run | None, store: Store, folder: str) -> None
         is_plan = part.head.get("plan") is True and name != RESULTS_NAME
         verdict.plan |= is_plan
         if run is None and not is_plan and not verdict.findings:
-            verdict.tell(f"{verdict.run}/{name}", "the audit log has no such run, and it is no plan's")
+            verdict.tell(f"{verdict.run}/{name}", "the audit log has no such run, and it is not a plan's")
         elif run is not None and is_plan:
             verdict.tell(f"{verdict.run}/{name}", "it is marked as a plan's, and the audit log has a trim of that name")
     checked = _Checked(verdict)

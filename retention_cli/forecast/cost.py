@@ -17,7 +17,7 @@ from retention_cli.policy.settings import Settings
 
 MONTH_MS: Final = 30 * 86_400_000
 GIB: Final = 2**30
-_NO_AUDIT: Final = Unknown.because("size", "the audit log has a trim whose bytes were not known")
+_NO_AUDIT: Final = Unknown.because("size", "the audit log has a trim of unknown size")
 
 
 def by_label(bills: Bills) -> dict[str, tuple[int, Bill]]:

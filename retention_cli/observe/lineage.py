@@ -176,8 +176,8 @@ def other_log(
                 continue
             case Found(end):
                 found[tp] = (
-                    f"the log was cut back: leader epoch {epoch} ends at {end:,} by now, and offset {offset:,} of it "
-                    f"was read (an unclean election, or a broker that lost what it had not synced)"
+                    f"the log was cut back: leader epoch {epoch} now ends at {end:,}, but kretain had read its offset "
+                    f"{offset:,} (an unclean election, or a broker that lost what it had not synced)"
                 )
             case RequestFailedError() as error:
                 found[tp] = f"kretain could not ask where leader epoch {epoch} ends ({error}); run again"

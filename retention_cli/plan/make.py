@@ -295,7 +295,7 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
     forget = kretain("groups", "forget", names=tuple(found[:_NAMED]))
     what = "it, so it counts" if len(found) == 1 else "them, so they count"
     names = some_of([*map(plain, found)], _NAMED)
-    text = f"remembered: {names}; but no entry of floors names {what} for nothing; if that is meant: {forget}"
+    text = f"kretain remembers {names}, but no entry of floors names {what} for nothing; if that is intended: {forget}"
     return [Reason(Code.F7, text)]
 
 

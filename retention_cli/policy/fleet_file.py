@@ -81,7 +81,7 @@ class ClusterModel(StrictModel):
     """One cluster of a fleet: a context, or a connection's own keys."""
 
     name: Annotated[str, BeforeValidator(_text), AfterValidator(_name)] = Field(
-        description="What it is called here and in plans."
+        description="Its name here and in plans."
     )
     context: _Text | None = Field(default=None, description="A context of the configuration file.")
     bootstrap_server: _Text | None = Field(default=None, alias="bootstrap-server", description="HOST:PORT,…")
@@ -89,7 +89,7 @@ class ClusterModel(StrictModel):
         default=None, alias="command-config", description="librdkafka's keys, or a Java client's .properties."
     )
     settings: Annotated[dict[str, str], BeforeValidator(_settings)] | None = Field(
-        default=None, description="The connection's keys right here."
+        default=None, description="The connection's keys."
     )
     policy: _Text | None = Field(default=None, description="Its own policy file.")
     state_dir: _Text | None = Field(default=None, alias="state-dir", description="Audit log, lock and memory.")
@@ -100,7 +100,7 @@ class FleetModel(StrictModel):
     """A fleet: its clusters, and the policy that they share."""
 
     version: Annotated[int, BeforeValidator(_version)] = Field(description="The fleet file's format: 1.")
-    policy: _Text | None = Field(default=None, description="For every cluster that names none of its own.")
+    policy: _Text | None = Field(default=None, description="For every cluster without its own.")
     clusters: list[ClusterModel] = Field(min_length=1, description="The clusters, in the order of every output.")
 
 
@@ -202,7 +202,7 @@ def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
                 found.append(problem(own[0], "can't be combined with context, which names the connection"))
             if one.context in contexts:
                 found.append(
-                    problem("context", f"{one.context} is {contexts[one.context]}'s already: a cluster is named once")
+                    problem("context", f"{one.context} is {contexts[one.context]}'s already: name each cluster once")
                 )
             contexts.setdefault(one.context, one.name)
         elif not own:

@@ -142,7 +142,7 @@ class UntilConsumedModel(StrictModel):
     max_bytes: v.Bytes | None = Field(
         default=None,
         alias="max.bytes",
-        description="Keep no more than this for it: one replica of each partition of the topic. Default: no bound.",
+        description="Keep at most this per topic: one replica of each partition. Default: no limit.",
     )
 
 
@@ -167,12 +167,12 @@ class EntryModel(StrictModel):
     retention_ms: v.RetentionMs | None = Field(
         default=None,
         alias="retention.ms",
-        description="Forced: trim what is older, read or not, without waiting for its segment (R4). -1 is none.",
+        description="Forced: trim older records, read or not, without waiting for segments (R4). -1 is none.",
     )
     max_eventtime_ms: v.Milliseconds | None = Field(
         default=None,
         alias="retention.max.eventtime.ms",
-        description="Trim what is this much older, in event time, than the newest record ever seen (R2, KIP-870).",
+        description="Trim records this much older, in event time, than the newest ever seen (R2, KIP-870).",
     )
     eventtime_source: v.Source | None = Field(
         default=None,
@@ -194,7 +194,7 @@ class EntryModel(StrictModel):
     min_timestamp: v.TimeMs | None = Field(
         default=None,
         alias="log.retention.min.timestamp",
-        description="Trim what is stamped before this moment (R3, KIP-47). 0 is off; 'cluster': it is set live.",
+        description="Trim records stamped before this moment (R3, KIP-47). 0 is off; 'cluster': set live.",
     )
     allow_empty: bool | None = Field(
         default=None, alias="allow.empty", description="Let log.retention.min.timestamp lie in the future (R3)."
@@ -202,7 +202,7 @@ class EntryModel(StrictModel):
     min_wallclock_ms: v.Milliseconds | None = Field(
         default=None,
         alias="retention.min.wallclock.ms",
-        description="Keep what was written less than this ago, regardless of its timestamp (G3).",
+        description="Keep records written less than this ago, regardless of timestamps (G3).",
     )
     max_ahead_ms: v.Milliseconds | None = Field(
         default=None,
@@ -219,8 +219,8 @@ class EntryModel(StrictModel):
     )
     granularity: Literal["record", "segment"] | None = Field(
         default=None,
-        description="segment: round bounds down to where a segment begins, as the KIPs' brokers would; needs an "
-        "inventory. Default: record.",
+        description="segment: round bounds down to the start of a segment, as brokers do; needs an inventory. "
+        "Default: record.",
     )
     tiered: Literal["skip", "trim"] | None = Field(
         default=None,
@@ -243,7 +243,7 @@ class EntryModel(StrictModel):
         "abfss://; 'none' for no archive.",
     )
     labels: Labels | None = Field(
-        default=None, description="Who owns these topics, such as {team: payments}: money is added up by label."
+        default=None, description="Who owns these topics, such as {team: payments}: forecasts add up money by label."
     )
     hold: v.Text | None = Field(default=None, description="Freeze these topics; the text says why (G7).")
     require: v.Names | None = Field(
@@ -278,12 +278,11 @@ class FloorModel(StrictModel):
     )
     checkpoint: v.Folder | None = Field(
         default=None,
-        description="The checkpoint of a Spark Structured Streaming query: a path, or a URL: file, s3, hdfs or "
-        "gs. What the query has yet to read begins where its last committed batch ends.",
+        description="The checkpoint of a Spark Structured Streaming query: a path, or a URL: file, s3, hdfs or gs.",
     )
     replica: v.SourceName | None = Field(
         default=None,
-        description="The context of another cluster: what MirrorMaker 2 has copied there. It is replica:CONTEXT.",
+        description="The context of the cluster to which MirrorMaker 2 copies. Plans show it as replica:CONTEXT.",
     )
     source_alias: v.SourceName | None = Field(
         default=None,
@@ -312,7 +311,7 @@ class FloorModel(StrictModel):
         description="Of replica: which cluster has offset.syncs, source (this one) or target. Default: source.",
     )
     name: v.SourceName | None = Field(
-        default=None, description="What floors call a file, a command or a checkpoint, such as file:NAME."
+        default=None, description="The name in plans of a file, command or checkpoint, such as file:NAME."
     )
     groups: v.Patterns | None = Field(default=None, description="Of zookeeper: the groups that count. Default: all.")
     auth_file: v.Path | None = Field(
@@ -325,7 +324,7 @@ class FloorModel(StrictModel):
     max_age: v.Milliseconds = Field(
         default=DEFAULT_MAX_AGE_MS,
         alias="max.age",
-        description="Older positions are unknown. Default: 1h; none for a checkpoint (it says where to continue).",
+        description="Older positions are unknown. Default: 1h; none for a checkpoint.",
     )
     timeout: v.Milliseconds = Field(
         default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take, at most 30s. Default: 10s."
@@ -338,10 +337,10 @@ class FloorModel(StrictModel):
         named_or_aged = self.name is not None or "max_age" in self.model_fields_set
         for wrong, text in (
             (kinds.count(None) != len(kinds) - 1, f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}"),
-            (not (zookeeper or replica or self.name is not None), "name is missing: it is what floors call it"),
+            (not (zookeeper or replica or self.name is not None), "name is missing: plans show the source by it"),
             (
                 not replica and self.model_fields_set & _OF_REPLICA,
-                "source.alias, remote.topics, connect.offsets and offset.syncs are of replica alone",
+                "source.alias, remote.topics, connect.offsets and offset.syncs are only for replica",
             ),
             (
                 self.offset_syncs_location == "target" and self.offset_syncs is None,
@@ -349,17 +348,17 @@ class FloorModel(StrictModel):
             ),
             (
                 not zookeeper and (self.groups is not None or self.auth_file is not None),
-                "groups and auth.file are of zookeeper alone",
+                "groups and auth.file are only for zookeeper",
             ),
             (self.groups == [], "groups is empty: no group would count"),
             (not 0 < self.timeout <= MAX_SOURCE_TIMEOUT_MS, "timeout is not between 1 ms and 30 s"),
             (
                 zookeeper and named_or_aged,
-                "name and max.age are not of zookeeper: its groups have names, and are as of now",
+                "zookeeper has no name or max.age: its groups have names and current positions",
             ),
             (
                 replica and named_or_aged,
-                "name and max.age are not of replica: its context is its name, and syncs may be old",
+                "replica has no name or max.age: its context is its name, and syncs may be old",
             ),
         ):
             if wrong:

@@ -59,11 +59,9 @@ class AuditModel(StrictModel):
     max_bytes: v.SomeBytes = Field(
         default=DEFAULT_AUDIT_FILE_BYTES,
         alias="max.bytes",
-        description="A file of the log that is larger is closed when the next run begins. Default: 64MiB.",
+        description="Close a larger file of the log when the next run begins. Default: 64MiB.",
     )
-    topic: v.AuditTopic | None = Field(
-        default=None, description="Copy each line to this topic of the cluster that the log is about."
-    )
+    topic: v.AuditTopic | None = Field(default=None, description="Copy each line to this topic of the trimmed cluster.")
 
 
 _Keys = Annotated[
@@ -78,7 +76,7 @@ class AboveModel(StrictModel):
 
     records: v.Count | None = Field(default=None, description="Records: a number, or 10M.")
     bytes: v.Bytes | None = Field(default=None, description="Bytes. A trim of unknown size is above.")
-    unconsumed: v.Count | None = Field(default=None, description="Records that a consumer has yet to read.")
+    unconsumed: v.Count | None = Field(default=None, description="Unread records.")
 
 
 class ApproveModel(StrictModel):
@@ -90,8 +88,8 @@ class ApproveModel(StrictModel):
     )
     requesters: _Keys = Field(
         default=[],
-        description="Who may, as those who approve, also sign a plan as its requester; then every plan that needs an "
-        "approval needs this signature.",
+        description="Who else may sign a plan as its requester; if set, every plan that needs an approval needs such a "
+        "signature.",
     )
     above: AboveModel | None = Field(
         default=None, description="Only trims above one of these amounts need an approval. Default: all."
@@ -115,7 +113,7 @@ class NotifyModel(StrictModel):
     """Where to post what kretain did (docs/watch.md, Notifications)."""
 
     url: Annotated[str, BeforeValidator(read_webhook), WithJsonSchema({"type": "string", "minLength": 1})] = Field(
-        description="Post to this webhook: https://…, or env:NAME or file:PATH, which have the URL."
+        description="Post to this webhook: https://…, or env:NAME or file:PATH, which contain the URL."
     )
     events: list[Event] = Field(default=list(EVENTS), description="Post only these events. Default: all.")
 

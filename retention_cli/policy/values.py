@@ -433,7 +433,7 @@ RemoteTopics = Annotated[
     BeforeValidator(
         text_reader(
             r"[A-Za-z0-9._-]{0,200}\{topic\}[A-Za-z0-9._-]{0,200}",
-            "{} is not what copies are called: write {{topic}} in it, such as primary.{{topic}}",
+            "{} does not name copies: write {{topic}} in it, such as primary.{{topic}}",
         )
     ),
     WithJsonSchema({"type": "string", "pattern": r"^[^{}]*\{topic\}[^{}]*$"}),

@@ -131,10 +131,10 @@ class RaisedSettings:
         text = _RECORD.dump_json(replace(record, after=self._known.get(key), again=None))
         _, at, broker_ms = writer.append(PROTECTED_TOPIC, key.encode(), text)
         if broker_ms is None:  # its settings can't be read, or were changed since
-            why = f"brokers don't stamp {PROTECTED_TOPIC} (message.timestamp.type), so whose turn it is, is unknown"
+            why = f"brokers don't stamp {PROTECTED_TOPIC} (message.timestamp.type): kretain can't tell whose turn it is"
             raise RequestFailedError(why, retriable=False)
         if at not in self._read_on():
-            why = "an open transaction hides it, or the topic was made again"
+            why = "an open transaction hides it, or the topic was recreated"
             raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)
         if self._counts[key].place != at:
             self.put_back(writer)
@@ -167,9 +167,9 @@ def check_writable(reader: ClusterReader) -> None:
         MissingApiError: the cluster does not offer what that needs.
         BrokerError: the topic deletes its records, or whether it does can't be read.
     """
-    reader.check_offers(WRITE, "no setting can be changed, as that could not be remembered")
+    reader.check_offers(WRITE, "no setting can be changed, because kretain could not record it")
     config = reader.topic_configs([PROTECTED_TOPIC])[PROTECTED_TOPIC]
     if isinstance(config, RequestFailedError):
         raise BrokerError(f"no setting can be changed: the settings of topic {PROTECTED_TOPIC} can't be read: {config}")
     if (problem := wrong_settings(PROTECTED_TOPIC, config)) is not None:
-        raise BrokerError(f"no setting can be changed, as that would be forgotten: {problem}")
+        raise BrokerError(f"no setting can be changed, because the record would be lost: {problem}")

@@ -250,7 +250,7 @@ def _aged(reader: ClusterReader, unread: Mapping[TopicPartition, Unread], now_ms
             found[tp] = replace(unread[tp], age_ms=max(0, now_ms - answer.timestamp))
         elif not isinstance(answer, Reached) or answer.record is not None:
             why = "it has no timestamp" if isinstance(answer, Reached) else str(answer)
-            age = Unknown.because("protect", f"{tp}: how old its oldest unread record is, is unknown: {why}")
+            age = Unknown.because("protect", f"{tp}: the age of its oldest unread record is unknown: {why}")
             found[tp] = replace(unread[tp], age_ms=age, note=age.reasons[0])
     return found
 

@@ -143,7 +143,7 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
                 changes.change(one, own, one.original, live.default)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
             elif ours:  # its original is not what is live
-                done.append(f"{setting} of topic {topic}: kretain itself has raised it, and goes on from there")
+                done.append(f"{setting} of topic {topic}: kretain itself has raised it, and continues from there")
             elif how == "resume" or one.state not in ("restored", "unreadable"):
                 changes.note(one, "restored", own, own)
                 done.append(f"{setting} of topic {topic}: kretain may raise it again, from {own or 'the default'}")
@@ -238,14 +238,14 @@ class _Changes:
         if others := others | {now.own} - {old}:
             problem = f"another client has just set it to {' or '.join(sorted(map(str, others)))}: left alone"
         if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
-            problem = f"topic {topic} was deleted or made again"
+            problem = f"topic {topic} was deleted or recreated"
         if problem is not None:  # what was known before still is; the next pass decides whose value it is
             self.note(known, known.state, known.value, known.before)
             raise RequestFailedError(problem, retriable=False)
         self.say("protect", known, **{"from": old, "to": new, "original": known.original})
         failed = self.alterer.alter(topic, setting, new, good_until)
         if failed is None and (after := self.waited(topic, setting, new)) != new:
-            failed = RequestFailedError(f"it is {after} after it was set: another client sets it", retriable=False)
+            failed = RequestFailedError(f"it reads back as {after}: another client sets it", retriable=False)
         self.say("protected", known, outcome="done" if failed is None else "failed", reason=failed and str(failed))
         if failed is not None:
             raise failed

@@ -241,7 +241,7 @@ class ClusterLedger(Ledger):
         try:
             key = (one.key or b"").decode("utf-8")
         except UnicodeDecodeError:
-            self.notes.append(Reason("ledger", f"{one.place}: its key is no text; ignored"))
+            self.notes.append(Reason("ledger", f"{one.place}: its key is not text; ignored"))
             return
         if one.value is None:
             self._forget_up_to(key, one.time_ms)

@@ -124,7 +124,7 @@ def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Coll
             if one.doubtful_bytes:
                 why += f", {format_bytes(one.doubtful_bytes)} that may be leaving"
             if one.estimated:
-                why += ", or an estimate that is off, as there is no inventory"
+                why += ", or an estimate without an inventory"
             full = f"{one.disk.name} is at {room.percent:.1f} %"
             text = f"{full}, {format_bytes(above)} above its ceiling of {one.percent:g} %"
             found.append(Reason("disk", f"{text}, although brokers freed what was trimmed ({why}): run again"))

@@ -258,7 +258,7 @@ _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "last_success_timestamp_seconds": ("When a pass last succeeded.", ()),
     "plan_timestamp_seconds": ("When the last plan was made.", ()),
     "pass_duration_seconds": ("How long the last pass took.", ()),
-    "leader": ("Whether this instance is the one that trims.", ()),
+    "leader": ("Whether this instance trims.", ()),
     "policy_valid": ("Whether the policy file is valid now.", ()),
     "trimmed_records_total": ("Records trimmed by this process.", ()),
     "trimmed_bytes_total": ("Bytes trimmed by this process, where known.", ()),
@@ -269,7 +269,7 @@ _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "holds": ("Partitions on hold in the last plan, by reason code.", ("code",)),
     "group_lag_records": ("Unread records of the partitions whose floor this consumer sets.", ("group",)),
     "group_seconds_to_loss": (
-        "At least how long until R4, R6 or the brokers delete what this consumer has not read.",
+        "Least time until R4, R6 or the brokers delete records that this consumer has not read.",
         ("group", "topic"),
     ),
     "protected_settings": ("Topic settings that are raised now because required groups lag (P1).", ()),

@@ -150,7 +150,7 @@ def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
     totals, ended = one.totals, one.totals.endless - one.totals.growing
 
     def growing(topics: int) -> str:
-        return f"{count(topics, 'topic')} {'grow' if topics > 1 else 'grows'} without end"
+        return f"{count(topics, 'topic')} {'grow' if topics > 1 else 'grows'} without limit"
 
     return [
         totals.known > 0
@@ -283,7 +283,7 @@ def _age(ms: float) -> str:
 def _range(span: Span, text: Callable[[int], str]) -> str:
     """Return a range, with a unit that both ends have once: ``7.53–9.63 MiB``."""
     if span.endless:
-        return "without end"
+        return "without limit"
     low = text(round(span.low))
     if not span.bounded:
         return f"≥ {low}" if span.low else "—"
@@ -467,7 +467,7 @@ def price(span: Maybe[Span]) -> str:
     if isinstance(span, Unknown) or (span.low == 0 and not span.bounded):
         return "?"
     if span.endless:
-        return "without end"
+        return "without limit"
     low, high = (_decimals(end) for end in span)
     if not span.bounded:
         return f"≥ {low}"

@@ -32,10 +32,10 @@ REPLAY_COLUMNS: Final = (
     *("held", "lacking"),
 )
 _REPLAYED: Final = {
-    "earlier": "deleted earlier than they really were, or that really stayed",
-    "later": "deleted later",
-    "never": "kept, though they really were deleted",
-    "same": "deleted by the same run",
+    "earlier": "deleted that the real runs deleted later, or never",
+    "later": "deleted later than by the real runs",
+    "never": "kept that the real runs deleted",
+    "same": "deleted as by the real runs",
 }
 _WIDE: Final = 34
 _NONE: Final = "No trims yet. kretain plan shows what a trim would delete."
@@ -380,7 +380,7 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
         and Line(f"It would have deleted {count(totals['unread'], 'record')} that a group had not read.", "bold red"),
         totals["lacking"] > 0
         and Line(
-            f"For {lacking}, the evidence of some run lacks a fact: there they hold, and nothing more is deleted.",
+            f"The evidence of some runs lacks a fact for {lacking}: they hold there.",
             "yellow",
         ),
         *(Line(f"{count(totals[name], 'record')} {text}", indent=2) for name, text in _REPLAYED.items()),

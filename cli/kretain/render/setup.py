@@ -37,10 +37,10 @@ _SIGNS: Final[dict[Verdict, tuple[str, str | None, str]]] = {
     "missing": ("✗", "bold red", "would hold or fail: see ✗ above"),
 }
 _OUTCOMES: Final = {
-    "made": "made",
-    "there": "existed",
-    "wrong": "existed, and is wrong",
-    "missing": "would be made",
+    "made": "created",
+    "there": "exists",
+    "wrong": "exists, wrong settings",
+    "missing": "would be created",
 }
 
 

@@ -252,7 +252,7 @@ def _words(command: str) -> tuple[str, ...]:
     except ValueError:
         words = ()
     if not words or not words[0]:
-        raise SettingsError(f"{COMMAND}: it is no command line: write PROGRAM ARGUMENT …, quoted as in a shell")
+        raise SettingsError(f"{COMMAND}: it is not a command line: write PROGRAM ARGUMENT …, quoted as in a shell")
     return words
 
 

@@ -37,7 +37,7 @@ class Stop(Enum):
     end = "the file's end"
     torn = "its last batch is cut off"
     zeros = "only zeros follow"
-    garbage = "what follows is no batch"
+    garbage = "what follows is not a batch"
     limit = "it has too many batches"
     found = "what was looked for"
 

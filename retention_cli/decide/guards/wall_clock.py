@@ -69,9 +69,8 @@ def _watched(facts: PartitionFacts, now_ms: int, wait_ms: int) -> int | Unknown:
         first = facts.samples[0].wall_ms if facts.samples else now_ms
         return Unknown.because(
             Code.G3,
-            f"when its records were written is known since {_to_the_second(first)} only, when kretain first saw the "
-            f"partition: with retention.min.wallclock.ms of {format_duration(wait_ms)} nothing is trimmed before "
-            f"{_to_the_second(first + wait_ms)}",
+            f"kretain has watched this partition only since {_to_the_second(first)}: with retention.min.wallclock.ms "
+            f"of {format_duration(wait_ms)} it trims nothing before {_to_the_second(first + wait_ms)}",
         )
     return known
 

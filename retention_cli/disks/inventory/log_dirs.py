@@ -127,7 +127,7 @@ def meta_properties_in(content: bytes) -> MetaProperties:
     broker = None
     for text in named:
         if re.fullmatch(r"[0-9]{1,10}", text) is None or int(text) > MAX_PARTITION:
-            raise LayoutError(f"its broker id {text[:40]!r} is no id")
+            raise LayoutError(f"its broker id {text[:40]!r} is not an id")
         broker = int(text)
     return MetaProperties(broker, values.get("cluster.id") or None, values.get("directory.id") or None)
 

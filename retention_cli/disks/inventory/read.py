@@ -269,7 +269,7 @@ def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
     before, ends, ended = (np.roll(one, 1) for one in (base, following, known))
     yield inside & (base <= before), "is listed twice or out of order"
     yield inside & ended & (ends > base), "begins before the one before it ends"
-    yield inside & ended & (ends < base), "begins after a gap behind the one before it"
+    yield inside & ended & (ends < base), "begins after a gap"
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:

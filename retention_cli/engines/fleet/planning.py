@@ -82,7 +82,7 @@ def check_addresses(members: Sequence[Member]) -> None:
         for address in one.settings.bootstrap.split(","):
             if (other := seen.setdefault(address.strip().lower(), one.name)) != one.name:
                 raise SameClusterError(
-                    f"{other} and {one.name} are both reached by {address.strip()}: a cluster is named once, under one "
+                    f"{other} and {one.name} are both reached by {address.strip()}: name each cluster once, under one "
                     "policy; nothing was trimmed"
                 )
 

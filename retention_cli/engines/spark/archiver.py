@@ -147,8 +147,8 @@ class SparkArchiver(Archiver):
         except (ArchiveError, MissingPartError) as error:
             return Reason(
                 "archive",
-                f"{request.tp} was archived by Spark's tasks, and is not trimmed, because it is not seen from here: "
-                f"{' '.join(str(error).split())}. {_SHARED}: see to that and run again",
+                f"{request.tp} was archived by Spark's tasks, but this machine can't see it, so it is not trimmed: "
+                f"{' '.join(str(error).split())}. {_SHARED}: fix that and run again",
             )
         self.note(request.tp, done, report.start)
         return done

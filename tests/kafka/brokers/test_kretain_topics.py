@@ -45,9 +45,9 @@ def alter(world: World, topic: str, line: str) -> None:
 
 def test_init_creates_both_topics_and_reports_them_as_existing_the_second_time(fresh: World) -> None:
     dry = run(fresh, "cluster", "init", "--dry-run", check=0)
-    assert re.search(r"_kretain_policy\s+would be made\s+1\s+3\n_kretain_state\s+would be made\s+1\s+3", dry.out)
+    assert re.search(r"_kretain_policy\s+would be created\s+1\s+3\n_kretain_state\s+would be created\s+1\s+3", dry.out)
     made = run(fresh, "cluster", "init", "--yes", check=0)
-    assert re.search(r"_kretain_policy\s+made\s+1\s+3\n_kretain_state\s+made\s+1\s+3", made.out)
+    assert re.search(r"_kretain_policy\s+created\s+1\s+3\n_kretain_state\s+created\s+1\s+3", made.out)
     settings = {topic: config(fresh, topic) for topic in OWN_TOPICS}
     for topic in OWN_TOPICS:
         assert (settings[topic]["cleanup.policy"], settings[topic]["min.insync.replicas"]) == ("compact", "2")
@@ -72,8 +72,8 @@ def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     """A topic that is not compacted forgets by age; one that brokers don't stamp can't check a clock."""
     fresh.topic(name=STATE_TOPIC, cleanup_policy="delete")
     done = run(fresh, "cluster", "init", "--yes", check=1)
-    assert "_kretain_policy  made" in done.out
-    assert "existed, and is wrong" in done.out
+    assert "_kretain_policy  created" in done.out
+    assert "exists, wrong settings" in done.out
     line = next(one for one in done.err.splitlines() if "kafka-configs.sh" in one)
     assert line.startswith(
         "kretain: topic _kretain_state has cleanup.policy=delete and message.timestamp.type=CreateTime: "
@@ -83,7 +83,7 @@ def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     assert lost is not None
     assert "kafka-configs.sh" in lost.reasons[0].text
     alter(fresh, STATE_TOPIC, line)
-    assert "existed" in run(fresh, "cluster", "init", "--yes", check=0).out
+    assert "exists" in run(fresh, "cluster", "init", "--yes", check=0).out
 
 
 def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None:

@@ -180,8 +180,8 @@ def test_cluster_init_asks_and_needs_yes_without_a_terminal(world: World) -> Non
         assert "Create _kretain_policy in cluster" in " ".join(terminal.read_until("[y/N]").split())
         terminal.type("n\r")
         assert terminal.wait() == 6
-    assert "made" in world.cli("cluster", "init", "--yes", check=0).out
-    assert "existed" in world.cli("cluster", "init", check=0).out, "there is nothing to ask"
+    assert "created" in world.cli("cluster", "init", "--yes", check=0).out
+    assert "exists" in world.cli("cluster", "init", check=0).out, "there is nothing to ask"
 
 
 HOWTO = ROOT / "docs" / "howto"

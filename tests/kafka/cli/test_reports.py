@@ -50,7 +50,7 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
         before = {one: one.read_bytes() for one in world.state_dir.rglob("*") if one.is_file()}
         world.cli("report", "--out", str(past), check=0)
         assert {one: one.read_bytes() for one in world.state_dir.rglob("*") if one.is_file()} == before
-        assert "1 trim of 1 cluster: 25 records went." in past.read_text(encoding="utf-8")
+        assert "1 trim of 1 cluster: 25 records deleted." in past.read_text(encoding="utf-8")
         for one in (page, past):
             assert "svg" in tags(one)
             assert not tags(one) & {"script", "img", "link", "iframe", "a"}

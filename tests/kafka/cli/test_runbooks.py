@@ -141,7 +141,7 @@ def test_disk_runbook_frees_only_what_the_policy_allows(here: World, filling: st
     books = shell(disk_policy(filling, "1h"))
     said = books.run("disk-filling", "--below", "50", "--wait", "60", "--yes").out
     assert (here.ends(filling), here.ends(other)) == ((700, 800), (0, 10))
-    assert re.search(r"is at 7\d %, and should be below 50 %", said)
+    assert re.search(r"is at 7\d % \(limit: 50 %\)", said)
     assert said.rstrip().endswith("done.")
     assert "3. What every consumer has read" not in said
     books.run("disk-filling", "--below", "50", "--yes")

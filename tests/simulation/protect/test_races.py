@@ -175,7 +175,7 @@ def test_record_that_counts_survives_compaction(world: ProtectWorld, goes_on: bo
 def test_resume_leaves_a_value_that_kretain_itself_has_raised(world: ProtectWorld) -> None:
     """P5: another setting of the topic was set by hand; this one's original would be forgotten."""
     world.protect(0)
-    assert ["goes on from there" in one for one in resume(world.job(0), "b", "resume")] == [True]
+    assert ["continues from there" in one for one in resume(world.job(0), "b", "resume")] == [True]
     check_restored(world)
 
 
@@ -190,7 +190,7 @@ def test_topic_made_again_between_the_plan_and_the_change_is_left_alone(world: P
         world.begin("b")
     made = carry_out(job, *planned)
     assert value(world) is None
-    assert [one.problem for one in made.failed] == ["topic b was deleted or made again"]
+    assert [one.problem for one in made.failed] == ["topic b was deleted or recreated"]
 
 
 def test_topic_made_again_while_it_is_raised_is_protected_as_a_new_one(world: ProtectWorld) -> None:

@@ -276,7 +276,7 @@ TRIMMED = part(newest_ms=NOW + DAY, log_start=99_999, high_watermark=99_999)
         (BYTES, None, {}, Demand(topic_bytes=GIB), "bytes-per-partition", "larger", (), "sets no limit"),
         (OFFSETS, None, {"retention_ms": 30 * DAY}, NO_DEMAND, "offsets-expire-first", "sooner", (),
          "after 7d (offsets.retention.minutes), but keep data for 30d"),
-        (OFFSETS, None, {"retention_ms": None}, NO_DEMAND, "offsets-expire-first", "sooner", (), "without end"),
+        (OFFSETS, None, {"retention_ms": None}, NO_DEMAND, "offsets-expire-first", "sooner", (), "without limit"),
         (FUTURE, STAMPED, {}, NO_DEMAND, "future-timestamps", "blocked", (0, 2),
          "partition 0, offset 1,575 is stamped 2027-01-16T08:00:00Z, 1d ahead"),
         (FUTURE, STAMPED, {}, NO_DEMAND, "future-timestamps", "blocked", (0, 2),

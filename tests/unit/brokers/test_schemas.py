@@ -320,8 +320,8 @@ RAW = framed(7, written(SIMPLE, {"at": AT}))
         ({"schema": "no Avro"}, r"it is not an Avro schema that can be read"),
         ({"schema": '{"type": "record"}'}, r"it is not an Avro schema that can be read"),
         ({"schema": '"x.Unknown"'}, r"it is not an Avro schema that can be read"),
-        ({"schema": '"long"', "references": ["x"]}, r"its answer has a reference that is none"),
-        ({"schema": '"long"', "references": 5}, r"its answer has references that are no list"),
+        ({"schema": '"long"', "references": ["x"]}, r"its answer has an invalid reference"),
+        ({"schema": '"long"', "references": 5}, r"the references in its answer are not a list"),
         (b" " * (schemas.MAX_SCHEMA_BYTES + 1), r"its answer is longer than 4,096 KiB"),
     ],
 )

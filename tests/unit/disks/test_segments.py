@@ -222,7 +222,7 @@ def test_garbage_in_the_active_segment_makes_its_end_unknown(folder: Path, at: i
         assert logs.column(found, "largest_timestamp")[2] is None
     if at == 11_800:
         assert logs.column(found, "next_offset")[2] is None
-        assert logs.flaws(found) == {2: "its batches can't be read from byte 11800 on: what follows is no batch"}
+        assert logs.flaws(found) == {2: "its batches can't be read from byte 11800 on: what follows is not a batch"}
     assert logs.column(found, "next_offset")[:2] == [120, 240]
 
 
@@ -536,7 +536,7 @@ def test_decreasing_offsets_make_the_log_end_unknown(folder: Path) -> None:
     (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
     found = read(folder)
     assert logs.column(found, "next_offset") == [None]
-    assert logs.flaws(found) == {0: "its batches can't be read from byte 200 on: what follows is no batch"}
+    assert logs.flaws(found) == {0: "its batches can't be read from byte 200 on: what follows is not a batch"}
 
 
 def test_segment_renamed_during_the_read_has_no_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,7 @@ IMPOSSIBLE = [
     (shuffled, "is listed twice or out of order"),
     (lambda table: pa.concat_tables([table, table.slice(0, 2)]), "appears twice"),
     (put("next_offset", 0, 121), "begins before the one before it ends"),
-    (put("next_offset", 0, 119), "begins after a gap behind the one before it"),
+    (put("next_offset", 0, 119), "begins after a gap"),
     (put("log_bytes", 0, 1 << 30), "takes less than its own log file"),
     (put("next_offset", 2, 5), "ends before it begins"),
     (put("base_offset", 0, -1), "has a negative base offset"),

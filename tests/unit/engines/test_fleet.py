@@ -491,7 +491,7 @@ def test_fleet_paths_are_relative_to_its_file() -> None:
         ),
         (
             "version: 1\nclusters:\n  - name: a\n    context: c\n  - name: b\n    context: c\n",
-            ["fleet.yaml:6: context: c is a's already: a cluster is named once"],
+            ["fleet.yaml:6: context: c is a's already: name each cluster once"],
         ),
         (
             "version: 1\nclusters:\n  - name: a\n    context: c\n    bootstrap-server: b:9092\n",

@@ -328,7 +328,7 @@ def test_partition_is_drawn_as_a_run_saw_it(past: Past) -> None:
     [
         (True, False, []),
         (True, True, ["trim_to was 51; by the facts it is 50"]),
-        (False, False, ["the audit log has no such run, and it is no plan's"]),
+        (False, False, ["the audit log has no such run, and it is not a plan's"]),
     ],
     ids=["plan", "plan with a wrong decision", "trim that the log does not name"],
 )

@@ -336,7 +336,7 @@ def test_a_sum_is_exact_or_says_that_it_is_not(amounts: list[Maybe[Span]]) -> No
         (NOTHING, "0.00"),
         (LOST, "?"),
         (Span(0, math.inf), "?"),
-        (ENDLESS, "without end"),
+        (ENDLESS, "without limit"),
         (Span(2, math.inf), "≥ 2.00"),
         (Span(0, 1234.5), "≤ 1,234.50"),
         (Span(0.0001, 0.001), "0.01"),

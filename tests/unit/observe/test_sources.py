@@ -224,7 +224,7 @@ def test_csv_positions_of_kafkas_tool_are_read() -> None:
         (b"orders,0,9999999999999999999\n", "line 1: a number is larger than Kafka allows"),
         (b"billing,orders,0,7\n", "line 1 is not topic,partition,offset"),
         (b",0,7\n", "line 1 is not topic,partition,offset"),
-        (b'"orders,0,7\n', "it is not CSV: a quote is not closed, or it is no text"),
+        (b'"orders,0,7\n', "it is not CSV: a quote is not closed, or it is not text"),
         (as_json({**ROW, "offset": -1}), "position 1: offset -1 is not a whole number from 0"),
         (as_json({**ROW, "offset": 7.0}), "position 1: offset 7.0 is not a whole number from 0"),
         (as_json({**ROW, "offset": True}), "position 1: offset True is not a whole number from 0"),

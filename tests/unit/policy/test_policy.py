@@ -509,7 +509,7 @@ def test_each_floor_kind_has_its_defaults() -> None:
 @pytest.mark.parametrize(
     ("floors", "said"),
     [
-        ("  - {file: a.json}", "policy.yaml:3: floors: name is missing: it is what floors call it"),
+        ("  - {file: a.json}", "policy.yaml:3: floors: name is missing: plans show the source by it"),
         (
             "  - {zookeeper: 'zk1/kafka'}",
             "policy.yaml:3: zookeeper: is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka",
@@ -520,11 +520,11 @@ def test_each_floor_kind_has_its_defaults() -> None:
         ),
         (
             "  - {zookeeper: 'zk1:2181', name: old}",
-            "policy.yaml:3: floors: name and max.age are not of zookeeper: its groups have names, and are as of now",
+            "policy.yaml:3: floors: zookeeper has no name or max.age: its groups have names and current positions",
         ),
         (
             "  - {file: a, name: a, groups: [b]}",
-            "policy.yaml:3: floors: groups and auth.file are of zookeeper alone",
+            "policy.yaml:3: floors: groups and auth.file are only for zookeeper",
         ),
         (
             "  - {name: a}",

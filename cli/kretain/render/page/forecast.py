@@ -173,7 +173,7 @@ def _kept_and_lost(found: SavedForecast) -> Element:
         else None,
         note=(
             f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
-            f"{totals.steady:,} steady, {totals.endless_alone:,} without end by brokers alone, "
+            f"{totals.steady:,} steady, {totals.endless_alone:,} without limit by brokers alone, "
             f"{totals.unknown:,} unknown. It saves {saves}, one replica each."
         ),
     )

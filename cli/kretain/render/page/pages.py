@@ -220,14 +220,14 @@ def history_page(
     known = [one["bytes"] for one in rows]
     return page(
         "Past trims",
-        f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} went."
+        f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} deleted."
         if rows
         else "No trims yet.",
         facts,
         cards(
             [
                 (number(len(rows)), "trims", ""),
-                (number(records), "records went", "go"),
+                (number(records), "records trimmed", "go"),
                 (size(None if None in known else sum(known)), "of the leaders' logs", "go"),
                 (number(sum(one["failed"] + one["unverified"] for one in rows)), "partitions failed or unverified", ""),
                 (number(odd), "runs with an exit other than 0", "bad" if odd else ""),

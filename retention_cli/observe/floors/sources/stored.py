@@ -186,7 +186,7 @@ def _from_csv(text: str) -> list[_Row]:
                 raise SourceError(f"{place}: a number is larger than Kafka allows")
             found.append((place, row[0], partition, offset))
     except csv.Error:
-        raise SourceError("it is not CSV: a quote is not closed, or it is no text") from None
+        raise SourceError("it is not CSV: a quote is not closed, or it is not text") from None
     return found
 
 
