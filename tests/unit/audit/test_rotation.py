@@ -211,7 +211,7 @@ def test_file_with_a_broken_end_is_not_rotated_before_a_line_records_it(log: Aud
 def test_existing_target_of_a_rotation_stops_the_trim(log: AuditLog) -> None:
     other = log.path.with_name(closed_name(16))
     other.write_text("evidence")
-    with pytest.raises(StateError, match=f"closed as {closed_name(16)}, and there is such a file"):
+    with pytest.raises(StateError, match=f"renamed to {closed_name(16)}, which exists"):
         log.rotate(1)
     assert (other.read_text(), log.path.exists()) == ("evidence", True)
 
