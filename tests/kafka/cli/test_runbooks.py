@@ -142,7 +142,7 @@ def test_disk_runbook_frees_only_what_the_policy_allows(here: World, filling: st
     said = books.run("disk-filling", "--below", "50", "--wait", "60", "--yes").out
     assert (here.ends(filling), here.ends(other)) == ((700, 800), (0, 10))
     assert re.search(r"is at 7\d % \(limit: 50 %\)", said)
-    assert said.rstrip().endswith("done.")
+    assert said.rstrip().endswith("Done: no disk is above it.")
     assert "3. What every consumer has read" not in said
     books.run("disk-filling", "--below", "50", "--yes")
     assert len(list(books.saves.glob("disk-filling-*-policy.json"))) == 1, "the second run had nothing to plan"

@@ -63,14 +63,14 @@ def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, t
     assert world.plan(with_file(topic, place)).notes == []
     assert world.plan(consumed(world.filled(OLD))).notes == [], "it has no position there"
     says = (
-        "remembered: file:flink; but no entry of floors names it, so it counts for nothing; "
-        "if that is meant: kretain groups forget -b HOST:PORT file:flink"
+        "kretain remembers file:flink, but no entry of floors names it, so it counts for nothing; "
+        "if that is intended: kretain groups forget -b HOST:PORT file:flink"
     )
     renamed = with_file(topic, place).replace("name: flink", "name: flink2")
     for policy in (consumed(topic), renamed):
         assert [(one.code, one.text) for one in world.plan(policy).notes] == [("F7", says)]
     one_off = world.cli("plan", topic, "--consumed-after", "1h", check=0)
-    assert "file:flink, file:flink2; but no entry of floors names them, so they count for nothing" in one_off.err
+    assert "file:flink, file:flink2, but no entry of floors names them, so they count for nothing" in one_off.err
     assert "First look at this cluster:" not in one_off.out
     world.cli("groups", "forget", "file:flink", "file:flink2", check=0)
     assert world.plan(consumed(topic)).notes == []
