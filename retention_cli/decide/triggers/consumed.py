@@ -44,7 +44,7 @@ def read_before(facts: PartitionFacts, time_ms: int, settings: Settings, now_ms:
         return facts.floor
     floor = Bound(facts.floor.offset, facts.floor.notes)
     if not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
-        return floor  # whatever the look-up returns, the smaller of the two is not beyond S
+        return floor  # the smaller of floor and look-up is not beyond S
     old = offset_at(facts, time_ms, settings, now_ms)
     if isinstance(old, Unknown):
         return old

@@ -91,13 +91,13 @@ SLACK_S = 3.0
 
 
 EVENLY_S = 8.0
-"""What is told depends on what was written in so long: three seconds, a pass, and a look."""
+"""How far back a forecast depends on the writer (s): three seconds for the rate, then a pass and a scrape."""
 
 
 def told(world: World, watcher: Watcher, group: str, topic: str, offset: int) -> list[tuple[float, float | None]]:
     """Return what was told until the record at an offset was gone: how long that was before, and the seconds told.
 
-    Not where a busy machine wrote less than it should, or made up for it: a forecast goes by what it has seen.
+    Leave out forecasts that follow an uneven spell of writing: on a busy machine the writer falls behind, then catches up.
     """
     found: list[tuple[float, float | None, int]] = []
 

@@ -215,7 +215,7 @@ def test_default_counts_as_it_is_now(default: Any, age: Any, action: str, new: i
 def test_raise_takes_nothing_from_a_broker_whose_default_is_larger(
     age: Any, above: tuple[int | None, ...], action: str, new: int
 ) -> None:
-    """P4: the topic's own value counts on every broker, whatever its default was."""
+    """P4: every broker uses the topic's own value in place of its default."""
     live: dict[Setting, Live] = {"retention.ms": Live(None, DAY, UNKNOWN, above)}
     one = decided(facts(age, live=live))
     assert (one.action, one.new) == (action, new)
