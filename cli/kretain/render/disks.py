@@ -151,7 +151,7 @@ def scan_notes(report: ScanReport) -> list[str]:
     foreign = ("file or folder that is not Kafka's", "files or folders that are not Kafka's")
     return [
         *_problems([f"{one.dir}/{one.topic}-{one.partition}: {one.problem}" for one in report.incomplete]),
-        *(f"{one.dir}/{one.topic}-{one.partition}: {one.problem} (resolved)" for one in report.noted),
+        *(f"{one.dir}/{one.topic}-{one.partition}: {one.problem} (its facts are known)" for one in report.noted),
         *([f"and {count(more, 'more partition')} with flaws that did not stop the scan"] if more > 0 else []),
         *(f"{folder.path} holds {count(folder.ignored, *foreign)}" for folder in report.dirs if folder.ignored),
         *(
