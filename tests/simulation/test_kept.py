@@ -34,6 +34,21 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
         "R4 G3",
         [("produce", 2, 0, 3, 0), ("append_time", 1), ("trim", 1, 0)],
     ),
+    "nor after a switch to CreateTime and back that was watched, if a broker stamped the first record (G3)": (
+        "R4 G3",
+        [
+            ("append_time", 0),
+            ("produce", 0, 0, 0, 0),
+            ("plan", 0, 0),
+            ("time", 3),
+            ("append_time", 0),
+            ("plan", 0, 0),
+            ("produce", 0, 3, 3, 0),
+            ("append_time", 0),
+            ("plan", 0, 0),
+            ("trim", 0, 0),
+        ],
+    ),
     "event times in headers that are seconds (G9)": ("R2 header", [("produce", 0, 0, 0, 6), ("produce", 0, 0, 0, 0)]),
     "a trim that never arrived takes no credit for retention": (
         "R1 R4",

@@ -107,6 +107,8 @@ def test_create_time_stamps_from_before_a_switch_are_no_append_times(world: Worl
     for topic in (unseen, watched):
         set_config(world, topic, "message.timestamp.type", "LogAppendTime")
         world.produce(topic, 5)
+    # The plan itself, not only the second look before a deletion.
+    assert [one.action for one in world.plan(policy).decisions] == ["hold", "hold"]
     rows = world.cli("trim", "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"]
     assert [row["outcome"] for row in rows] == ["held", "held"]
     for topic in (unseen, watched):
