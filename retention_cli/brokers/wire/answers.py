@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 from kafka.protocol.api_header import RequestHeader
@@ -26,24 +27,15 @@ _INT16: Final = Struct(">h")
 
 def decoded_by(request: Any, response: Any, decoders: Mapping[int, Callable[[bytes], Any]]) -> Any:
     """Return the client's request class, with its response's body decoded by these functions, one per version."""
-    bodies = {version: _Body(response[version].parse_header, decode) for version, decode in decoders.items()}
 
     class Header(RequestHeader, init=False):  # type: ignore[call-arg,misc]
         def get_response_class(self) -> Any:
-            return bodies[self.request_api_version]
+            version = self.request_api_version
+            return SimpleNamespace(
+                parse_header=response[version].parse_header, decode=lambda data: decoders[version](bytes(data.read()))
+            )
 
     return type(request.__name__, (request,), {"header_class": Header}, init=False)
-
-
-class _Body:
-    """Takes the place of the response's class in the client."""
-
-    def __init__(self, parse_header: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> None:
-        self.parse_header = parse_header
-        self._decode = decode
-
-    def decode(self, data: Any) -> Any:
-        return self._decode(bytes(data.read()))
 
 
 def decode_body(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
