@@ -80,7 +80,7 @@ def test_queued_delete_is_dropped_when_its_recheck_expires(world: World) -> None
         leader = _leader(reader, name)
         before = [reader.wire.start(reader.wire.ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
         began = time.monotonic()
-        Deleter.for_reader(reader).delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7, good_until=math.inf)
+        Deleter(reader).delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7, good_until=math.inf)
         seconds = time.monotonic() - began
         assert [type(one) for one in said] == [RequestFailedError], said
         assert [_is_answered(one) for one in before] == [True, False, False]
@@ -95,7 +95,7 @@ def test_delete_with_an_expired_recheck_is_never_written(world: World) -> None:
     tp = TopicPartition(name, 0)
     said: list[Outcome] = []
     with reader_for(world.bootstrap) as reader:
-        leader, delete = _leader(reader, name), Deleter.for_reader(reader).delete
+        leader, delete = _leader(reader, name), Deleter(reader).delete
         for good_until in (reader.clock.since_boot() - 0.1, reader.clock.since_boot() + 30):
             delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=10, good_until=good_until)
             if len(said) == 1:
