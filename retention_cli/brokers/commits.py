@@ -252,7 +252,7 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     (F2). A group whose dead letters only point into its topics has no known position there (F3). Start offsets carry no
     leader epoch: the one in the answer is that of the group's state.
     """
-    found_by_group: dict[str, GroupCommits | CommitsUnknown] = {
+    found: dict[str, GroupCommits | CommitsUnknown] = {
         name: CommitsUnknown(name, "its coordinator was not named", None) for name in groups
     }
     group_class = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
@@ -263,28 +263,25 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
 
     def on_reply(name: str, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
-            found_by_group[name] = CommitsUnknown(name, str(reply), None)
+            found[name] = CommitsUnknown(name, str(reply), None)
             return
         answers = [one for one in reply.groups if one.group_id == name]
         if len(answers) != 1:
-            found_by_group[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
+            found[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
         elif answers[0].error_code == GROUP_ID_NOT_FOUND:
-            found_by_group[name] = GroupCommits(name, {})
+            found[name] = GroupCommits(name, {})
         elif (failed := error_named(answers[0].error_code, answers[0].error_message)) is not None:
-            found_by_group[name] = CommitsUnknown(name, str(failed), None)
+            found[name] = CommitsUnknown(name, str(failed), None)
         else:
-            found_by_group[name] = _positions(name, answers[0].topics)
+            found[name] = _positions(name, answers[0].topics)
 
-    found_by_group |= await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
+    found |= await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
     # Behind the offsets: a letter that is written later points to what they still protect.
-    read = [name for name, one in found_by_group.items() if isinstance(one, GroupCommits)]
-    pointing = await _pointing_letters(wire, read, deadline)
-    for name, one in found_by_group.items():
-        why = pointing.get(name)
-        if why is None or isinstance(one, CommitsUnknown):
-            on_group(one)
-        else:
-            on_group(CommitsUnknown(name, why, frozenset(one.topics), GroupCommits(name, {})))
+    read = {name: one for name, one in found.items() if isinstance(one, GroupCommits)}
+    for name, text in (await _pointing_letters(wire, list(read), deadline)).items():
+        found[name] = CommitsUnknown(name, text, frozenset(read[name].topics), GroupCommits(name, {}))
+    for one in found.values():
+        on_group(one)
 
 
 def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:
