@@ -34,8 +34,6 @@ SCAN: Final = {
     "queued.max.messages.kbytes": 65_536,
 }
 """How a consumer that reads long ranges fetches."""
-_OUT_OF_RANGE: Final = "_AUTO_OFFSET_RESET"
-"""The error code where the log no longer has the next offset."""
 _NO_END: Final = 2**63 - 1
 _LARGEST_ANSWER: Final = 2**31 - 1
 """The largest answer that the protocol has. A batch comes whole, however large: topics set how large it may be."""
@@ -340,7 +338,7 @@ def _passed_on(tp: TopicPartition, run: list[Any], left: Range, on_records: OnRe
     if said.name() == "_PARTITION_EOF":
         return Ended(min(max(reached, run[behind].offset()), end)), True
     failed = RequestFailedError(client_problem(said), retriable=True, code=said.name())
-    return Ended(reached, failed, out_of_range=failed.code == _OUT_OF_RANGE), True
+    return Ended(reached, failed, out_of_range=failed.code == "_AUTO_OFFSET_RESET"), True
 
 
 _TYPES: Final[dict[int, TimestampType]] = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}

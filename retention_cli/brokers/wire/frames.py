@@ -143,9 +143,8 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
 
     def _fail_deletes(self) -> Exception:
         """Fail the deletes of this connection: one is in flight at most, and has not been written whole."""
-        flying = self.in_flight_requests
-        for one in [one for one in flying if one[1] in self.deletes]:
-            flying.remove(one)  # or the end of the connection would be told instead
+        for one in [one for one in self.in_flight_requests if one[1] in self.deletes]:
+            self.in_flight_requests.remove(one)  # or the end of the connection would be told instead
             one[1].failure(TooLateError("its recheck was too old when the request could be written"))
         return kafka_errors.KafkaConnectionError("a request was too old to be written")  # type: ignore[no-any-return]
 
