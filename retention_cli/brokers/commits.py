@@ -146,17 +146,16 @@ def outcome_of(name: str, answer: GroupAnswer) -> GroupCommits | CommitsUnknown:
         return GroupCommits(name, {})
     if (error := error_named(answer.error_code)) is not None:
         return CommitsUnknown(name, str(error), None, retriable=error.retriable)
-    if answer.failed is None:
+    if not answer.failed:
         return GroupCommits(name, answer.commits, answer.no_position)
-    topic, partition, code = answer.failed  # of some partitions: it is unknown for their topics alone (F3)
+    topic, (partition, code) = next(iter(answer.failed.items()))  # it is unknown for topics with a failure alone (F3)
     error = error_named(code) or RequestFailedError("failed", retriable=True)
-    failed = answer.failed_topics
-    commits = {topic: rows for topic, rows in answer.commits.items() if topic not in failed}
-    unset = {topic: rows for topic, rows in answer.no_position.items() if topic not in failed}
+    commits = {topic: rows for topic, rows in answer.commits.items() if topic not in answer.failed}
+    unset = {topic: rows for topic, rows in answer.no_position.items() if topic not in answer.failed}
     return CommitsUnknown(
         name,
         f"{topic}-{partition}: {error}",
-        failed,
+        frozenset(answer.failed),
         retriable=error.retriable,
         read=GroupCommits(name, commits, unset),
     )
@@ -200,10 +199,11 @@ def _judged(name: str, reply: Answer | RequestFailedError) -> CommitsUnknown | N
         return CommitsUnknown(name, str(reply), None)
     if len(reply.groups) != 1:
         return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
-    found, failed = outcome_of(name, reply.groups[0]), reply.groups[0].failed
+    found = outcome_of(name, reply.groups[0])
     if isinstance(found, GroupCommits):
         return None
-    return found if failed is None or failed[2] == UnstableOffsetCommitError.errno else replace(found, topics=None)
+    first = next(iter(reply.groups[0].failed.values()), None)
+    return found if first is None or first[1] == UnstableOffsetCommitError.errno else replace(found, topics=None)
 
 
 async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[str]:
@@ -258,8 +258,10 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     group_class = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
 
     def jobs(names: Iterable[str], **_: bool) -> Iterable[Job[str]]:
-        some = ((name, [group_class(group_id=name, topics=None)]) for name in names)
-        return (Job(DescribeShareGroupOffsetsRequest(groups=wanted), name) for name, wanted in some)
+        return (
+            Job(DescribeShareGroupOffsetsRequest(groups=[group_class(group_id=name, topics=None)]), name)
+            for name in names
+        )
 
     def on_reply(name: str, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):

@@ -112,8 +112,8 @@ class GroupAnswer:
     """One group's answer; ``group`` is None if only one group was asked for.
 
     ``error_code`` is the protocol's, 0 for none. ``commits`` has each topic's rows with an offset, ``rows`` is the
-    number of all rows. ``failed`` is the first row with an error: its topic, partition and the protocol's code, and
-    ``failed_topics`` are the topics of all such rows.
+    number of all rows. ``failed`` has the topics with a row that is an error, in the answer's order: the partition and
+    the protocol's code of the first such row.
     ``no_position`` has the stored offsets below zero, by topic and partition: brokers store what a client sends (F1).
     """
 
@@ -121,9 +121,8 @@ class GroupAnswer:
     error_code: int
     commits: dict[str, list[Commit]]
     rows: int = 0
-    failed: tuple[str, int, int] | None = None
+    failed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     no_position: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    failed_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +190,8 @@ def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, 
     count, position = length(data, position)
     commits: dict[str, list[Commit]] = {}
     no_position: dict[str, dict[int, int]] = {}
-    all_rows, failed = 0, None
-    failed_topics: set[str] = set()
+    failed: dict[str, tuple[int, int]] = {}
+    all_rows = 0
     for _ in range(count):
         name, position = string(data, position)
         rows, position = length(data, position)
@@ -202,16 +201,12 @@ def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, 
         if negative:
             no_position[name] = negative
         if wrong is not None:
-            failed_topics.add(name)
-            failed = failed or (name, *wrong)
+            failed[name] = wrong
         position = after_tags(data, position)
     if len(commits) < count:  # one topic's rows would hide the other's
         raise ValueError("an OffsetFetch response names a topic twice")
     error, position = short(data, position)
-    return (
-        GroupAnswer(group, error, commits, all_rows, failed, no_position, frozenset(failed_topics)),
-        after_tags(data, position),
-    )
+    return GroupAnswer(group, error, commits, all_rows, failed, no_position), after_tags(data, position)
 
 
 def _rows(

@@ -67,12 +67,12 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
         ]
         for topic in theirs.topics
     }
-    failed = [
-        (topic.name, row.partition_index, row.error_code)
+    failed = {
+        topic.name: (row.partition_index, row.error_code)
         for topic in theirs.topics
-        for row in topic.partitions
+        for row in reversed(topic.partitions)  # the first one stays
         if row.error_code
-    ]
+    }
     negative = {
         topic.name: found
         for topic in theirs.topics
@@ -89,9 +89,8 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
         theirs.error_code,
         commits,
         sum(len(topic.partitions) for topic in theirs.topics),
-        failed[0] if failed else None,
+        failed,
         negative,
-        frozenset(one[0] for one in failed),
     )
 
 
