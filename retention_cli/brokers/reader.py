@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
@@ -91,7 +91,6 @@ class ClusterReader:
         self.wire = Wire(settings, timeout_s, patient=patient)
         """The connections themselves, only for use within ``brokers/``."""
         self._unsettled: set[str] = set()
-        self._schemas: SchemaRegistry | None = None
 
     def again(self, timeout_s: float) -> ClusterReader:
         """Return an unopened reader of the same cluster, with connections of its own."""
@@ -107,14 +106,12 @@ class ClusterReader:
             raise SettingsError(f"there are no contexts here, and so no {name}")
         return ClusterReader(self._elsewhere(name), timeout_s, self.clock, self._elsewhere)
 
-    @property
+    @cached_property
     def schemas(self) -> SchemaRegistry:
         """The schema registry, with the schemas that were fetched from it."""
-        if self._schemas is None:
-            from retention_cli.brokers.schemas import SchemaRegistry
+        from retention_cli.brokers.schemas import SchemaRegistry
 
-            self._schemas = SchemaRegistry(self.settings.registry, self.timeout_s)
-        return self._schemas
+        return SchemaRegistry(self.settings.registry, self.timeout_s)
 
     def __enter__(self) -> Self:
         self.wire.open()
