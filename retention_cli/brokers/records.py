@@ -9,8 +9,8 @@ from __future__ import annotations
 import operator
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -159,22 +159,18 @@ def search_records(
     def on_record(tp: TopicPartition, message: Message) -> bool:
         search, offset = searches[tp], message.offset()
         note_epoch(epochs[tp], message)
+        timestamp = message.timestamp()[1]
         if offset >= search.end:
             found[tp] = Reached(search.end, stopped=False)
-            return True
-        timestamp = message.timestamp()[1]
-        if timestamp >= search.time_ms:
-            found[tp] = Reached(
-                search.start if count[tp] == 0 else offset, stopped=False, timestamp=timestamp, record=offset
-            )
-            return True
-        count[tp] += 1
-        if count[tp] >= search.limit:
-            found[tp] = Reached(
-                offset + 1, stopped=True, timestamp=timestamp if timestamp >= 0 else None, record=offset
-            )
-            return True
-        return False
+        elif timestamp >= search.time_ms:
+            bound = search.start if count[tp] == 0 else offset
+            found[tp] = Reached(bound, stopped=False, timestamp=timestamp, record=offset)
+        else:
+            count[tp] += 1
+            if count[tp] >= search.limit:
+                stamp = timestamp if timestamp >= 0 else None
+                found[tp] = Reached(offset + 1, stopped=True, timestamp=stamp, record=offset)
+        return tp in found
 
     # Up to a record behind the end: also what shows that there is none before it has a leader epoch to check (M1).
     ranges = {tp: Range(search.start, _NO_END) for tp, search in searches.items()}
@@ -250,9 +246,8 @@ def read_messages(
     return ended
 
 
-@contextmanager
-def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> Iterator[Any]:
-    """Yield a consumer of committed records without a group."""
+def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> closing[Any]:
+    """Return a consumer of committed records without a group."""
     from confluent_kafka import Consumer, KafkaException
 
     config = {
@@ -269,13 +264,9 @@ def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -
         "fetch.queue.backoff.ms": 5,  # by default a full queue pauses fetching for a second
     }
     try:
-        opened = Consumer(config)
+        return closing(Consumer(config))
     except KafkaException as error:
         raise RequestFailedError(client_problem(error.args[0]), retriable=False) from None
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 def _polled(consumer: Any) -> list[Any] | RequestFailedError:
