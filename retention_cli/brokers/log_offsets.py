@@ -6,7 +6,6 @@ Sentinels don't leave this module.
 from __future__ import annotations
 
 import struct
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -169,11 +168,7 @@ async def epoch_ends(
     returns the highest earlier epoch that has records, and that epoch's end is returned, too.
     """
     found: dict[tuple[TopicPartition, int], Answer] = dict.fromkeys(wanted, LEFT_OUT)
-    rounds: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    earlier: dict[TopicPartition, int] = Counter()
-    for tp, epoch in wanted:  # a partition may be in a request only once
-        rounds[earlier[tp]][tp] = epoch
-        earlier[tp] += 1
+    by_partition = by_key(wanted)
 
     def on_reply(epochs: Mapping[TopicPartition, int], reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -189,7 +184,8 @@ async def epoch_ends(
                 is_known = row.end_offset >= 0 and named in (epoch, _UNNAMED)
                 found[tp, epoch] = failed or (Found(row.end_offset) if is_known else _NOT_FOUND)
 
-    for epochs in rounds.values():
+    for turn in range(max(map(len, by_partition.values()), default=0)):  # a partition may be in a request only once
+        epochs = {tp: some[turn] for tp, some in by_partition.items() if turn < len(some)}
         led, homeless = by_leader(epochs, leaders)
         found.update({(tp, epochs[tp]): _NO_LEADER for tp in homeless})
         work = {}
