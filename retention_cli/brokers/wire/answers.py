@@ -243,10 +243,10 @@ def _rows_one_by_one(
         metadata, position = length(data, position + _START.size)
         error, position = short(data, position + metadata)
         position = after_tags(data, position)
-        if error and failed is None:
-            failed = row[0], error
-        if not error and row[1] >= 0:
+        if error:
+            failed = failed or (row[0], error)
+        elif row[1] >= 0:
             commits.append(row if row[2] >= 0 else (row[0], row[1], None))
-        elif not error:
+        else:
             negative[row[0]] = row[1]
     return commits, failed, position
