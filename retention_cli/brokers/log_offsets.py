@@ -284,7 +284,6 @@ def _producers_of(partitions: Iterable[TopicPartition]) -> Any:
 
 async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[str, int | None]]:
     """Return the transactional ids of producers, and since when the transaction of each is open, as far as known."""
-    names: dict[str, int] = {}
     led_by: dict[int, list[str]] = {}
     found: dict[int, tuple[str, int | None]] = {}
 
@@ -293,7 +292,6 @@ async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[s
             return
         for one in reply.transaction_states:
             if one.producer_id in producers:
-                names[one.transactional_id] = one.producer_id
                 led_by.setdefault(broker, []).append(one.transactional_id)
                 found[one.producer_id] = (one.transactional_id, None)
 
@@ -301,8 +299,8 @@ async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[s
         if isinstance(reply, RequestFailedError):
             return
         for one in reply.transaction_states:
-            if not one.error_code and one.transaction_start_time_ms > 0 and one.transactional_id in names:
-                found[names[one.transactional_id]] = (one.transactional_id, one.transaction_start_time_ms)
+            if not one.error_code and one.transaction_start_time_ms > 0 and one.producer_id in found:
+                found[one.producer_id] = (one.transactional_id, one.transaction_start_time_ms)
 
     listing = {
         broker: [
