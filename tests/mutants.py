@@ -99,7 +99,7 @@ MUTANTS: Final = (
         "if not one.name.startswith(scope)]",
         "]",
     ),
-    Mutant("commits: a row's error is let be", _COMMITS, "if answer.failed is None:", "if True:"),
+    Mutant("commits: a row's error is let be", _COMMITS, "if not answer.failed:", "if True:"),
     Mutant(
         "commits: a group's error is an empty group",
         _COMMITS,

@@ -156,8 +156,8 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
             for start, end in gaps
         ]
     group = GROUP_PREFIX + _identity(wanted, source.cluster_id, source.topic_id, metadata.cluster_id, target.topic_id)
-    with RestoreGroup(reader.settings, group, reader.timeout_s) as ours:
-        resumes = bool(ours.marks(wanted.target, target.partitions, settled=False))
+    with RestoreGroup(reader.settings, group, reader.timeout_s, settled=False) as ours:
+        resumes = bool(ours.marks(wanted.target, target.partitions))
     starts, empty = _ends(reader, wanted, target, resumes=resumes)
     return Job(
         wanted,
@@ -218,8 +218,7 @@ def end(reader: ClusterReader, job: Job) -> None:
     Raises:
         BrokerError: it could not be deleted.
     """
-    with RestoreGroup(reader.settings, job.group, reader.timeout_s) as group:
-        group.delete()
+    RestoreGroup(reader.settings, job.group, reader.timeout_s).delete()
 
 
 def _restore_one(
@@ -238,7 +237,7 @@ def _restore_one(
         raise BrokerError(f"topic {target} was deleted or recreated during the restore")
     name = f"{job.group}-{row.partition}"
     with Republisher(reader.settings, target, row.partition, name, group, reader.timeout_s) as republisher:
-        mark = group.marks(target, [row.partition], settled=True).get(row.partition)
+        mark = group.marks(target, [row.partition]).get(row.partition)
         if mark is None:
             position, hold_at = pieces[0].start if pieces else 0, job.starts[row.partition]
             republisher.append((), hold_at, _progress_text(position))

@@ -146,17 +146,16 @@ def outcome_of(name: str, answer: GroupAnswer) -> GroupCommits | CommitsUnknown:
         return GroupCommits(name, {})
     if (error := error_named(answer.error_code)) is not None:
         return CommitsUnknown(name, str(error), None, retriable=error.retriable)
-    if answer.failed is None:
+    if not answer.failed:
         return GroupCommits(name, answer.commits, answer.no_position)
-    topic, partition, code = answer.failed  # of some partitions: it is unknown for their topics alone (F3)
+    topic, (partition, code) = next(iter(answer.failed.items()))  # it is unknown for topics with a failure alone (F3)
     error = error_named(code) or RequestFailedError("failed", retriable=True)
-    failed = answer.failed_topics
-    commits = {topic: rows for topic, rows in answer.commits.items() if topic not in failed}
-    unset = {topic: rows for topic, rows in answer.no_position.items() if topic not in failed}
+    commits = {topic: rows for topic, rows in answer.commits.items() if topic not in answer.failed}
+    unset = {topic: rows for topic, rows in answer.no_position.items() if topic not in answer.failed}
     return CommitsUnknown(
         name,
         f"{topic}-{partition}: {error}",
-        failed,
+        frozenset(answer.failed),
         retriable=error.retriable,
         read=GroupCommits(name, commits, unset),
     )
@@ -200,10 +199,11 @@ def _judged(name: str, reply: Answer | RequestFailedError) -> CommitsUnknown | N
         return CommitsUnknown(name, str(reply), None)
     if len(reply.groups) != 1:
         return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
-    found, failed = outcome_of(name, reply.groups[0]), reply.groups[0].failed
+    found = outcome_of(name, reply.groups[0])
     if isinstance(found, GroupCommits):
         return None
-    return found if failed is None or failed[2] == UnstableOffsetCommitError.errno else replace(found, topics=None)
+    first = next(iter(reply.groups[0].failed.values()), None)
+    return found if first is None or first[1] == UnstableOffsetCommitError.errno else replace(found, topics=None)
 
 
 async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[str]:
@@ -252,39 +252,38 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     (F2). A group whose dead letters only point into its topics has no known position there (F3). Start offsets carry no
     leader epoch: the one in the answer is that of the group's state.
     """
-    found_by_group: dict[str, GroupCommits | CommitsUnknown] = {
+    found: dict[str, GroupCommits | CommitsUnknown] = {
         name: CommitsUnknown(name, "its coordinator was not named", None) for name in groups
     }
     group_class = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
 
     def jobs(names: Iterable[str], **_: bool) -> Iterable[Job[str]]:
-        some = ((name, [group_class(group_id=name, topics=None)]) for name in names)
-        return (Job(DescribeShareGroupOffsetsRequest(groups=wanted), name) for name, wanted in some)
+        return (
+            Job(DescribeShareGroupOffsetsRequest(groups=[group_class(group_id=name, topics=None)]), name)
+            for name in names
+        )
 
     def on_reply(name: str, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
-            found_by_group[name] = CommitsUnknown(name, str(reply), None)
+            found[name] = CommitsUnknown(name, str(reply), None)
             return
         answers = [one for one in reply.groups if one.group_id == name]
         if len(answers) != 1:
-            found_by_group[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
+            found[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
         elif answers[0].error_code == GROUP_ID_NOT_FOUND:
-            found_by_group[name] = GroupCommits(name, {})
+            found[name] = GroupCommits(name, {})
         elif (failed := error_named(answers[0].error_code, answers[0].error_message)) is not None:
-            found_by_group[name] = CommitsUnknown(name, str(failed), None)
+            found[name] = CommitsUnknown(name, str(failed), None)
         else:
-            found_by_group[name] = _positions(name, answers[0].topics)
+            found[name] = _positions(name, answers[0].topics)
 
-    found_by_group |= await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
+    found |= await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
     # Behind the offsets: a letter that is written later points to what they still protect.
-    read = [name for name, one in found_by_group.items() if isinstance(one, GroupCommits)]
-    pointing = await _pointing_letters(wire, read, deadline)
-    for name, one in found_by_group.items():
-        why = pointing.get(name)
-        if why is None or isinstance(one, CommitsUnknown):
-            on_group(one)
-        else:
-            on_group(CommitsUnknown(name, why, frozenset(one.topics), GroupCommits(name, {})))
+    read = {name: one for name, one in found.items() if isinstance(one, GroupCommits)}
+    for name, text in (await _pointing_letters(wire, list(read), deadline)).items():
+        found[name] = CommitsUnknown(name, text, frozenset(read[name].topics), GroupCommits(name, {}))
+    for one in found.values():
+        on_group(one)
 
 
 def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:

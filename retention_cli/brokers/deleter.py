@@ -12,8 +12,7 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.brokers.log_offsets import by_topic
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.wire.connections import Job, Wire, error_named
-from retention_cli.core.clock import SYSTEM, Clock
+from retention_cli.brokers.wire.connections import Job, error_named
 from retention_cli.core.model import TopicPartition
 
 _Request: Final[Any] = type("DeleteRecordsRequest", (DeleteRecordsRequest,), {"is_encoded": False}, init=False)
@@ -31,19 +30,20 @@ Outcome = Answered | RequestFailedError
 
 
 class Deleter:
-    """Sends DeleteRecords: one request per leader. It never repeats a request; a retry needs a recheck first."""
+    """Sends DeleteRecords: one request per leader. It never repeats a request; a retry needs a recheck first.
 
-    def __init__(self, wire: Wire, clock: Clock = SYSTEM) -> None:
-        self._wire = wire
-        self._clock = clock
+    It shares a reader's connections and clock.
+
+    Raises:
+        MissingApiError: the cluster does not offer it.
+    """
+
+    def __init__(self, reader: ClusterReader) -> None:
+        reader.check_deletes()
+        self._wire = reader.wire
+        self._clock = reader.clock
         self.written: dict[TopicPartition, float] = {}
         """When each of the last call's requests was written to its socket, by the clock's time since boot."""
-
-    @classmethod
-    def for_reader(cls, reader: ClusterReader) -> Deleter:
-        """Return a deleter that shares a reader's connections and clock; see :meth:`.ClusterReader.check_deletes`."""
-        reader.check_deletes()
-        return cls(reader.wire, reader.clock)
 
     def delete(
         self,

@@ -6,7 +6,6 @@ Sentinels don't leave this module.
 from __future__ import annotations
 
 import struct
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -169,11 +168,7 @@ async def epoch_ends(
     returns the highest earlier epoch that has records, and that epoch's end is returned, too.
     """
     found: dict[tuple[TopicPartition, int], Answer] = dict.fromkeys(wanted, LEFT_OUT)
-    rounds: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    earlier: dict[TopicPartition, int] = Counter()
-    for tp, epoch in wanted:  # a partition may be in a request only once
-        rounds[earlier[tp]][tp] = epoch
-        earlier[tp] += 1
+    by_partition = by_key(wanted)
 
     def on_reply(epochs: Mapping[TopicPartition, int], reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -189,7 +184,8 @@ async def epoch_ends(
                 is_known = row.end_offset >= 0 and named in (epoch, _UNNAMED)
                 found[tp, epoch] = failed or (Found(row.end_offset) if is_known else _NOT_FOUND)
 
-    for epochs in rounds.values():
+    for turn in range(max(map(len, by_partition.values()), default=0)):  # a partition may be in a request only once
+        epochs = {tp: some[turn] for tp, some in by_partition.items() if turn < len(some)}
         led, homeless = by_leader(epochs, leaders)
         found.update({(tp, epochs[tp]): _NO_LEADER for tp in homeless})
         work = {}
@@ -288,7 +284,6 @@ def _producers_of(partitions: Iterable[TopicPartition]) -> Any:
 
 async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[str, int | None]]:
     """Return the transactional ids of producers, and since when the transaction of each is open, as far as known."""
-    names: dict[str, int] = {}
     led_by: dict[int, list[str]] = {}
     found: dict[int, tuple[str, int | None]] = {}
 
@@ -297,7 +292,6 @@ async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[s
             return
         for one in reply.transaction_states:
             if one.producer_id in producers:
-                names[one.transactional_id] = one.producer_id
                 led_by.setdefault(broker, []).append(one.transactional_id)
                 found[one.producer_id] = (one.transactional_id, None)
 
@@ -305,8 +299,8 @@ async def _names_of(wire: Wire, producers: Collection[int]) -> dict[int, tuple[s
         if isinstance(reply, RequestFailedError):
             return
         for one in reply.transaction_states:
-            if not one.error_code and one.transaction_start_time_ms > 0 and one.transactional_id in names:
-                found[names[one.transactional_id]] = (one.transactional_id, one.transaction_start_time_ms)
+            if not one.error_code and one.transaction_start_time_ms > 0 and one.producer_id in found:
+                found[one.producer_id] = (one.transactional_id, one.transaction_start_time_ms)
 
     listing = {
         broker: [

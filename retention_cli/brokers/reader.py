@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
@@ -88,9 +88,9 @@ class ClusterReader:
         self.timeout_s = timeout_s
         self.clock = clock
         self._elsewhere = elsewhere
-        self._wire = Wire(settings, timeout_s, patient=patient)
+        self.wire = Wire(settings, timeout_s, patient=patient)
+        """The connections themselves, only for use within ``brokers/``."""
         self._unsettled: set[str] = set()
-        self._schemas: SchemaRegistry | None = None
 
     def again(self, timeout_s: float) -> ClusterReader:
         """Return an unopened reader of the same cluster, with connections of its own."""
@@ -106,30 +106,23 @@ class ClusterReader:
             raise SettingsError(f"there are no contexts here, and so no {name}")
         return ClusterReader(self._elsewhere(name), timeout_s, self.clock, self._elsewhere)
 
-    @property
+    @cached_property
     def schemas(self) -> SchemaRegistry:
         """The schema registry, with the schemas that were fetched from it."""
-        if self._schemas is None:
-            from retention_cli.brokers.schemas import SchemaRegistry
+        from retention_cli.brokers.schemas import SchemaRegistry
 
-            self._schemas = SchemaRegistry(self.settings.registry, self.timeout_s)
-        return self._schemas
-
-    @property
-    def wire(self) -> Wire:
-        """The connections themselves, only for use within ``brokers/``."""
-        return self._wire
+        return SchemaRegistry(self.settings.registry, self.timeout_s)
 
     def __enter__(self) -> Self:
-        self._wire.open()
+        self.wire.open()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wire.close()
+        self.wire.close()
 
     def brokers(self) -> list[int]:
         """Return the ids of the brokers in the latest metadata."""
-        return self._wire.brokers()
+        return self.wire.brokers()
 
     def metadata(
         self, topics: Iterable[str] | None = None, only: Mapping[str, Container[int]] | None = None
@@ -139,7 +132,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out.
         """
-        return self._wire.run(metadata.read_metadata, self._wire, topics, self._deadline(), only)
+        return self.wire.run(metadata.read_metadata, self.wire, topics, self._deadline(), only)
 
     def may_describe_cluster(self) -> bool:
         """Return whether group listings are complete for this user (F8).
@@ -147,7 +140,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out.
         """
-        return self._wire.run(metadata.may_describe_cluster, self._wire, self._deadline())
+        return self.wire.run(metadata.may_describe_cluster, self.wire, self._deadline())
 
     def topic_operations(self) -> dict[str, frozenset[str]]:
         """Return, per topic, which operations this user may do, of those that kretain needs (``ALTER_CONFIGS``, …).
@@ -155,7 +148,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out.
         """
-        return self._wire.run(metadata.topic_operations, self._wire, self._deadline())
+        return self.wire.run(metadata.topic_operations, self.wire, self._deadline())
 
     def writers(self, topic: str) -> Writers:
         """Return the principals whose ACLs let them write to a topic.
@@ -163,7 +156,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out, or this user lacks DESCRIBE on the cluster.
         """
-        return self._wire.run(metadata.writers, self._wire, topic, self._deadline())
+        return self.wire.run(metadata.writers, self.wire, topic, self._deadline())
 
     def may_create(self, topic: str) -> Literal["yes", "no", "there"]:
         """Return whether this user may create a topic, or ``there`` if it exists. Creates nothing.
@@ -171,7 +164,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out, or the one that did can't tell.
         """
-        return self._wire.run(metadata.may_create, self._wire, topic, self._deadline())
+        return self.wire.run(metadata.may_create, self.wire, topic, self._deadline())
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
         """Return the groups of all types that these brokers list, sorted by name.
@@ -179,23 +172,21 @@ class ClusterReader:
         Raises:
             BrokerError: a broker did not answer, or was still loading, after ``patience_s``.
         """
-        return self._wire.run(groups.list_groups, self._wire, list(brokers), self._deadline(patience_s))
+        return self.wire.run(groups.list_groups, self.wire, list(brokers), self._deadline(patience_s))
 
     def coordinators(self, names: Sequence[str]) -> dict[str, int]:
         """Return the groups' coordinators, looked up afresh; a group without one is left out."""
-        return self._wire.run(groups.find_coordinators, self._wire, names, self._deadline())[0]
+        return self.wire.run(groups.find_coordinators, self.wire, names, self._deadline())[0]
 
     def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
         """Return whether this user may describe each group; one about which no broker has said is left out (F8)."""
-        return self._wire.run(groups.group_rights, self._wire, names, self._deadline())
+        return self.wire.run(groups.group_rights, self.wire, names, self._deadline())
 
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:
         """Call ``on_group`` with each group and the topics that its live members read, or why these are unknown."""
-        self._wire.run(
-            groups.describe_members, self._wire, listed, on_group, self._deadline(patience_s), self._unsettled
-        )
+        self.wire.run(groups.describe_members, self.wire, listed, on_group, self._deadline(patience_s), self._unsettled)
 
     def open_transactions(
         self, partitions: Iterable[TopicPartition]
@@ -207,21 +198,21 @@ class ClusterReader:
         """
         wanted = set(partitions)
         leaders = {tp: one for tp, one in self.metadata({tp.topic for tp in wanted}).places().items() if tp in wanted}
-        return self._wire.run(log_offsets.read_open_transactions, self._wire, leaders)
+        return self.wire.run(log_offsets.read_open_transactions, self.wire, leaders)
 
     def read_pending(
         self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
     ) -> list[commits.CommitsUnknown]:
         """Return the groups with an offset on ``topics`` that a transaction may still set, after waiting for them."""
-        return self._wire.run(commits.read_pending, self._wire, list(names), topics, self._deadline(patience_s))
+        return self.wire.run(commits.read_pending, self.wire, list(names), topics, self._deadline(patience_s))
 
     def read_share_offsets(self, names: Sequence[str], on_group: commits.OnCommits) -> None:
         """Call ``on_group`` with each share group's start offsets, or why these are unknown."""
-        self._wire.run(commits.read_share_offsets, self._wire, names, on_group, self._deadline())
+        self.wire.run(commits.read_share_offsets, self.wire, names, on_group, self._deadline())
 
     def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
         """Call ``on_group`` with each group's stable committed offsets, or why these are unknown."""
-        self._wire.run(commits.read_commits, self._wire, list(names), on_group, self._deadline(patience_s))
+        self.wire.run(commits.read_commits, self.wire, list(names), on_group, self._deadline(patience_s))
 
     def list_offsets(
         self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
@@ -233,7 +224,7 @@ class ClusterReader:
         self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
     ) -> Pending[list[dict[TopicPartition, log_offsets.Answer]]]:
         """Begin to look up offsets. A few calls may be under way, each with a few requests in flight."""
-        return self._wire.start(log_offsets.list_offsets, self._wire, wanted, leaders)
+        return self.wire.start(log_offsets.list_offsets, self.wire, wanted, leaders)
 
     def extents(
         self, leaders: log_offsets.Leaders, end: Literal["latest", "last-stable"] = "latest"
@@ -246,13 +237,13 @@ class ClusterReader:
         self, wanted: Sequence[tuple[TopicPartition, int]], leaders: log_offsets.Leaders
     ) -> dict[tuple[TopicPartition, int], log_offsets.Answer]:
         """Look up where leader epochs end, each at its partition's leader."""
-        return self._wire.run(log_offsets.epoch_ends, self._wire, wanted, leaders)
+        return self.wire.run(log_offsets.epoch_ends, self.wire, wanted, leaders)
 
     def topic_configs_soon(
         self, topics: Sequence[str], patience_s: float | None = None
     ) -> Pending[dict[str, TopicConfig | RequestFailedError]]:
         """Begin to read the result of :meth:`topic_configs`, concurrently with other work."""
-        return self._wire.start(metadata.read_topic_configs, self._wire, topics, self._deadline(patience_s))
+        return self.wire.start(metadata.read_topic_configs, self.wire, topics, self._deadline(patience_s))
 
     def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
         """Return each topic's live settings, or why they can't be read."""
@@ -260,33 +251,33 @@ class ClusterReader:
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
         """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
-        return self._wire.run(metadata.read_values, self._wire, "topic", topics, keys, self._deadline())
+        return self.wire.run(metadata.read_values, self.wire, "topic", topics, keys, self._deadline())
 
     def own_values(
         self, topics: Sequence[str], keys: Sequence[str]
     ) -> dict[str, Mapping[str, TopicValue] | RequestFailedError]:
         """Return the named settings of each topic, and whether they are its own, or why they can't be read."""
-        return self._wire.run(
-            partial(metadata.read_values, own=True), self._wire, "topic", topics, keys, self._deadline()
+        return self.wire.run(
+            partial(metadata.read_values, own=True), self.wire, "topic", topics, keys, self._deadline()
         )
 
     def values_everywhere(
         self, topic: str, keys: Sequence[str]
     ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
         """Return what all brokers say of a topic's settings, or why one of them doesn't."""
-        return self._wire.run(metadata.read_everywhere, self._wire, topic, keys)
+        return self.wire.run(metadata.read_everywhere, self.wire, topic, keys)
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
-        return self._wire.run(metadata.read_broker_values, self._wire, list(brokers), keys)
+        return self.wire.run(metadata.read_broker_values, self.wire, list(brokers), keys)
 
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
         """Begin to read the leader replica's bytes per partition, and why some are missing (None: none are)."""
-        return self._wire.start(log_offsets.read_sizes, self._wire, leaders)
+        return self.wire.start(log_offsets.read_sizes, self.wire, leaders)
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_offsets.LogDirState] | RequestFailedError]:
         """Return each broker's log dirs, or why they could not be read."""
-        return self._wire.run(log_offsets.read_log_dirs, self._wire, list(brokers))
+        return self.wire.run(log_offsets.read_log_dirs, self.wire, list(brokers))
 
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float, *, uncommitted: bool = False
@@ -341,7 +332,7 @@ class ClusterReader:
 
     def _unreadable(self) -> MissingApiError | None:
         """Return which API is missing to read records, None if none is."""
-        missing = _missing(_READ, self._wire.offered())
+        missing = _missing(_READ, self.wire.offered())
         return MissingApiError(f"this cluster does not offer {missing}") if missing else None
 
     def check_deletes(self) -> None:
@@ -359,7 +350,7 @@ class ClusterReader:
             MissingApiError: it does not; the text says which, and what can't be done ``without`` it.
         """
         answers = (one for one in self.api_versions().values() if not isinstance(one, BrokerError))
-        if missing := _missing(apis, self._wire.offered() or next(answers, {})):
+        if missing := _missing(apis, self.wire.offered() or next(answers, {})):
             raise MissingApiError(f"this cluster does not offer {missing}: {without}")
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
@@ -367,7 +358,7 @@ class ClusterReader:
         found: dict[int, Mapping[int, tuple[int, int]] | BrokerError] = {}
         for broker in self.brokers():
             try:
-                found[broker] = self._wire.run(self._wire.api_versions, broker)
+                found[broker] = self.wire.run(self.wire.api_versions, broker)
             except BrokerError as error:
                 found[broker] = error
         return found
@@ -381,7 +372,7 @@ class ClusterReader:
 
     def hosts(self) -> list[str]:
         """Return the host names in the latest metadata, and those of the bootstrap brokers."""
-        return self._wire.hosts()
+        return self.wire.hosts()
 
     def _deadline(self, patience_s: float | None = None) -> float:
         return time.monotonic() + (self.timeout_s if patience_s is None else min(patience_s, self.timeout_s))

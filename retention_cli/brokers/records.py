@@ -9,8 +9,8 @@ from __future__ import annotations
 import operator
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -34,8 +34,6 @@ SCAN: Final = {
     "queued.max.messages.kbytes": 65_536,
 }
 """How a consumer that reads long ranges fetches."""
-_OUT_OF_RANGE: Final = "_AUTO_OFFSET_RESET"
-"""The error code where the log no longer has the next offset."""
 _NO_END: Final = 2**63 - 1
 _LARGEST_ANSWER: Final = 2**31 - 1
 """The largest answer that the protocol has. A batch comes whole, however large: topics set how large it may be."""
@@ -161,22 +159,18 @@ def search_records(
     def on_record(tp: TopicPartition, message: Message) -> bool:
         search, offset = searches[tp], message.offset()
         note_epoch(epochs[tp], message)
+        timestamp = message.timestamp()[1]
         if offset >= search.end:
             found[tp] = Reached(search.end, stopped=False)
-            return True
-        timestamp = message.timestamp()[1]
-        if timestamp >= search.time_ms:
-            found[tp] = Reached(
-                search.start if count[tp] == 0 else offset, stopped=False, timestamp=timestamp, record=offset
-            )
-            return True
-        count[tp] += 1
-        if count[tp] >= search.limit:
-            found[tp] = Reached(
-                offset + 1, stopped=True, timestamp=timestamp if timestamp >= 0 else None, record=offset
-            )
-            return True
-        return False
+        elif timestamp >= search.time_ms:
+            bound = search.start if count[tp] == 0 else offset
+            found[tp] = Reached(bound, stopped=False, timestamp=timestamp, record=offset)
+        else:
+            count[tp] += 1
+            if count[tp] >= search.limit:
+                stamp = timestamp if timestamp >= 0 else None
+                found[tp] = Reached(offset + 1, stopped=True, timestamp=stamp, record=offset)
+        return tp in found
 
     # Up to a record behind the end: also what shows that there is none before it has a leader epoch to check (M1).
     ranges = {tp: Range(search.start, _NO_END) for tp, search in searches.items()}
@@ -252,9 +246,8 @@ def read_messages(
     return ended
 
 
-@contextmanager
-def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> Iterator[Any]:
-    """Yield a consumer of committed records without a group."""
+def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> closing[Any]:
+    """Return a consumer of committed records without a group."""
     from confluent_kafka import Consumer, KafkaException
 
     config = {
@@ -271,13 +264,9 @@ def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -
         "fetch.queue.backoff.ms": 5,  # by default a full queue pauses fetching for a second
     }
     try:
-        opened = Consumer(config)
+        return closing(Consumer(config))
     except KafkaException as error:
         raise RequestFailedError(client_problem(error.args[0]), retriable=False) from None
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 def _polled(consumer: Any) -> list[Any] | RequestFailedError:
@@ -340,7 +329,7 @@ def _passed_on(tp: TopicPartition, run: list[Any], left: Range, on_records: OnRe
     if said.name() == "_PARTITION_EOF":
         return Ended(min(max(reached, run[behind].offset()), end)), True
     failed = RequestFailedError(client_problem(said), retriable=True, code=said.name())
-    return Ended(reached, failed, out_of_range=failed.code == _OUT_OF_RANGE), True
+    return Ended(reached, failed, out_of_range=failed.code == "_AUTO_OFFSET_RESET"), True
 
 
 _TYPES: Final[dict[int, TimestampType]] = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}

@@ -44,44 +44,47 @@ class RestoreGroup:
         settings: the connection settings.
         name: the group's name.
         timeout_s: the time-out of a request.
+        settled: read marks only after transactions that a killed run left open. This may take until these time out,
+            unless a :class:`Republisher` of the partition has ended them. Otherwise, read those committed before them.
     """
 
-    def __init__(self, settings: ConnectionSettings, name: str, timeout_s: float) -> None:
+    def __init__(self, settings: ConnectionSettings, name: str, timeout_s: float, *, settled: bool = True) -> None:
         self.name = name
         self._settings = settings
         self._timeout_s = timeout_s
+        self._isolation = "read_committed" if settled else "read_uncommitted"
         self._consumer: Any = None
-        self._hasty: Any = None
 
     def __enter__(self) -> Self:
-        config = {**self._settings.for_librdkafka(), "group.id": self.name, "enable.auto.commit": False}
-        self._consumer = Consumer({**config, "isolation.level": "read_committed"})
-        self._hasty = Consumer({**config, "isolation.level": "read_uncommitted"})
+        self._consumer = Consumer(
+            {
+                **self._settings.for_librdkafka(),
+                "group.id": self.name,
+                "enable.auto.commit": False,
+                "isolation.level": self._isolation,
+            }
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
-        self._hasty.close()
 
     @property
     def metadata(self) -> Any:
         """The group's metadata, for a transaction."""
         return self._consumer.consumer_group_metadata()
 
-    def marks(self, topic: str, partitions: Iterable[int], *, settled: bool) -> dict[int, Marked]:
+    def marks(self, topic: str, partitions: Iterable[int]) -> dict[int, Marked]:
         """Return the group's marks by partition.
-
-        ``settled``: wait for transactions that a killed run left open. This may take until these time out, unless a
-        :class:`Republisher` of the partition has ended them. Otherwise, return the marks committed before them.
 
         Raises:
             BrokerError: they can't be read.
         """
         wanted = [TopicPartition(topic, partition) for partition in partitions]
-        consumer, deadline = self._consumer if settled else self._hasty, time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                answers = consumer.committed(wanted, timeout=self._timeout_s)
+                answers = self._consumer.committed(wanted, timeout=self._timeout_s)
                 break
             except KafkaException as error:
                 if not may_pass(error.args[0]) or time.monotonic() > deadline:
@@ -96,7 +99,7 @@ class RestoreGroup:
         return found
 
     def delete(self) -> None:
-        """Delete the group, so that it no longer holds a floor. Does nothing if it does not exist.
+        """Delete the group, so that it no longer holds a floor. Does nothing if it does not exist; needs no entering.
 
         Raises:
             BrokerError: it could not be deleted.
@@ -246,9 +249,6 @@ def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
     return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
 
 
-_AGAIN_AFTER_S: Final = 0.25
-
-
 @dataclass(frozen=True, slots=True)
 class GroupResetter:
     """Commits offsets for groups, on one topic only.
@@ -277,7 +277,7 @@ class GroupResetter:
                 said = self.settings.without_secrets(client_problem(error))
                 text = "it has live members by now: stop its consumers" if live else said
                 raise RequestFailedError(f"group {group} could not be reset: {text}", retriable=False)
-            time.sleep(_AGAIN_AFTER_S)
+            time.sleep(_POLL_S)
 
     def _tried(self, client: AdminClient, wanted: ConsumerGroupTopicPartitions) -> Any:
         future = client.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s)[wanted.group_id]

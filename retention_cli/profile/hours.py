@@ -264,28 +264,26 @@ class PartitionHours:
         keys[times < ANCIENT_MS] = _ANCIENT
         keys[times > self.frame.ceiling_ms] = _FUTURE
         keys[times < 0] = _NO_TIME
-        if keys[0] != keys[-1] or keys.min() != keys.max():
-            order = np.argsort(keys, kind="stable")
-            keys, columns = keys[order], [column[order] for column in columns]
-        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        ends = np.append(starts[1:], len(keys))
+        order = np.argsort(keys, kind="stable")
+        keys, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+        columns = [column[order] for column in columns]
         offsets, times, sizes, tombstones, unreadable, late, late_ms = columns
         newest = np.maximum.reduceat(times, starts)
-        is_newest = times == np.repeat(newest, ends - starts)
+        is_newest = times == np.repeat(newest, counts)
         found = (
-            ends - starts,
+            counts,
             np.add.reduceat(sizes, starts),
             np.add.reduceat(tombstones, starts),
             np.add.reduceat(unreadable, starts),
             offsets[starts],
-            offsets[ends - 1],
+            offsets[starts + counts - 1],
             np.minimum.reduceat(times, starts),
             newest,
             np.minimum.reduceat(np.where(is_newest, offsets, _LARGEST), starts),
             np.add.reduceat(late, starts),
             np.maximum.reduceat(late_ms, starts),
         )
-        for key, *values in zip(keys[starts].tolist(), *(one.tolist() for one in found), strict=True):
+        for key, *values in zip(keys.tolist(), *(one.tolist() for one in found), strict=True):
             yield key, Row(*values)
 
 

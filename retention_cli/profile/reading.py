@@ -31,8 +31,6 @@ from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS, EventSource
 from retention_cli.profile.hours import Frame, PartitionHours
 
-Hours = Mapping[TopicPartition, PartitionHours]
-
 _AGAIN_AFTER_S: Final = 0.5
 _ROUNDS: Final = 3
 """How many times a partition is read at most, if its log start overtakes the reader."""
@@ -238,7 +236,7 @@ def _from_time(
 def read_into(
     reader: ClusterReader,
     topics: Mapping[str, TopicHours],
-    hours: Hours,
+    hours: Mapping[TopicPartition, PartitionHours],
     todo: Mapping[TopicPartition, Range],
     on_read: Callable[[int], None] = lambda _offsets: None,
     stop: Callable[[], bool] = lambda: False,

@@ -89,7 +89,7 @@ class TrimJob:
     offered: Offered | None = None
     inventory: InventoryView | None = None
     archiver: ArchiverFor | None = None
-    deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
+    deleter_for: Callable[[ClusterReader], Deleter] = Deleter
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
     permit: Permit = nullcontext
     audit: AuditRules = field(default_factory=AuditRules)

@@ -73,7 +73,7 @@ class Both:
             SimReader(self.kafka, hub, SimClock(self.kafka, hub)),
         )
         self.deleters: tuple[Deleter, Deleter] = (
-            Deleter.for_reader(reader),
+            Deleter(reader),
             SimDeleter(self.kafka, hub, lambda _tp, _offset: lambda: None),
         )
         self.open: list[tuple[Producer, int]] = []
@@ -219,9 +219,7 @@ def all_led(reader: ClusterReader, topic: str) -> bool:
         by_leader.setdefault(one.leader, {})[TopicPartition(topic, number)] = 0
     found: list[Outcome] = []
     good_until = reader.clock.since_boot() + 30
-    Deleter.for_reader(reader).delete(
-        by_leader, lambda _tp, outcome: found.append(outcome), timeout_s=30, good_until=good_until
-    )
+    Deleter(reader).delete(by_leader, lambda _tp, outcome: found.append(outcome), timeout_s=30, good_until=good_until)
     return all(isinstance(one, Answered) for one in found)
 
 

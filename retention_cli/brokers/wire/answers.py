@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 from kafka.protocol.api_header import RequestHeader
@@ -26,24 +27,15 @@ _INT16: Final = Struct(">h")
 
 def decoded_by(request: Any, response: Any, decoders: Mapping[int, Callable[[bytes], Any]]) -> Any:
     """Return the client's request class, with its response's body decoded by these functions, one per version."""
-    bodies = {version: _Body(response[version].parse_header, decode) for version, decode in decoders.items()}
 
     class Header(RequestHeader, init=False):  # type: ignore[call-arg,misc]
         def get_response_class(self) -> Any:
-            return bodies[self.request_api_version]
+            version = self.request_api_version
+            return SimpleNamespace(
+                parse_header=response[version].parse_header, decode=lambda data: decoders[version](bytes(data.read()))
+            )
 
     return type(request.__name__, (request,), {"header_class": Header}, init=False)
-
-
-class _Body:
-    """Takes the place of the response's class in the client."""
-
-    def __init__(self, parse_header: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> None:
-        self.parse_header = parse_header
-        self._decode = decode
-
-    def decode(self, data: Any) -> Any:
-        return self._decode(bytes(data.read()))
 
 
 def decode_body(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
@@ -120,8 +112,8 @@ class GroupAnswer:
     """One group's answer; ``group`` is None if only one group was asked for.
 
     ``error_code`` is the protocol's, 0 for none. ``commits`` has each topic's rows with an offset, ``rows`` is the
-    number of all rows. ``failed`` is the first row with an error: its topic, partition and the protocol's code, and
-    ``failed_topics`` are the topics of all such rows.
+    number of all rows. ``failed`` has the topics with a row that is an error, in the answer's order: the partition and
+    the protocol's code of the first such row.
     ``no_position`` has the stored offsets below zero, by topic and partition: brokers store what a client sends (F1).
     """
 
@@ -129,9 +121,8 @@ class GroupAnswer:
     error_code: int
     commits: dict[str, list[Commit]]
     rows: int = 0
-    failed: tuple[str, int, int] | None = None
+    failed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     no_position: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    failed_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +190,8 @@ def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, 
     count, position = length(data, position)
     commits: dict[str, list[Commit]] = {}
     no_position: dict[str, dict[int, int]] = {}
-    all_rows, failed = 0, None
-    failed_topics: set[str] = set()
+    failed: dict[str, tuple[int, int]] = {}
+    all_rows = 0
     for _ in range(count):
         name, position = string(data, position)
         rows, position = length(data, position)
@@ -210,16 +201,12 @@ def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, 
         if negative:
             no_position[name] = negative
         if wrong is not None:
-            failed_topics.add(name)
-            failed = failed or (name, *wrong)
+            failed[name] = wrong
         position = after_tags(data, position)
     if len(commits) < count:  # one topic's rows would hide the other's
         raise ValueError("an OffsetFetch response names a topic twice")
     error, position = short(data, position)
-    return (
-        GroupAnswer(group, error, commits, all_rows, failed, no_position, frozenset(failed_topics)),
-        after_tags(data, position),
-    )
+    return GroupAnswer(group, error, commits, all_rows, failed, no_position), after_tags(data, position)
 
 
 def _rows(
@@ -256,10 +243,10 @@ def _rows_one_by_one(
         metadata, position = length(data, position + _START.size)
         error, position = short(data, position + metadata)
         position = after_tags(data, position)
-        if error and failed is None:
-            failed = row[0], error
-        if not error and row[1] >= 0:
+        if error:
+            failed = failed or (row[0], error)
+        elif row[1] >= 0:
             commits.append(row if row[2] >= 0 else (row[0], row[1], None))
-        elif not error:
+        else:
             negative[row[0]] = row[1]
     return commits, failed, position

@@ -127,7 +127,6 @@ def walk(
     end: int,
     base: int,
     *,
-    most: int = _MOST_BATCHES,
     until: int | None = None,
 ) -> Walked:
     """Walk from the batch at byte ``start`` to byte ``end``, or to the batch that contains offset ``until``.
@@ -140,7 +139,7 @@ def walk(
     data, data_at, want = b"", start, _SMALL
     stop = Stop.end
     while at < end:
-        if count >= most:
+        if count >= _MOST_BATCHES:
             stop = Stop.limit
             break
         one = parse(data, at - data_at, floor, base) if at - data_at + HEADER_BYTES <= len(data) else None

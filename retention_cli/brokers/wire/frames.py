@@ -66,8 +66,9 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
         if self.cluster.is_bootstrap(node_id):
             self.broker_version_data = None  # another's, which may be a controller: each is asked for its own
         connection = super().get_connection(node_id, *args, **options)
-        if isinstance(connection, KafkaConnection) and "connection_made" not in vars(connection):  # it is new
-            bind(connection)
+        if not isinstance(connection, TimedConnection):  # it is new, and the client makes only its own kind
+            connection.__class__ = TimedConnection
+            connection.deletes = set()
         return connection
 
     def offered(self) -> Mapping[int, tuple[int, int]]:
@@ -76,26 +77,17 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
         return next((one.api_versions for one in told if one is not None), {})
 
 
-def bind(connection: Any) -> None:
-    """Give a connection a :class:`TimedProtocol`, and time-outs by turns."""
-    turns = _Turns(connection)
-    connection.connection_made = turns.connection_made
-    connection.send_request = turns.send_request
-    connection.unpause = turns.unpause
-    connection._request_timed_out = turns.request_timed_out  # noqa: SLF001  (what its timers call)
+class TimedConnection(KafkaConnection):  # type: ignore[misc]
+    """A connection whose requests wait for a broker that throttles, and time out by turns.
 
+    ``deletes`` are the futures of those of its requests that delete.
+    """
 
-class _Turns:
-    """What a connection does instead of its own: requests wait for a broker that throttles, and time out by turns."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._kind = type(connection)
-        self._deletes: set[Any] = set()
-        self._send: Callable[[], tuple[int, Exception | None]] | None = None
+    deletes: set[Any]
+    _send: Callable[[], tuple[int, Exception | None]]
 
     def connection_made(self, transport: Any) -> None:
-        connection = self._connection
+        """Go on with a transport, which is watched, and a :class:`TimedProtocol`."""
         self._send = transport._sock_send  # noqa: SLF001  (the one place where it writes to the socket)
         transport._sock_send = lambda: self._send_in_time(transport)  # noqa: SLF001
         receive = transport._sock_recv  # noqa: SLF001
@@ -106,29 +98,28 @@ class _Turns:
             return data, None if data else error
 
         transport._sock_recv = all_of_it  # noqa: SLF001
-        self._kind.connection_made(connection, transport)
-        connection.parser = TimedProtocol(
-            client_id=connection.config["client_id"],
-            receive_message_max_bytes=connection.config["receive_message_max_bytes"],
+        super().connection_made(transport)
+        self.parser = TimedProtocol(
+            client_id=self.config["client_id"],
+            receive_message_max_bytes=self.config["receive_message_max_bytes"],
         )
 
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
-        connection = self._connection
-        if _THROTTLE in connection.paused and self._is_ready():
+        """Send a request, or have it wait; return its future response."""
+        if _THROTTLE in self.paused and self._is_ready():
             future = Future()  # the client would refuse it, and a fact would stay unread
-            waiting = request, future, connection._timeout_at(timeout_ms=request_timeout_ms)  # noqa: SLF001
-            connection._request_buffer.append(waiting)  # noqa: SLF001
-            connection.net.call_at(waiting[2], lambda: self._give_up(waiting))
+            waiting = request, future, self._timeout_at(timeout_ms=request_timeout_ms)
+            self._request_buffer.append(waiting)
+            self.net.call_at(waiting[2], lambda: self._give_up(waiting))
         else:
-            future = self._kind.send_request(connection, request, request_timeout_ms)
+            future = super().send_request(request, request_timeout_ms)
         if getattr(request, "API_KEY", None) == _DELETE_RECORDS:
-            self._deletes.add(future)
-            future.add_both(lambda _: self._deletes.discard(future))
+            self.deletes.add(future)
+            future.add_both(lambda _: self.deletes.discard(future))
         return future
 
     def _send_in_time(self, transport: Any) -> tuple[int, Exception | None]:
         """Write what is buffered, a request that has its time alone: once that is over, it ends the connection."""
-        assert self._send is not None  # noqa: S101  (set before it is bound)
         waiting: deque[Any] = transport._write_buffer  # noqa: SLF001
         if not any(isinstance(one, Dated) for one in waiting):
             return self._send()
@@ -152,44 +143,40 @@ class _Turns:
 
     def _fail_deletes(self) -> Exception:
         """Fail the deletes of this connection: one is in flight at most, and has not been written whole."""
-        flying = self._connection.in_flight_requests
-        for one in [one for one in flying if one[1] in self._deletes]:
-            flying.remove(one)  # or the end of the connection would be told instead
+        for one in [one for one in self.in_flight_requests if one[1] in self.deletes]:
+            self.in_flight_requests.remove(one)  # or the end of the connection would be told instead
             one[1].failure(TooLateError("its recheck was too old when the request could be written"))
         return kafka_errors.KafkaConnectionError("a request was too old to be written")  # type: ignore[no-any-return]
 
     def unpause(self, why: str) -> None:
-        connection = self._connection
-        self._kind.unpause(connection, why)
-        if not connection.paused and self._is_ready():
-            connection.send_buffered()
+        """Go on with what waited, once nothing else pauses it."""
+        super().unpause(why)
+        if not self.paused and self._is_ready():
+            self.send_buffered()
 
-    def request_timed_out(self, future: Any, sent: float, until: float) -> None:
-        connection = self._connection
+    def _request_timed_out(self, future: Any, sent: float, until: float) -> None:
+        """End the connection, if it is the request's turn and its time is up: this is what the client's timers call."""
         if (at := self._time_is_up(future, sent, until)) > time.monotonic():
-            connection.net.call_at(at, lambda: self.request_timed_out(future, sent, until))
+            self.net.call_at(at, lambda: self._request_timed_out(future, sent, until))
         else:
-            self._kind._request_timed_out(connection, future, sent, until)  # noqa: SLF001
+            super()._request_timed_out(future, sent, until)
 
     def _is_ready(self) -> bool:
-        connection = self._connection
-        busy = connection.initializing or connection._reauth.is_reauthenticating  # noqa: SLF001  (these buffer, too)
-        return connection.connected and not busy
+        busy = self.initializing or self._reauth.is_reauthenticating  # these buffer, too
+        return self.connected and not busy
 
     def _give_up(self, waiting: tuple[Any, Any, float]) -> None:
-        buffered = self._connection._request_buffer  # noqa: SLF001
-        if waiting in buffered:
-            buffered.remove(waiting)
+        if waiting in self._request_buffer:
+            self._request_buffer.remove(waiting)
             waiting[1].failure(kafka_errors.KafkaTimeoutError("the broker throttles this client"))
 
     def _time_is_up(self, future: Any, sent: float, until: float) -> float:
-        connection = self._connection
-        if future in self._deletes or future.is_done or connection.closed:
+        if future in self.deletes or future.is_done or self.closed:
             return until
-        waiting = connection.in_flight_requests
+        waiting = self.in_flight_requests
         if waiting and waiting[0][1] is not future:  # it is not its turn yet: look again
             return time.monotonic() + max(until - sent, _LOOKS_EVERY_S)
-        its_turn: float = max(sent, connection.parser.answered)
+        its_turn: float = max(sent, self.parser.answered)
         return its_turn + until - sent
 
 

@@ -18,7 +18,7 @@ from retention_cli.brokers.deleter import Answered, Deleter, Outcome, delete_req
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire.connections import Job
-from retention_cli.brokers.wire.frames import Dated, _Turns
+from retention_cli.brokers.wire.frames import Dated, TimedConnection
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.model import TopicPartition
 from tests.support.world import World, reader_for, wait_until
@@ -80,9 +80,7 @@ def test_queued_delete_is_dropped_when_its_recheck_expires(world: World) -> None
         leader = _leader(reader, name)
         before = [reader.wire.start(reader.wire.ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
         began = time.monotonic()
-        Deleter.for_reader(reader).delete(
-            {leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7, good_until=math.inf
-        )
+        Deleter(reader).delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7, good_until=math.inf)
         seconds = time.monotonic() - began
         assert [type(one) for one in said] == [RequestFailedError], said
         assert [_is_answered(one) for one in before] == [True, False, False]
@@ -97,7 +95,7 @@ def test_delete_with_an_expired_recheck_is_never_written(world: World) -> None:
     tp = TopicPartition(name, 0)
     said: list[Outcome] = []
     with reader_for(world.bootstrap) as reader:
-        leader, delete = _leader(reader, name), Deleter.for_reader(reader).delete
+        leader, delete = _leader(reader, name), Deleter(reader).delete
         for good_until in (reader.clock.since_boot() - 0.1, reader.clock.since_boot() + 30):
             delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=10, good_until=good_until)
             if len(said) == 1:
@@ -111,8 +109,9 @@ def test_delete_with_an_expired_recheck_is_never_written(world: World) -> None:
 def test_half_written_delete_is_cut_off_at_its_deadline() -> None:
     """A socket that takes no more for a while: what a broker has not got whole, it can't execute."""
     late = False
-    transport = SocketOf(room=5)
-    _Turns(transport).connection_made(transport)
+    transport, connection = SocketOf(room=5), TimedConnection(net=None)
+    connection.deletes = set()
+    connection.connection_made(transport)
     transport.queue([b"ab", Dated.of(b"cdefgh", lambda: late), b"ij"])
     assert transport.send() == (5, None)
     transport.room = 2
@@ -123,17 +122,24 @@ def test_half_written_delete_is_cut_off_at_its_deadline() -> None:
 
 
 class SocketOf:
-    """A transport whose socket takes so many bytes, and the connection that it belongs to."""
+    """A transport whose socket takes so many bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room
         self.written = b""
         self._write_buffer: Any = deque()
-        self.in_flight_requests: list[Any] = []
-        self.config = {"client_id": "test", "receive_message_max_bytes": 1_000}
 
-    def connection_made(self, transport: Any) -> None:
+    def get_protocol(self) -> None:
+        return None
+
+    def set_protocol(self, connection: Any) -> None:
         pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def getPeer(self) -> tuple[str, int]:  # noqa: N802  (the client's name)
+        return "localhost", 9092
 
     def queue(self, chunks: list[bytes]) -> None:
         self._write_buffer.extend(chunks)

@@ -337,9 +337,7 @@ def test_successful_delete_answer_is_verified(world: World, topic: str, monkeypa
 
 def test_offset_minus_one_is_never_sent(world: World) -> None:
     with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="not an offset to trim to"):
-        deleter.Deleter(reader.wire).delete(
-            {1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1, good_until=0
-        )
+        deleter.Deleter(reader).delete({1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1, good_until=0)
 
 
 def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
