@@ -18,7 +18,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any, Final
 from urllib.parse import quote, unquote
 
@@ -152,6 +151,9 @@ class Place:
         return f"{self.source.manifests}/{_span(self.start, self.end)}.json"
 
 
+_FORM: Final = TypeAdapter(Manifest)
+
+
 def data_path(partition: int, start: int, end: int) -> str:
     """Return a data file's path, relative to its topic's folder."""
     return f"partition={partition}/{_span(start, end)}.parquet"
@@ -254,12 +256,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
         "parts": [{**part, "start": part["from"], "end": part["to"]} for part in data.get("parts", ())],
         "inner": data.get("marks", ()),
     }
-    return _form().validate_python(found)
-
-
-@cache
-def _form() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)
+    return _FORM.validate_python(found)
 
 
 def body_checksum(body: Mapping[str, Any]) -> str:
