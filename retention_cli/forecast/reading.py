@@ -33,7 +33,7 @@ from retention_cli.decide.decision import off_disks
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.disks.devices import look
 from retention_cli.disks.disk import Disk
-from retention_cli.forecast.cost import Past, stayed, topic_bill
+from retention_cli.forecast.cost import stayed, topic_bill
 from retention_cli.forecast.loss import R6, Place, Queued, forecast_disk, queue_of, stood_at
 from retention_cli.forecast.steady import (
     PartitionForecast,
@@ -145,15 +145,13 @@ def _bills(
     if prices is None:
         return None
     there = reader.metadata([one.name for one in topics]).topics if prices.per_replica else {}
-    past = {
-        one.name: Past(seen[one.name][0].facts.topic.topic_id, limits[one.name], settings[one.name]) for one in topics
-    }
+    ids = {one.name: seen[one.name][0].facts.topic.topic_id for one in topics}
     try:
         runs = () if log is None else one_by_one(log.events())
-        byte_ms = stayed(runs, past, None if policy.moves else policy.digest, now_ms)
+        byte_ms = stayed(runs, ids, limits, settings, None if policy.moves else policy.digest, now_ms)
     except StateError as error:
         lost = Unknown.because("audit", f"what trims have saved is unknown: {error}")
-        byte_ms = dict.fromkeys(past, lost)
+        byte_ms = dict.fromkeys(ids, lost)
         notes += lost.reasons
     found = []
     for one in topics:
