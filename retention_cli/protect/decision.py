@@ -242,11 +242,10 @@ def decide(facts: TopicFacts, setting: Setting, record: Record | None, terms: Te
     if isinstance(original, Unknown):  # that is no reason to lose what is unread
         terms, facts = replace(terms, lowers=False), replace(facts, unknown=(*facts.unknown, *original.reasons))
         original = known.limit
-    base = Decision(*place, "none", live.own, live.limit, live.limit, original, known)
+    action: Action = "none" if live.own == known.original else "keep"  # none, too, if an open change was not made
+    base = Decision(*place, action, live.own, live.limit, live.limit, original, known)
     if known.state in ("unreadable", "released") or live.own not in expected(known):
         return _not_ours(base, known, live)
-    if live.own != known.original:  # else an open change was not made
-        base = replace(base, action="keep")
     if facts.skip is not None:
         return replace(base, reasons=(facts.skip,))
     if live.limit is None:

@@ -86,7 +86,8 @@ def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
         StateError: the ledger can't be read.
     """
     reading = read_protection(job.reader, job.selection, job.clock_ms, job.progress)
-    memory = RaisedSettings(job.reader, job.memories(reading.cluster_id))
+    cluster_id, ids = reading.metadata.cluster_id, reading.metadata.topic_ids
+    memory = RaisedSettings(job.reader, job.memories(cluster_id))
     records = memory.read()  # after the live values: whatever kretain set is in a record by then
     ours = current(records, {one.topic: one.topic_id for one in reading.topics})
     rows = decide_all(reading.topics, ours, job.terms, reading.rooms)
@@ -96,11 +97,10 @@ def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
             f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
             f"kretain protect --restore {one.topic} restores it",
         )
-        for key, one in current(records, reading.ids).items()
+        for key, one in current(records, ids).items()
         if key not in ours and one.state in ("raised", "changing") and not job.selection.topics
     )
-    notes = [*reading.notes, *others]
-    return Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), memory
+    return Protection(cluster_id, job.reader.settings.bootstrap, rows, [*reading.notes, *others]), memory
 
 
 def carry_out(job: ProtectJob, made: Protection, memory: RaisedSettings) -> Protection:
@@ -264,8 +264,15 @@ class _Changes:
 
     def note(self, known: Record, state: State, value: str | None, before: str | None) -> Record:
         """Write a record to the cluster and the ledger; return it."""
-        by, at_ms = f"{user_name()}@{socket.gethostname()}", self.job.clock_ms()
-        record = replace(known, state=state, value=value, before=before, run=self.job.run, at_ms=at_ms, by=by)
+        record = replace(
+            known,
+            state=state,
+            value=value,
+            before=before,
+            run=self.job.run,
+            at_ms=self.job.clock_ms(),
+            by=f"{user_name()}@{socket.gethostname()}",
+        )
         self.memory.write(self.writer, record)
         return record
 
