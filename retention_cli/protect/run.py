@@ -278,8 +278,17 @@ class _Changes:
 
     def say(self, event: str, known: Record, **more: Any) -> None:
         """Write a line of the audit log."""
-        line = {"event": event, "run": self.job.run, "at": timestamp(self.job.clock_ms()), "topic": known.topic}
-        self.log.append(line | {"topic_id": known.topic_id, "setting": known.setting} | more)
+        self.log.append(
+            {
+                "event": event,
+                "run": self.job.run,
+                "at": timestamp(self.job.clock_ms()),
+                "topic": known.topic,
+                "topic_id": known.topic_id,
+                "setting": known.setting,
+                **more,
+            }
+        )
 
     def waited(self, topic: str, setting: Setting, new: str | None) -> str | None:
         """Return a topic's own value once it is the new one, or after a few seconds: a broker learns of it late."""
