@@ -131,10 +131,8 @@ class Manifest:
     @property
     def marks(self) -> tuple[tuple[int, int], ...]:
         """The (offset, leader epoch) pairs that identify the log: it must still have all of them. By offset."""
-        end = (self.end - 1, self.leader_epoch)
-        if self.last_offset is None or self.last_epoch is None:
-            return (*self.inner, end)
-        return (*self.inner, (self.last_offset, self.last_epoch), end)
+        last = () if self.last_offset is None or self.last_epoch is None else ((self.last_offset, self.last_epoch),)
+        return (*self.inner, *last, (self.end - 1, self.leader_epoch))
 
 
 @dataclass(frozen=True, slots=True, order=True)

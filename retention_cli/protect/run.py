@@ -126,27 +126,27 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     """
     metadata = job.reader.metadata([topic])
     memory = RaisedSettings(job.reader, job.memories(metadata.cluster_id))
-    found = [(setting, one) for (name, setting), one in memory.read().items() if name == topic]
+    found = [one for one in memory.read().values() if one.topic == topic]
     if topic not in metadata.topics or not found:
         raise BrokerError(f"kretain has raised no setting of topic {topic}")
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory) as changes:
-        for setting, one in found:
-            live = changes.look(topic, setting, default=one.original is None)
-            own = live.own
+        for one in found:
+            live = changes.look(topic, one.setting, default=one.original is None)
             ours = (
                 one.topic_id == metadata.topic_ids.get(topic, "")
                 and one.state in ("raised", "changing")
-                and own in expected(one)
+                and live.own in expected(one)
             )
+            what = f"{one.setting} of topic {topic}"
             if how == "restore" and ours:
-                changes.change(one, own, one.original, live.default)
-                done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
+                changes.change(one, live.own, one.original, live.default)
+                done.append(f"{what}: restored to {one.original or 'the default'}")
             elif ours:  # its original is not what is live
-                done.append(f"{setting} of topic {topic}: kretain itself has raised it, and continues from there")
+                done.append(f"{what}: kretain itself has raised it, and continues from there")
             elif how == "resume" or one.state not in ("restored", "unreadable"):
-                changes.note(one, "restored", own, own)
-                done.append(f"{setting} of topic {topic}: kretain may raise it again, from {own or 'the default'}")
+                changes.note(one, "restored", live.own, live.own)
+                done.append(f"{what}: kretain may raise it again, from {live.own or 'the default'}")
     return done
 
 
