@@ -8,6 +8,7 @@ the next compaction deletes what is left over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -327,13 +328,11 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
 
 def _is_still(store: Store, part: Manifest) -> bool:
     """Return whether a part is as it was read: not replaced by another trim, and not deleted by another compaction."""
-    try:
-        if store.size(part.path) is None:
-            return False
-        check_unchanged(store, part)
-    except DamagedError:
-        return False
-    return True
+    with suppress(DamagedError):
+        if store.size(part.path) is not None:
+            check_unchanged(store, part)
+            return True
+    return False
 
 
 def _overlapping(ordered: Sequence[Manifest]) -> set[int]:

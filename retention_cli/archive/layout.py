@@ -232,29 +232,30 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
     path = data_path(data["partition"], data["from"], data["to"])
     if any(file["path"] != path for file in data["files"]) or len(data["files"]) > 1:
         raise ValueError(path)  # a manifest is input, and may name another segment's file
-    found = {
-        "source": {
-            "cluster_id": data["cluster"],
-            "topic": data["topic"],
-            "topic_id": data["topic_id"],
-            "partition": data["partition"],
-        },
-        "start": data["from"],
-        "end": data["to"],
-        "partitions": data["partitions"],
-        "written_at": data["written_at"],
-        "leader_epoch": data["leader_epoch"],
-        "records": data["records"],
-        "content_bytes": data["content_bytes"],
-        "min_ms": data["min_timestamp"],
-        "max_ms": data["max_timestamp"],
-        "last_offset": data["last_offset"],
-        "last_epoch": data["last_leader_epoch"],
-        "files": [{**file, "size_bytes": file["bytes"]} for file in data["files"]],
-        "parts": [{**part, "start": part["from"], "end": part["to"]} for part in data.get("parts", ())],
-        "inner": data.get("marks", ()),
-    }
-    return _FORM.validate_python(found)
+    return _FORM.validate_python(
+        {
+            "source": {
+                "cluster_id": data["cluster"],
+                "topic": data["topic"],
+                "topic_id": data["topic_id"],
+                "partition": data["partition"],
+            },
+            "start": data["from"],
+            "end": data["to"],
+            "partitions": data["partitions"],
+            "written_at": data["written_at"],
+            "leader_epoch": data["leader_epoch"],
+            "records": data["records"],
+            "content_bytes": data["content_bytes"],
+            "min_ms": data["min_timestamp"],
+            "max_ms": data["max_timestamp"],
+            "last_offset": data["last_offset"],
+            "last_epoch": data["last_leader_epoch"],
+            "files": [{**file, "size_bytes": file["bytes"]} for file in data["files"]],
+            "parts": [{**part, "start": part["from"], "end": part["to"]} for part in data.get("parts", ())],
+            "inner": data.get("marks", ()),
+        }
+    )
 
 
 def body_checksum(body: Mapping[str, Any]) -> str:

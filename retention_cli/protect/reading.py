@@ -227,18 +227,20 @@ def _position(
     note, (at, epoch) = None, commit
     end = Found(span.end) if epoch is None else ends.get((tp, epoch))
     if at > span.end:
-        text = f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's"
-        note = Reason(Code.F5, text)
+        note = Reason(
+            Code.F5,
+            f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's",
+        )
     elif at < span.start:
         gone = count(span.start - at, "record")
         note = Reason("protect", f"partition {tp.partition}: {gone} were deleted before group {group} read it")
     elif not isinstance(end, Found) or at > end.offset:
-        text = (
+        note = Reason(
+            Code.F5,
             f"group {group}'s offset {at:,} on partition {tp.partition} is behind the end of leader epoch {epoch}, or "
             f"that can't be asked about: it counts as having read nothing until it commits again (if its client does "
-            f"not update the epoch: groups.stale.epochs)"
+            f"not update the epoch: groups.stale.epochs)",
         )
-        note = Reason(Code.F5, text)
     return Unread(group, at if note is None else span.start, span, note)
 
 
