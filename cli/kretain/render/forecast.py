@@ -72,22 +72,18 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
-    others: Mapping[str, TopicForecast] = {} if other is None else {topic.name: topic for topic in other.topics}
-    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
     show(
         output,
         forecast_head(one, other) if output in ("json", "yaml") else {},
         "topics",
-        (topic_as_json(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics),
-        lambda: _forecast(one, other, others, every_row=every_row),
+        topic_rows(one, other),
+        lambda: _forecast(one, other, every_row=every_row),
         CSV_COLUMNS,
     )
 
 
-def _forecast(
-    one: Forecast, other: Forecast | None, others: Mapping[str, TopicForecast], *, every_row: bool
-) -> list[Part]:
-    compares = other is not None
+def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
+    compares, others = other is not None, _by_name(other)
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     return [
         *that_matter_most(topics, len(one.topics), "topics that matter most"),
@@ -311,8 +307,18 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
     }
 
 
-def topic_as_json(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None = None) -> dict[str, Any]:
-    """Return a topic's row of JSON, beside another policy's if there is one."""
+def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
+    """Return the topics' rows of JSON, beside another policy's if there is one."""
+    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
+    others = _by_name(other)
+    return (_topic(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics)
+
+
+def _by_name(one: Forecast | None) -> Mapping[str, TopicForecast]:
+    return {} if one is None else {topic.name: topic for topic in one.topics}
+
+
+def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None) -> dict[str, Any]:
     rate = known(one.rate)
     return {
         "topic": one.name,
