@@ -83,9 +83,10 @@ def choose(reader: ClusterReader, store: Store, job: Job, asked: WantedGroups) -
             f"group {name_in_text(missing[0])} {why} (positions of {timestamp(positions.read_ms)})"
         )
     rows = [
-        GroupRow(one.name, number, one.offsets.get(number), None, "" if number in one.offsets else _NO_POSITION)
+        GroupRow(one.name, number, archived, None, _NO_POSITION if archived is None else "")
         for one in chosen
         for number in job.partitions
+        for archived in [one.offsets.get(number)]
     ]
     plan = GroupPlan(positions, tuple(chosen), left, tuple(rows))
     check_free(reader, job, plan, fresh=not (job.there or job.resumes))
