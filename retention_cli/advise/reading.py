@@ -149,11 +149,10 @@ def _settings(
         limits = [int(one) for one in found if one not in NO_LIMIT]
         return limits[0] if limits else None
 
-    @or_unknown
-    def cleanup_policy() -> frozenset[str]:
-        return frozenset(one.strip() for one in certain(text("cleanup.policy")).split(",") if one.strip())
-
-    policy, tiered = cleanup_policy(), text("remote.storage.enable")
+    cleanup, tiered = text("cleanup.policy"), text("remote.storage.enable")
+    policy = (
+        cleanup if isinstance(cleanup, Unknown) else frozenset(one.strip() for one in cleanup.split(",") if one.strip())
+    )
     return TopicSettings(
         cleanup_policy=policy,
         retention_ms=limit("retention.ms"),
