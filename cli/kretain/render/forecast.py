@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -83,7 +83,7 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
 
 def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
-    compares, others = other is not None, _by_name(other)
+    policies = {} if other is None else {topic.name: kept(topic.policy) for topic in other.topics}
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     return [
         *that_matter_most(topics, len(one.topics), "topics that matter most"),
@@ -91,7 +91,7 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
             (
                 *(Column("topic"), Column("an hour", "right", spare=True), Column("now", "right", spare=True)),
                 *(Column("brokers alone", "right"), Column("policy", "right")),
-                *((Column("compared", "right"),) if compares else ()),
+                *((Column("compared", "right"),) if other is not None else ()),
                 *(Column("by"), Column("saves", "right")),
             ),
             [
@@ -99,7 +99,7 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
                     topic.name,
                     "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
                     *map(kept, (topic.now, topic.alone, topic.policy)),
-                    *((kept(others[topic.name].policy) if topic.name in others else "?",) if compares else ()),
+                    *((policies.get(topic.name, "?"),) if other is not None else ()),
                     topic.by,
                     kept(saved(topic.alone, topic.policy)),
                 )
@@ -310,12 +310,8 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
 def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
     """Return the topics' rows of JSON, beside another policy's if there is one."""
     bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
-    others = _by_name(other)
+    others = {} if other is None else {topic.name: topic for topic in other.topics}
     return (_topic(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics)
-
-
-def _by_name(one: Forecast | None) -> Mapping[str, TopicForecast]:
-    return {} if one is None else {topic.name: topic for topic in one.topics}
 
 
 def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None) -> dict[str, Any]:
@@ -435,6 +431,7 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
+    text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
         Table(
@@ -453,10 +450,7 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         bool(consumers)
         and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
-        Line(
-            f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind.",
-            "bold",
-        ),
+        Line(text, "bold"),
     ]
 
 
