@@ -8,6 +8,7 @@ the next compaction deletes what is left over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -128,9 +129,9 @@ def read_catalog(
             manifest = load(store, place)
         except DamagedError as error:
             partition.problems.append(str(error))
-            continue
-        partition.segments.append(manifest)
-        named.update(f"{place.source.folder}/{one.path}" for one in manifest.files)
+        else:
+            partition.segments.append(manifest)
+            named.update(f"{place.source.folder}/{one.path}" for one in manifest.files)
     folders = {partition.folder for partition in found}
     loose = [
         path
@@ -149,9 +150,8 @@ def unlisted(found: list[ArchivedPartition], told: Iterable[str], topics: Sequen
         topics: as in :func:`read_catalog`.
     """
     by_source = {one.source: one for one in found}
-    for place in sorted({place for path in told if (place := place_of(path)) is not None}):
-        if topics and not matches(topics, place.source.topic):
-            continue
+    places = {place for path in told if (place := place_of(path)) is not None}
+    for place in sorted(one for one in places if not topics or matches(topics, one.source.topic)):
         one = by_source.setdefault(place.source, ArchivedPartition(place.source))
         gaps = [*one.gaps, (0, one.start or 0), (one.end or 0, place.end)]  # segments may have been joined
         lacks = any(max(first, place.start) < min(last, place.end) for first, last in gaps)
@@ -258,17 +258,17 @@ def compact(
             _remove(store, joined, [part])
         except DamagedError as error:
             done.problems.append(f"{error}: the smaller segments of that range are kept")
-            continue
-        done.deleted.append(part)
+        else:
+            done.deleted.append(part)
     for parts in work.joins:
         try:
             joined = _join(store, parts, clock, on_records)
         except DamagedError as error:
             done.problems.append(f"{error}: other files there are unchanged")
-            continue
-        done.written.append(joined)
-        _remove(store, joined, parts)
-        done.deleted += parts
+        else:
+            done.written.append(joined)
+            _remove(store, joined, parts)
+            done.deleted += parts
     return done
 
 
@@ -327,13 +327,11 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
 
 def _is_still(store: Store, part: Manifest) -> bool:
     """Return whether a part is as it was read: not replaced by another trim, and not deleted by another compaction."""
-    try:
-        if store.size(part.path) is None:
-            return False
-        check_unchanged(store, part)
-    except DamagedError:
-        return False
-    return True
+    with suppress(DamagedError):
+        if store.size(part.path) is not None:
+            check_unchanged(store, part)
+            return True
+    return False
 
 
 def _overlapping(ordered: Sequence[Manifest]) -> set[int]:

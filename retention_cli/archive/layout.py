@@ -18,7 +18,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any, Final
 from urllib.parse import quote, unquote
 
@@ -132,10 +131,8 @@ class Manifest:
     @property
     def marks(self) -> tuple[tuple[int, int], ...]:
         """The (offset, leader epoch) pairs that identify the log: it must still have all of them. By offset."""
-        end = (self.end - 1, self.leader_epoch)
-        if self.last_offset is None or self.last_epoch is None:
-            return (*self.inner, end)
-        return (*self.inner, (self.last_offset, self.last_epoch), end)
+        last = () if self.last_offset is None or self.last_epoch is None else ((self.last_offset, self.last_epoch),)
+        return (*self.inner, *last, (self.end - 1, self.leader_epoch))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -150,6 +147,9 @@ class Place:
     def path(self) -> str:
         """The path of its manifest, relative to the archive's URL."""
         return f"{self.source.manifests}/{_span(self.start, self.end)}.json"
+
+
+_FORM: Final = TypeAdapter(Manifest)
 
 
 def data_path(partition: int, start: int, end: int) -> str:
@@ -232,34 +232,30 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
     path = data_path(data["partition"], data["from"], data["to"])
     if any(file["path"] != path for file in data["files"]) or len(data["files"]) > 1:
         raise ValueError(path)  # a manifest is input, and may name another segment's file
-    found = {
-        "source": {
-            "cluster_id": data["cluster"],
-            "topic": data["topic"],
-            "topic_id": data["topic_id"],
-            "partition": data["partition"],
-        },
-        "start": data["from"],
-        "end": data["to"],
-        "partitions": data["partitions"],
-        "written_at": data["written_at"],
-        "leader_epoch": data["leader_epoch"],
-        "records": data["records"],
-        "content_bytes": data["content_bytes"],
-        "min_ms": data["min_timestamp"],
-        "max_ms": data["max_timestamp"],
-        "last_offset": data["last_offset"],
-        "last_epoch": data["last_leader_epoch"],
-        "files": [{**file, "size_bytes": file["bytes"]} for file in data["files"]],
-        "parts": [{**part, "start": part["from"], "end": part["to"]} for part in data.get("parts", ())],
-        "inner": data.get("marks", ()),
-    }
-    return _form().validate_python(found)
-
-
-@cache
-def _form() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)
+    return _FORM.validate_python(
+        {
+            "source": {
+                "cluster_id": data["cluster"],
+                "topic": data["topic"],
+                "topic_id": data["topic_id"],
+                "partition": data["partition"],
+            },
+            "start": data["from"],
+            "end": data["to"],
+            "partitions": data["partitions"],
+            "written_at": data["written_at"],
+            "leader_epoch": data["leader_epoch"],
+            "records": data["records"],
+            "content_bytes": data["content_bytes"],
+            "min_ms": data["min_timestamp"],
+            "max_ms": data["max_timestamp"],
+            "last_offset": data["last_offset"],
+            "last_epoch": data["last_leader_epoch"],
+            "files": [{**file, "size_bytes": file["bytes"]} for file in data["files"]],
+            "parts": [{**part, "start": part["from"], "end": part["to"]} for part in data.get("parts", ())],
+            "inner": data.get("marks", ()),
+        }
+    )
 
 
 def body_checksum(body: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final, Literal
 
 from pydantic import TypeAdapter
@@ -62,13 +61,18 @@ class Positions:
         return f"{Source(self.cluster_id, self.topic, self.topic_id, 0).folder}/{_FOLDER}/{name}.json"
 
 
+_FORM: Final = TypeAdapter(Positions)
+
+
 def keep(store: Store, one: Positions) -> None:
-    """Write a topic's positions, and read them back.
+    """Write a topic's positions as JSON with a checksum over the rest of it, and read them back.
 
     Raises:
         ArchiveError: they can't be written, or differ when read back.
     """
-    store.write(one.path, as_text(one).encode())
+    body = {"format": FORMAT, **_FORM.dump_python(one, mode="json")}
+    text = json.dumps({**body, "checksum": body_checksum(body)}, separators=(",", ":")) + "\n"
+    store.write(one.path, text.encode())
     if _read(store, one.path) != one:
         raise ArchiveError(f"{store.shown(one.path)} was written, and reads back differently")
 
@@ -95,22 +99,11 @@ def newest(store: Store, source: Source, until_ms: int | None = None) -> Positio
     )
 
 
-def as_text(one: Positions) -> str:
-    """Return positions as JSON, including a checksum over the rest of it."""
-    body = {"format": FORMAT, **_form().dump_python(one, mode="json")}
-    return json.dumps({**body, "checksum": body_checksum(body)}, separators=(",", ":")) + "\n"
-
-
-@cache
-def _form() -> TypeAdapter[Positions]:
-    return TypeAdapter(Positions)
-
-
 def _read(store: Store, path: str) -> Positions:
     with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         data = json.loads(store.read(path))
         sound = data.pop("checksum") == body_checksum(data) and data.pop("format") == FORMAT
-        if sound and (found := _form().validate_python(data)).path == path:
+        if sound and (found := _FORM.validate_python(data)).path == path:
             return found
     raise DamagedError(f"{store.shown(path)} is damaged, or is not kretain's file for that place")
 

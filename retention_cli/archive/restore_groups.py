@@ -27,11 +27,6 @@ from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.core.units import timestamp
 
 _NO_POSITION: Final = "no position that counts: begins with the first restored record"
-_OTHER_LOG: Final = "its position is in a log that was lost: continues where the archived log differs"
-_GAP: Final = "the archive lacks its next record: continues after the gap"
-_ALL_READ: Final = "had read all of it: continues with what is written next"
-_NOTHING: Final = "nothing of it was archived: continues with what is written next"
-_OTHERS: Final = "the target has other records before that: continues with the first of those"
 _LEFT: Final = {
     "gone": "was gone by then, and kretain only remembered it: name it with --group",
     "streams": "is a streams group: its state and internal topics are not in the archive",
@@ -88,9 +83,10 @@ def choose(reader: ClusterReader, store: Store, job: Job, asked: WantedGroups) -
             f"group {name_in_text(missing[0])} {why} (positions of {timestamp(positions.read_ms)})"
         )
     rows = [
-        GroupRow(one.name, number, one.offsets.get(number), None, "" if number in one.offsets else _NO_POSITION)
+        GroupRow(one.name, number, archived, None, _NO_POSITION if archived is None else "")
         for one in chosen
         for number in job.partitions
+        for archived in [one.offsets.get(number)]
     ]
     plan = GroupPlan(positions, tuple(chosen), left, tuple(rows))
     check_free(reader, job, plan, fresh=not (job.there or job.resumes))
@@ -115,12 +111,16 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
         for row in some:
             at = row.archived or 0
             notes = {
-                _OTHERS: others is not None and others < offsets[at],
+                "the target has other records before that: continues with the first of those": (
+                    others is not None and others < offsets[at]
+                ),
                 _NO_POSITION: row.archived is None,
-                _OTHER_LOG: at in found.other_log,
-                _GAP: gap_at(at, covered),
-                _ALL_READ: at not in found.found and bool(covered),
-                _NOTHING: not covered,
+                "its position is in a log that was lost: continues where the archived log differs": (
+                    at in found.other_log
+                ),
+                "the archive lacks its next record: continues after the gap": gap_at(at, covered),
+                "had read all of it: continues with what is written next": at not in found.found and bool(covered),
+                "nothing of it was archived: continues with what is written next": not covered,
             }
             note = next((text for text, applies in notes.items() if applies), "")
             offset = offsets[at] if others is None else min(others, offsets[at])

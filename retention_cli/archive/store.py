@@ -159,9 +159,7 @@ class Store:
             raise ArchiveError(f"the archive {url.partition('?')[0]} can't be reached: {error}") from None
         self._fs = filesystem
         self._base = base.rstrip("/")
-        self._local = filesystem.type_name == "local"
         self._hdfs = filesystem.type_name in RENAMES
-        self._azure = filesystem.type_name == "abfs"
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes.
@@ -210,11 +208,11 @@ class Store:
         """
         at = self._at(path)
         with self._said(path, "written"):
-            if self._local:
+            if self._fs.type_name == "local":
                 write_local(at, content)
             elif self._hdfs:
                 self._write_and_rename(path, at, content)
-            elif self._azure:
+            elif self._fs.type_name == "abfs":
                 self._write_and_copy(at, content)
             else:
                 with self._fs.open_output_stream(at, compression=None) as stream:

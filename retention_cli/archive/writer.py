@@ -228,11 +228,10 @@ class _Work:
                     self._found.append(whole)
                     self.on_records(min(whole.end, self.end) - position)
                     position = whole.end
-                    continue
-                # A damaged segment that begins here is written again under its own name, up to the same end.
-                ends = (place.end for place in covering if place.start == position)
-                next_starts = (place.start for place in places if place.start > position)
-                position = self._write(position, min([self.end, *ends, *next_starts]))
+                else:  # a damaged segment that begins here is written again under its own name, up to the same end
+                    ends = (place.end for place in covering if place.start == position)
+                    next_starts = (place.start for place in places if place.start > position)
+                    position = self._write(position, min([self.end, *ends, *next_starts]))
         except BrokerError as error:
             raise ArchiveError(f"{self.tp}: {error}") from None
         return Archived(

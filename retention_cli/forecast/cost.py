@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from retention_cli.advise.facts import TopicSettings
 from retention_cli.audit.log import Run
@@ -33,25 +33,26 @@ def by_consumer(bills: Bills) -> list[tuple[str, Span]]:
     return sorted((one for one in sums if one[1] != NOTHING), key=lambda one: (-one[1].low, one[0]))
 
 
-class Past(NamedTuple):
-    """What is needed to tell how long a topic's trimmed records would have stayed."""
-
-    topic_id: Maybe[str]
-    limits: TopicSettings
-    settings: Settings
-
-
-def stayed(runs: Iterable[Run], topics: Mapping[str, Past], digest: str | None, now_ms: int) -> dict[str, Maybe[float]]:
+def stayed(
+    runs: Iterable[Run],
+    ids: Mapping[str, Maybe[str]],
+    limits: Mapping[str, TopicSettings],
+    settings: Mapping[str, Settings],
+    digest: str | None,
+    now_ms: int,
+) -> dict[str, Maybe[float]]:
     """Return how many bytes trims have saved for how many ms, at most, by topic (docs/forecast.md, Money).
 
     Args:
         runs: the audit log's.
-        topics: those of the forecast: others, and former topics of the same name, do not count.
+        ids: the ids of the forecast's topics: others, and former topics of the same name, do not count.
+        limits: these topics' live limits.
+        settings: the policy's for them.
         digest: the policy's: of a run with the same one, a rule's time is known. None: none is.
         now_ms: now (Unix ms).
     """
-    found: dict[str, Maybe[float]] = dict.fromkeys(topics, 0.0)
-    lives = {name: _life_ms(one.limits) for name, one in topics.items()}
+    found: dict[str, Maybe[float]] = dict.fromkeys(ids, 0.0)
+    lives = {name: _life_ms(limits[name]) for name in ids}
     for run in runs:
         policy = run.begun["policy"]
         same = policy.get("digest") == digest and not policy.get("flags")
@@ -60,12 +61,11 @@ def stayed(runs: Iterable[Run], topics: Mapping[str, Past], digest: str | None, 
             trimmed = {(row["topic"], row["partition"]) for row in rows if row["outcome"] == "trimmed"}
             ago_ms = max(0, now_ms - parse_time_ms(batch["at"]))
             for row in batch["partitions"]:
-                past, place = topics.get(row["topic"]), (row["topic"], row["partition"])
-                if past is not None and place in trimmed and row.get("topic_id") == past.topic_id:
-                    age_ms = _least_age_ms(row.get("rule"), past.settings) if same else 0
+                name = row["topic"]
+                if name in ids and (name, row["partition"]) in trimmed and row.get("topic_id") == ids[name]:
+                    age_ms = _least_age_ms(row.get("rule"), settings[name]) if same else 0
                     size = _NO_AUDIT if row["bytes"] is None else row["bytes"]
-                    before, life = found[row["topic"]], lives[row["topic"]]
-                    found[row["topic"]] = _stayed(before, size, ago_ms, life, age_ms)
+                    found[name] = _stayed(found[name], size, ago_ms, lives[name], age_ms)
     return found
 
 

@@ -15,7 +15,6 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Sample, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.disks.disk import Disk, ceiling_bytes
 from retention_cli.forecast.steady import COMPACT, PartitionForecast, Seen, Terms, guarded
@@ -93,17 +92,14 @@ def queue_of(
     return lambda written_ms: gained_in(older_bytes[bisect_right(times, written_ms)])
 
 
-class R6:
-    """How long until R6 comes to a record of a partition: on the first of the disks with a replica of it."""
+@or_unknown
+def r6_deadline(queues: Iterable[Maybe[Queue]], age_ms: Span, now_ms: int) -> Span:
+    """Return the span in which R6 takes a record of this age: on the first of the disks with a replica of it.
 
-    def __init__(self, queues: Iterable[tuple[Disk, Maybe[Queue]]]) -> None:
-        self._of = by_key((tp, queue) for disk, queue in queues for tp in disk.replicas)
-
-    @or_unknown
-    def deadline(self, tp: TopicPartition, age_ms: Span, now_ms: int) -> Span:
-        """Return the span in which R6 takes a record of this age: never, if no disk with it has a ceiling."""
-        comes = (certain(queue)(now_ms - age_ms.high) for queue in self._of.get(tp, ()))
-        return Span(min(comes, default=math.inf), math.inf)
+    ``queues`` are R6's on these disks. Without any it never does: none has a ceiling.
+    """
+    comes = (certain(queue)(now_ms - age_ms.high) for queue in queues)
+    return Span(min(comes, default=math.inf), math.inf)
 
 
 @or_unknown
@@ -204,7 +200,13 @@ class Place:
     """A partition. What depends on a group's offset alone is worked out once for groups that stand at the same."""
 
     def __init__(
-        self, here: Seen, part: PartitionForecast, limits: TopicSettings, settings: Settings, r6: R6, terms: Terms
+        self,
+        here: Seen,
+        part: PartitionForecast,
+        limits: TopicSettings,
+        settings: Settings,
+        queues: Sequence[Maybe[Queue]],
+        terms: Terms,
     ) -> None:
         self._here, self._terms = here, terms
         facts = here.facts
@@ -214,7 +216,7 @@ class Place:
         @lru_cache(_AT_ONCE)
         def ages(offset: int) -> tuple[Span, Maybe[Span]]:
             age_ms = age_of(samples, here.now, offset)
-            return age_ms, r6.deadline(facts.tp, age_ms, here.now.wall_ms)
+            return age_ms, r6_deadline(queues, age_ms, here.now.wall_ms)
 
         @lru_cache(_AT_ONCE)
         def left(offset: int, read: Maybe[Rate]) -> tuple[Unread, Maybe[Loss]]:
@@ -254,7 +256,7 @@ def time_to_loss(
         unread: what it has yet to read.
         brokers: the topic's live limits.
         settings: the policy's for the topic, None if it does not manage it.
-        r6_ms: how long until R6 comes to the oldest unread record (:class:`R6`), without
+        r6_ms: how long until R6 comes to the oldest unread record (:func:`r6_deadline`), without
             end if no disk with it has a ceiling.
         every_ms: how often the policy trims: what is due waits for the next time (ms).
     """

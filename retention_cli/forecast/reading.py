@@ -14,6 +14,7 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import floor_by, plain_name
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import (
     Code,
     Maybe,
@@ -33,8 +34,8 @@ from retention_cli.decide.decision import off_disks
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.disks.devices import look
 from retention_cli.disks.disk import Disk
-from retention_cli.forecast.cost import Past, stayed, topic_bill
-from retention_cli.forecast.loss import R6, Place, Queued, forecast_disk, queue_of, stood_at
+from retention_cli.forecast.cost import stayed, topic_bill
+from retention_cli.forecast.loss import Place, Queued, forecast_disk, queue_of, stood_at
 from retention_cli.forecast.steady import (
     PartitionForecast,
     Seen,
@@ -145,15 +146,13 @@ def _bills(
     if prices is None:
         return None
     there = reader.metadata([one.name for one in topics]).topics if prices.per_replica else {}
-    past = {
-        one.name: Past(seen[one.name][0].facts.topic.topic_id, limits[one.name], settings[one.name]) for one in topics
-    }
+    ids = {one.name: seen[one.name][0].facts.topic.topic_id for one in topics}
     try:
         runs = () if log is None else one_by_one(log.events())
-        byte_ms = stayed(runs, past, None if policy.moves else policy.digest, now_ms)
+        byte_ms = stayed(runs, ids, limits, settings, None if policy.moves else policy.digest, now_ms)
     except StateError as error:
         lost = Unknown.because("audit", f"what trims have saved is unknown: {error}")
-        byte_ms = dict.fromkeys(past, lost)
+        byte_ms = dict.fromkeys(ids, lost)
         notes += lost.reasons
     found = []
     for one in topics:
@@ -260,11 +259,18 @@ def places_of(
         for one in rows
         if not isinstance(start := one.facts.log_start, Unknown) and _taken_unread(one.facts.topic, settings[topic])
     ]
-    r6 = R6((disk, queue_of(disk, percent, parts, queued)) for disk, percent in disks if percent is not None)
+    queues = by_key(
+        (tp, queue)
+        for disk, percent in disks
+        if percent is not None
+        for queue in [queue_of(disk, percent, parts, queued)]
+        for tp in disk.replicas
+    )
     return {
-        one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
+        tp: Place(one, parts[tp], limits[topic], settings[topic], queues.get(tp, ()), terms)
         for topic, rows in seen.items()
         for one in rows
+        for tp in [one.facts.tp]
         if not isinstance(one.facts.high_watermark, Unknown)
     }
 

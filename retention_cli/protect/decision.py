@@ -242,11 +242,10 @@ def decide(facts: TopicFacts, setting: Setting, record: Record | None, terms: Te
     if isinstance(original, Unknown):  # that is no reason to lose what is unread
         terms, facts = replace(terms, lowers=False), replace(facts, unknown=(*facts.unknown, *original.reasons))
         original = known.limit
-    base = Decision(*place, "none", live.own, live.limit, live.limit, original, known)
+    action: Action = "none" if live.own == known.original else "keep"  # none, too, if an open change was not made
+    base = Decision(*place, action, live.own, live.limit, live.limit, original, known)
     if known.state in ("unreadable", "released") or live.own not in expected(known):
         return _not_ours(base, known, live)
-    if live.own != known.original:  # else an open change was not made
-        base = replace(base, action="keep")
     if facts.skip is not None:
         return replace(base, reasons=(facts.skip,))
     if live.limit is None:
@@ -328,8 +327,13 @@ def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> D
         largest = max((one for one in above if one is not None), default=0)
         new = live if None in above or largest > most else max(new, largest)
         if new == live:
-            text = f"brokers have different defaults of {base.setting}, and one keeps more than kretain may set"
-            reasons.append(Reason("protect", f"{text}: set it for topic {base.topic}, or make them equal"))
+            reasons.append(
+                Reason(
+                    "protect",
+                    f"brokers have different defaults of {base.setting}, and one keeps more than kretain may set: set "
+                    f"it for topic {base.topic}, or make them equal",
+                )
+            )
     if new < live and not (raised and terms.lowers):
         new = live
     action = base.action if new == live else "raise" if new > live else "lower"
@@ -368,11 +372,12 @@ def _bytes_each(setting: Setting, facts: TopicFacts) -> float:
     size = facts.size_bytes
     if isinstance(size, Unknown):
         return math.inf
-    rate, sizes = 0.0, 0
-    for one in facts.unread.values():
-        if isinstance(one.age_ms, int) and isinstance(one.tail_bytes, int) and isinstance(one.size_bytes, int):
-            rate += one.tail_bytes / max(_SOON_MS, one.age_ms)
-            sizes += one.size_bytes
+    seen = [
+        (one.tail_bytes / max(_SOON_MS, one.age_ms), one.size_bytes)
+        for one in facts.unread.values()
+        if isinstance(one.age_ms, int) and isinstance(one.tail_bytes, int) and isinstance(one.size_bytes, int)
+    ]
+    rate, sizes = sum(each for each, _ in seen), sum(size for _, size in seen)
     if not sizes and any(isinstance(one.age_ms, Unknown) for one in facts.unread.values()):  # as if it were full
         rate, sizes = size / max(_SOON_MS, facts.live[setting].limit or 0), size
     return rate * (size / sizes if sizes else 1.0) / max(1, facts.partitions)

@@ -11,7 +11,7 @@ from retention_cli.advise.reading import LOCAL_ALONE, read_settings
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found
-from retention_cli.brokers.metadata import UNNAMED, ClusterMetadata, TopicValue
+from retention_cli.brokers.metadata import UNNAMED, ClusterMetadata, TopicMetadata, TopicValue
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown, known
@@ -38,10 +38,9 @@ _MOST_RECORDS: Final = 1
 class Reading:
     """The topics that ask for protection, the disks' room, and notes on what could not be read."""
 
-    cluster_id: str
+    metadata: ClusterMetadata
     topics: Sequence[TopicFacts]
     rooms: Rooms
-    ids: Mapping[str, str]
     notes: Sequence[Reason]
 
 
@@ -66,17 +65,21 @@ def live_of(
         defaults = shown if value.own else {value, *(one for one in shown if one != UNNAMED and not one.own)}
         limits = [_limit(str(one.value)) for one in ({value} if value.own else defaults)]
         least = min((one for one in limits if one is not None), default=None)
-        above = tuple(one for one in limits if one != least)
-        live[key] = Live(value.value if value.own else None, least, _default(key, defaults), above)
+        live[key] = Live(
+            own=value.value if value.own else None,
+            limit=least,
+            default=_default(key, defaults),
+            above=tuple(one for one in limits if one != least),
+        )
     return live
 
 
 def _default(key: Setting, shown: Collection[TopicValue]) -> Maybe[int | None]:
-    if len(shown) != 1 or any(one.own or one.value is None for one in shown):
-        why = f"brokers have different ones, or {PROTECTED_TOPIC} has its own, or can't be read"
-        return Unknown.because("protect", f"the default of {key} is unknown: {why}")
-    (one,) = shown
-    return _limit(str(one.value))
+    values = [None if one.own else one.value for one in shown]
+    if len(values) == 1 and values[0] is not None:
+        return _limit(values[0])
+    why = f"brokers have different ones, or {PROTECTED_TOPIC} has its own, or can't be read"
+    return Unknown.because("protect", f"the default of {key} is unknown: {why}")
 
 
 def _limit(text: str) -> int | None:
@@ -120,34 +123,43 @@ def read_protection(
     replicas = {tp: one.replicas for tp, one in metadata.places().items()}
     disk_rules = selection.policy.disks
     disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, disk_rules)
-    topics = []
-    for name, rule in rules.items():
-        sizes = {tp: _size(tp, limits[name], disks) for tp in metadata.places([name])}
-        sized = {tp.partition: replace(unread[tp], size_bytes=sizes[tp]) for tp in sizes if tp in unread}
-        base = TopicFacts(name, metadata.topics[name].topic_id or "", rule, unread=sized)
-        topics.append(_facts(base, limits[name], live_of(own[name], everywhere), sizes, disks))
+    topics = [
+        _facts(metadata.topics[name], rule, limits[name], live_of(own[name], everywhere), unread, disks)
+        for name, rule in rules.items()
+    ]
     left = {
         one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
         for one in disks
     }
-    return Reading(metadata.cluster_id, topics, Rooms(left, disk_rules.percent is not None), metadata.topic_ids, notes)
+    return Reading(metadata, topics, Rooms(left, disk_rules.percent is not None), notes)
 
 
 def _facts(
-    base: TopicFacts,
+    topic: TopicMetadata,
+    rule: UntilConsumed,
     limits: TopicSettings,
     live: dict[Setting, Live] | Unknown,
-    sizes: Mapping[TopicPartition, Maybe[int]],
+    unread: Mapping[TopicPartition, Unread],
     disks: Sequence[Disk],
 ) -> TopicFacts:
+    """Return a topic's facts. A partition's size is that of its largest replica."""
     doubts = [one.reasons[0] for one in (live, limits.deletes or _NEVER_DELETES) if isinstance(one, Unknown)]
-    on = {one.name: held for one in disks if one.dirs and (held := sum(tp in sizes for tp in one.replicas))}
+    readable = [one for one in disks if one.dirs]
+    no_size = _NO_SIZE if limits.tiered is False else LOCAL_ALONE
+    sizes: dict[TopicPartition, Maybe[int]] = {}
+    for tp in (TopicPartition(topic.name, number) for number in sorted(topic.partitions)):
+        replicas = [one.replicas[tp] for one in readable if tp in one.replicas]
+        sizes[tp] = max(replicas) if replicas and limits.tiered is False else no_size
+    on = {one.name: held for one in readable if (held := sum(tp in sizes for tp in one.replicas))}
     read = [size for size in sizes.values() if not isinstance(size, Unknown)]
-    return replace(
-        base,
+    return TopicFacts(
+        topic=topic.name,
+        topic_id=topic.topic_id or "",
+        rule=rule,
         live=known(live) or dict.fromkeys(SETTINGS, Live(None, None, None)),
         check_ms=_CHECK_MS if isinstance(limits.check_interval_ms, Unknown) else limits.check_interval_ms,
-        size_bytes=sum(read) if read else _NO_SIZE if limits.tiered is False else LOCAL_ALONE,
+        unread={tp.partition: replace(unread[tp], size_bytes=size) for tp, size in sizes.items() if tp in unread},
+        size_bytes=sum(read) if read else no_size,
         partitions=len(sizes),
         disks=on if read else {},
         skip=doubts[0] if doubts else None,
@@ -201,8 +213,9 @@ def _commit(
     for number, offset, epoch in told.topics.get(tp.topic, ()):
         if number == tp.partition:
             return offset, None if current in (None, epoch) else epoch
-    text = f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
-    return Reason(Code.F4, text)
+    return Reason(
+        Code.F4, f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
+    )
 
 
 def _position(
@@ -214,18 +227,20 @@ def _position(
     note, (at, epoch) = None, commit
     end = Found(span.end) if epoch is None else ends.get((tp, epoch))
     if at > span.end:
-        text = f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's"
-        note = Reason(Code.F5, text)
+        note = Reason(
+            Code.F5,
+            f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's",
+        )
     elif at < span.start:
         gone = count(span.start - at, "record")
         note = Reason("protect", f"partition {tp.partition}: {gone} were deleted before group {group} read it")
     elif not isinstance(end, Found) or at > end.offset:
-        text = (
+        note = Reason(
+            Code.F5,
             f"group {group}'s offset {at:,} on partition {tp.partition} is behind the end of leader epoch {epoch}, or "
             f"that can't be asked about: it counts as having read nothing until it commits again (if its client does "
-            f"not update the epoch: groups.stale.epochs)"
+            f"not update the epoch: groups.stale.epochs)",
         )
-        note = Reason(Code.F5, text)
     return Unread(group, at if note is None else span.start, span, note)
 
 
@@ -253,10 +268,3 @@ def _aged(reader: ClusterReader, unread: Mapping[TopicPartition, Unread], now_ms
             age = Unknown.because("protect", f"{tp}: the age of its oldest unread record is unknown: {why}")
             found[tp] = replace(unread[tp], age_ms=age, note=age.reasons[0])
     return found
-
-
-def _size(tp: TopicPartition, limits: TopicSettings, disks: Sequence[Disk]) -> Maybe[int]:
-    """Return the size of a partition's largest replica."""
-    if limits.tiered is not False:
-        return LOCAL_ALONE
-    return max((one.replicas[tp] for one in disks if one.dirs and tp in one.replicas), default=_NO_SIZE)

@@ -86,7 +86,8 @@ def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
         StateError: the ledger can't be read.
     """
     reading = read_protection(job.reader, job.selection, job.clock_ms, job.progress)
-    memory = RaisedSettings(job.reader, job.memories(reading.cluster_id))
+    cluster_id, ids = reading.metadata.cluster_id, reading.metadata.topic_ids
+    memory = RaisedSettings(job.reader, job.memories(cluster_id))
     records = memory.read()  # after the live values: whatever kretain set is in a record by then
     ours = current(records, {one.topic: one.topic_id for one in reading.topics})
     rows = decide_all(reading.topics, ours, job.terms, reading.rooms)
@@ -96,11 +97,10 @@ def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
             f"{one.setting} of topic {one.topic} is raised, and this policy does not protect it: "
             f"kretain protect --restore {one.topic} restores it",
         )
-        for key, one in current(records, reading.ids).items()
+        for key, one in current(records, ids).items()
         if key not in ours and one.state in ("raised", "changing") and not job.selection.topics
     )
-    notes = [*reading.notes, *others]
-    return Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), memory
+    return Protection(cluster_id, job.reader.settings.bootstrap, rows, [*reading.notes, *others]), memory
 
 
 def carry_out(job: ProtectJob, made: Protection, memory: RaisedSettings) -> Protection:
@@ -126,27 +126,27 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     """
     metadata = job.reader.metadata([topic])
     memory = RaisedSettings(job.reader, job.memories(metadata.cluster_id))
-    found = [(setting, one) for (name, setting), one in memory.read().items() if name == topic]
+    found = [one for one in memory.read().values() if one.topic == topic]
     if topic not in metadata.topics or not found:
         raise BrokerError(f"kretain has raised no setting of topic {topic}")
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory) as changes:
-        for setting, one in found:
-            live = changes.look(topic, setting, default=one.original is None)
-            own = live.own
+        for one in found:
+            live = changes.look(topic, one.setting, default=one.original is None)
             ours = (
                 one.topic_id == metadata.topic_ids.get(topic, "")
                 and one.state in ("raised", "changing")
-                and own in expected(one)
+                and live.own in expected(one)
             )
+            what = f"{one.setting} of topic {topic}"
             if how == "restore" and ours:
-                changes.change(one, own, one.original, live.default)
-                done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
+                changes.change(one, live.own, one.original, live.default)
+                done.append(f"{what}: restored to {one.original or 'the default'}")
             elif ours:  # its original is not what is live
-                done.append(f"{setting} of topic {topic}: kretain itself has raised it, and continues from there")
+                done.append(f"{what}: kretain itself has raised it, and continues from there")
             elif how == "resume" or one.state not in ("restored", "unreadable"):
-                changes.note(one, "restored", own, own)
-                done.append(f"{setting} of topic {topic}: kretain may raise it again, from {own or 'the default'}")
+                changes.note(one, "restored", live.own, live.own)
+                done.append(f"{what}: kretain may raise it again, from {live.own or 'the default'}")
     return done
 
 
@@ -264,15 +264,31 @@ class _Changes:
 
     def note(self, known: Record, state: State, value: str | None, before: str | None) -> Record:
         """Write a record to the cluster and the ledger; return it."""
-        by, at_ms = f"{user_name()}@{socket.gethostname()}", self.job.clock_ms()
-        record = replace(known, state=state, value=value, before=before, run=self.job.run, at_ms=at_ms, by=by)
+        record = replace(
+            known,
+            state=state,
+            value=value,
+            before=before,
+            run=self.job.run,
+            at_ms=self.job.clock_ms(),
+            by=f"{user_name()}@{socket.gethostname()}",
+        )
         self.memory.write(self.writer, record)
         return record
 
     def say(self, event: str, known: Record, **more: Any) -> None:
         """Write a line of the audit log."""
-        line = {"event": event, "run": self.job.run, "at": timestamp(self.job.clock_ms()), "topic": known.topic}
-        self.log.append(line | {"topic_id": known.topic_id, "setting": known.setting} | more)
+        self.log.append(
+            {
+                "event": event,
+                "run": self.job.run,
+                "at": timestamp(self.job.clock_ms()),
+                "topic": known.topic,
+                "topic_id": known.topic_id,
+                "setting": known.setting,
+                **more,
+            }
+        )
 
     def waited(self, topic: str, setting: Setting, new: str | None) -> str | None:
         """Return a topic's own value once it is the new one, or after a few seconds: a broker learns of it late."""

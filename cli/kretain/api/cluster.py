@@ -23,7 +23,7 @@ from kretain.options.common import Common, now_ms
 from kretain.options.plans import InventoryOption, SparkFlags
 from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, positions_document
 from kretain.render.explain import EXPLAIN_FORMAT, explained_as_json
-from kretain.render.forecast import forecast_head, topic_as_json
+from kretain.render.forecast import forecast_head, topic_rows
 from kretain.render.history import HISTORY_FORMAT, partitions_of, run_row
 from kretain.render.output import cluster_head
 from retention_cli.brokers.reader import ClusterReader
@@ -361,9 +361,7 @@ class Cluster:
         terms = Terms(duration_ms("every", every), duration_ms("least", least), now_ms())
         with self._opened():
             [found] = forecasts(self._settings, self._reader, [self._selection(given)], terms, silent)
-        return Result(
-            forecast_head(found, None), "topics", (topic_as_json(one, None) for one in found.topics), found.notes
-        )
+        return Result(forecast_head(found, None), "topics", topic_rows(found, None), found.notes)
 
     def _carried_out(self, job: TrimJob, memories: Memories, sent: list[TrimReport]) -> Report:
         """Trim, and return the report whatever fails after a request was sent."""

@@ -66,8 +66,11 @@ def protect(
     if settings.policy is None:
         raise UsageError("protect needs a policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
     selection = rules.selection(settings.policy, topics)
-    noted = notified(selection.policy.notify, settings.name, dry_run=dry_run)
-    with noted as post, settings.reader() as reader, common.progress() as progress:
+    with (
+        notified(selection.policy.notify, settings.name, dry_run=dry_run) as post,
+        settings.reader() as reader,
+        common.progress() as progress,
+    ):
         job = ProtectJob(
             reader=reader,
             selection=selection,

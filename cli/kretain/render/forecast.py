@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -72,22 +72,18 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
-    others: Mapping[str, TopicForecast] = {} if other is None else {topic.name: topic for topic in other.topics}
-    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
     show(
         output,
         forecast_head(one, other) if output in ("json", "yaml") else {},
         "topics",
-        (topic_as_json(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics),
-        lambda: _forecast(one, other, others, every_row=every_row),
+        topic_rows(one, other),
+        lambda: _forecast(one, other, every_row=every_row),
         CSV_COLUMNS,
     )
 
 
-def _forecast(
-    one: Forecast, other: Forecast | None, others: Mapping[str, TopicForecast], *, every_row: bool
-) -> list[Part]:
-    compares = other is not None
+def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
+    policies = {} if other is None else {topic.name: kept(topic.policy) for topic in other.topics}
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     return [
         *that_matter_most(topics, len(one.topics), "topics that matter most"),
@@ -95,7 +91,7 @@ def _forecast(
             (
                 *(Column("topic"), Column("an hour", "right", spare=True), Column("now", "right", spare=True)),
                 *(Column("brokers alone", "right"), Column("policy", "right")),
-                *((Column("compared", "right"),) if compares else ()),
+                *((Column("compared", "right"),) if other is not None else ()),
                 *(Column("by"), Column("saves", "right")),
             ),
             [
@@ -103,7 +99,7 @@ def _forecast(
                     topic.name,
                     "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
                     *map(kept, (topic.now, topic.alone, topic.policy)),
-                    *((kept(others[topic.name].policy) if topic.name in others else "?",) if compares else ()),
+                    *((policies.get(topic.name, "?"),) if other is not None else ()),
                     topic.by,
                     kept(saved(topic.alone, topic.policy)),
                 )
@@ -311,8 +307,14 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
     }
 
 
-def topic_as_json(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None = None) -> dict[str, Any]:
-    """Return a topic's row of JSON, beside another policy's if there is one."""
+def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
+    """Return the topics' rows of JSON, beside another policy's if there is one."""
+    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
+    others = {} if other is None else {topic.name: topic for topic in other.topics}
+    return (_topic(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics)
+
+
+def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None) -> dict[str, Any]:
     rate = known(one.rate)
     return {
         "topic": one.name,
@@ -430,18 +432,23 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
     text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
-    by_topic = [(one.topic, _labels(one) or "—", *map(price, one.bill)) for one in topics]
-    of_labels = [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels]
-    of_consumers = [(name, price(span)) for name, span in consumers]
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
-        Table((Column("topic"), Column("labels"), *columns), by_topic),
+        Table(
+            (Column("topic"), Column("labels"), *columns),
+            [(one.topic, _labels(one) or "—", *map(price, one.bill)) for one in topics],
+        ),
         len(bills.topics) > len(topics)
         and Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim"),
         heading("By label") if labels else None,
-        bool(labels) and Table((Column("label"), Column("topics", "right"), *columns), of_labels),
+        bool(labels)
+        and Table(
+            (Column("label"), Column("topics", "right"), *columns),
+            [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
+        ),
         heading("Kept because a consumer is behind") if consumers else None,
-        bool(consumers) and Table((Column("consumer"), Column("a month", "right")), of_consumers),
+        bool(consumers)
+        and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
         Line(text, "bold"),
     ]

@@ -22,7 +22,15 @@ _WORDS: Final = {"none": "", "keep": "raised", "release": "left alone"}
 
 def print_protection(made: Protection, output: str) -> None:
     """Print a row per setting."""
-    rows = [_as_json(row) for row in made.rows]
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": row.topic,
+            "topic_id": row.topic_id,
+            **{name: getattr(row, name) for name in COLUMNS[1:12]},
+            "reasons": [*map(asdict, row.reasons)],
+        }
+        for row in made.rows
+    ]
     show(
         output,
         cluster_head(FORMAT, made.cluster_id, made.bootstrap) | {"notes": [*map(asdict, made.notes)]},
@@ -86,12 +94,3 @@ def _cells(one: Decision) -> tuple[str, ...]:
     more = size(one.extra_bytes) if changed else ""
     action = one.outcome if one.outcome == "failed" else _WORDS.get(one.action, one.action)
     return one.topic, one.setting, one.group or "", left, shown(one, one.old), changed, more, action or ""
-
-
-def _as_json(one: Decision) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "topic_id": one.topic_id,
-        **{name: getattr(one, name) for name in COLUMNS[1:12]},
-        "reasons": [*map(asdict, one.reasons)],
-    }

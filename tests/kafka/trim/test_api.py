@@ -192,6 +192,7 @@ def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: P
         return world.cli(*arguments, "-p", str(policy), "-o", "json", check=0).json()  # type: ignore[no-any-return]
 
     group = f"{topic}-billing"
+    written(policy, f"cost: {{per.gib.month: 0.5}}\n{consumed(topic)}")
     with connected(world, policy) as cluster:
         report = cluster.trim(cluster.plan(), yes=True, max_partitions=1)
         offsets = cluster.offsets(topic)
@@ -220,6 +221,8 @@ def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: P
         from_command = printed("forecast")
         assert {key: forecast.head[key] for key in same} == {key: from_command[key] for key in same}
         assert [one["topic"] for one in forecast] == [one["topic"] for one in from_command["topics"]] == [topic]
+        assert "cost_now_low" in forecast[0], "with a price, rows have the money, too"
+        assert forecast[0].keys() == from_command["topics"][0].keys()
         wrong_ones: list[tuple[Callable[[], object], str]] = [
             (lambda: cluster.history("no-such-run"), "state"),
             (lambda: cluster.explain("no-such-topic", consumed_after="1h"), "nothing-matches"),

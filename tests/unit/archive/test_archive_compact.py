@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,7 +23,7 @@ from retention_cli.archive.catalog import (
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Source, checksum_of, manifest_text
 from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, keep, newest
 from retention_cli.archive.restore import Job, RestoreRefusedError, Wanted, WantedGroups
-from retention_cli.archive.restore_groups import GroupPlan, check_free
+from retention_cli.archive.restore_groups import GroupPlan, check_free, choose
 from retention_cli.archive.segment import DEFAULT_SIZE, SegmentBuilder, SegmentSize, commit, records_of
 from retention_cli.archive.store import Store
 from retention_cli.brokers.commits import CommitsUnknown
@@ -477,6 +478,15 @@ def test_consumers_are_kept_by_kind_and_what_is_unreadable_is_said() -> None:
     }  # fmt: skip
     assert [one.name for one in found.consumers if one.unreadable] == ["odd"]
     assert found.unlisted == "not every group is listed"
+
+
+def test_position_that_does_not_count_is_named_before_anything_is_restored(store: Store) -> None:
+    keep(store, at(DAY, Stood("billing", "group", {0: 7, 1: None})))
+    wanted = Wanted("orders", "restored", groups=WantedGroups(overwrite=True))
+    job = Job(wanted, ORIGIN, "T", {}, {0: 0, 1: 0, 2: 0}, "ours", resumes=False)
+    nobody = SimpleNamespace(brokers=lambda: [1], list_groups=lambda _brokers: [])
+    rows = choose(cast(Any, nobody), store, job, WantedGroups()).rows
+    assert [(row.archived, row.note[:11]) for row in rows] == [(7, ""), (None, "no position"), (None, "no position")]
 
 
 def test_group_that_no_broker_lists_may_have_commits_on_the_target() -> None:

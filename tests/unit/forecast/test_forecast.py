@@ -11,13 +11,13 @@ from hypothesis import assume, example, given, strategies as st
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown, certain
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.loss import (
-    R6,
     Growing,
     Place,
     Queued,
     Unread,
     full_in,
     queue_of,
+    r6_deadline,
     seconds_to_loss,
     time_to_loss,
 )
@@ -117,9 +117,9 @@ PART = PartitionForecast(Rate(0.1, 0.2, 0.3, HOUR), Span(10, 20), ENDLESS, Retai
 def place() -> Place:
     samples = (Sample(NOW - 9 * HOUR, 5), Sample(NOW - 3 * HOUR, 20), Sample(NOW - HOUR, 30))
     here = Seen(FACTS, samples, Sample(NOW, LOG.end))
-    r6 = R6([(one := disk(400, FACTS.tp), queue_of(one, 50.0, {FACTS.tp: PART}, [queued(FACTS.tp, (50, 30))]))])
+    queue = queue_of(disk(400, FACTS.tp), 50.0, {FACTS.tp: PART}, [queued(FACTS.tp, (50, 30))])
     settings = Settings(forced_age_ms=6 * HOUR, unconsumed="trim")
-    return Place(here, PART, limits(retention_ms=12 * HOUR), settings, r6, Terms(60_000, HOUR, NOW))
+    return Place(here, PART, limits(retention_ms=12 * HOUR), settings, [queue], Terms(60_000, HOUR, NOW))
 
 
 def before(hours: int, offset: int) -> GroupMemory:
@@ -366,33 +366,33 @@ def part(bytes_per_ms: float | None = 1.0, kept: Span = ENDLESS) -> PartitionFor
     ],
 )
 def test_r6_takes_older_records_first(used: int, queue: list[Queued], age: Span, comes: float) -> None:
-    here = disk(used)
-    r6 = R6([(here, queue_of(here, 50, {HERE: part(), OTHER: part()}, queue))])
-    assert r6.deadline(HERE, age, LAST_LOOK) == Span(comes, math.inf)
-    assert r6.deadline(OTHER, age, LAST_LOOK) == ENDLESS, "no disk with it has a ceiling"
+    there = queue_of(disk(used), 50, {HERE: part(), OTHER: part()}, queue)
+    assert r6_deadline([there], age, LAST_LOOK) == Span(comes, math.inf)
+    assert r6_deadline([], age, LAST_LOOK) == ENDLESS, "no disk with it has a ceiling"
 
 
 def test_soonest_disk_decides_and_an_unknown_disk_makes_the_deadline_unknown() -> None:
     parts = {HERE: part(), OTHER: part(2.0)}
     slow, fast = disk(400), disk(400, HERE, OTHER, broker=2)
-    queues = [(one, queue_of(one, 50, parts, [])) for one in (slow, fast)]
+    queues = [queue_of(one, 50, parts, []) for one in (slow, fast)]
     for order in (queues, queues[::-1]):
-        assert known(R6(order).deadline(HERE, Span(0, 0), LAST_LOOK)).low == pytest.approx(100 / 3)
+        assert known(r6_deadline(order, Span(0, 0), LAST_LOOK)).low == pytest.approx(100 / 3)
     silent = Disk(3, (), UNKNOWN, {HERE: 0})
     unmeasured = disk(400, HERE, OTHER, broker=4)
     for one, forecasts in ((silent, parts), (unmeasured, {**parts, OTHER: part(None)})):
-        r6 = R6([*queues, (one, queue_of(one, 50, forecasts, []))])
-        assert isinstance(r6.deadline(HERE, Span(0, 0), LAST_LOOK), Unknown)
+        assert isinstance(r6_deadline([*queues, queue_of(one, 50, forecasts, [])], Span(0, 0), LAST_LOOK), Unknown)
 
 
 def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
     here = disk(400)
-    r6 = R6([(here, queue_of(here, 50, {HERE: part(kept=Span(0, 150))}, []))])
-    assert r6.deadline(HERE, Span(0, 0), LAST_LOOK) == ENDLESS
-    assert R6([(here, queue_of(here, 50, {HERE: part(0.0)}, []))]).deadline(HERE, Span(0, 0), LAST_LOOK) == ENDLESS
+
+    def due(one: PartitionForecast) -> Maybe[Span]:
+        return r6_deadline([queue_of(here, 50, {HERE: one}, [])], Span(0, 0), LAST_LOOK)
+
+    assert due(part(kept=Span(0, 150))) == ENDLESS
+    assert due(part(0.0)) == ENDLESS
     waiting = part(kept=Span(0, 150))._replace(kept=Retained(Span(0, 150), "R1", (), 120))
-    r6 = R6([(here, queue_of(here, 50, {HERE: waiting}, []))])
-    assert r6.deadline(HERE, Span(0, 0), LAST_LOOK) == Span(100, math.inf), "until R1 begins (F10) the disk fills"
+    assert due(waiting) == Span(100, math.inf), "until R1 begins (F10) the disk fills"
     assert certain(queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]))(LAST_LOOK) == 100
     assert Span(0, 0) == NOTHING
 
@@ -446,12 +446,12 @@ def test_r6_never_takes_a_record_sooner_than_forecast(
     place = Disk(1, ("/data",), room, {tp: logs.ends[tp.partition] - logs.starts[tp.partition] for tp in tps})
     parts = {tp: part(float(rates[tp.partition])) for tp in tps}
     queue = [Queued(tp, samples[tp.partition], logs.starts[tp.partition], Span.of(1.0), 0) for tp in tps]
-    r6 = R6([(place, queue_of(place, ceiling / 10, parts, queue))])
+    due_at = queue_of(place, ceiling / 10, parts, queue)
     position = logs.starts[0] + (logs.ends[0] - logs.starts[0]) * share // 100
     if position == logs.ends[0]:
         return
     seen = [one.wall_ms for one in samples[0] if one.high_watermark <= position]
-    due = known(r6.deadline(tps[0], Span(0, ticks - seen[-1] if seen else math.inf), ticks))
+    due = known(r6_deadline([due_at], Span(0, ticks - seen[-1] if seen else math.inf), ticks))
     for after in range(1, 200):
         logs.tick(ticks + after)
         if logs.starts[0] > position:

@@ -13,7 +13,7 @@ from retention_cli.advise.facts import TopicSettings
 from retention_cli.audit.log import Run, one_by_one
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
-from retention_cli.forecast.cost import GIB, MONTH_MS, Past, added, by_consumer, by_label, stayed, topic_bill, total_of
+from retention_cli.forecast.cost import GIB, MONTH_MS, added, by_consumer, by_label, stayed, topic_bill, total_of
 from retention_cli.forecast.steady import (
     Flow,
     Retained,
@@ -277,13 +277,14 @@ def ran(rule: str | None = None, outcome: str = "trimmed", **row: Any) -> list[R
 def test_trimmed_bytes_count_until_brokers_would_have_deleted_them(
     runs: list[Run], retention: Maybe[int] | None, digest: str | None, bytes_for: int | None
 ) -> None:
-    past = Past("id", limits(retention_ms=retention), Settings(consumed_after_ms=DAY, forced_age_ms=9 * DAY))
-    [found] = stayed(runs, {"t": past}, digest, THEN + 5 * DAY).values()
+    settings = Settings(consumed_after_ms=DAY, forced_age_ms=9 * DAY)
+    now_ms = THEN + 5 * DAY
+    [found] = stayed(runs, {"t": "id"}, {"t": limits(retention_ms=retention)}, {"t": settings}, digest, now_ms).values()
     assert (None if isinstance(found, Unknown) else found) == (None if bytes_for is None else 100 * bytes_for)
 
 
 def test_trim_in_the_future_of_a_clock_set_back_has_saved_nothing() -> None:
-    assert stayed(ran(), {"t": Past("id", limits(), Settings())}, "d", THEN - DAY) == {"t": 0}
+    assert stayed(ran(), {"t": "id"}, {"t": limits()}, {"t": Settings()}, "d", THEN - DAY) == {"t": 0}
 
 
 def test_topic_is_priced_with_what_its_slow_consumer_keeps() -> None:

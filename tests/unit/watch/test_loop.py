@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from retention_cli.core.model import (
 from retention_cli.core.state_dir import LockedError, StateError
 from retention_cli.decide.decision import unread_below
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.forecast.loss import R6, Place, queue_of
+from retention_cli.forecast.loss import Place, Queue, queue_of
 from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms, forecast_partitions
 from retention_cli.forecast.value import ENDLESS, Rate, Span
 from retention_cli.plan.value import Plan
@@ -363,18 +364,18 @@ def test_ceiling_trims_rows_in_turn_over_several_passes() -> None:
 
 
 TP = TopicPartition("t", 0)
-HOLD, NO_RULES, NO_DISKS = Settings(), DiskRules(), R6(())
+HOLD, NO_RULES = Settings(), DiskRules()
 TRIM = Settings(unconsumed="trim")
 FULL_SOON = Disk(1, ("/data",), Room(1_000_000, 400_000, 400_000), {TP: 1000})
 """A disk that may gain 100,000 bytes until its ceiling of half."""
 
 
-def r6(bytes_per_ms: float | None) -> R6:
+def r6(bytes_per_ms: float | None) -> Sequence[Maybe[Queue]]:
     rate: Maybe[Rate] = (
         Unknown.because("rate", "?") if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, HOUR)
     )
     part = PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)
-    return R6([(FULL_SOON, queue_of(FULL_SOON, 50, {TP: part}, []))])
+    return [queue_of(FULL_SOON, 50, {TP: part}, [])]
 
 
 def seconds(
@@ -385,7 +386,7 @@ def seconds(
     floor: int = 7,
     trim_to: int | None = None,
     rules: DiskRules = NO_RULES,
-    disks: R6 = NO_DISKS,
+    queues: Sequence[Maybe[Queue]] = (),
 ) -> float | None:
     """Return what is told of a log of 10 records from 5 on, of 100 bytes each, which ended there so long ago."""
     one: Decision = ceiling_row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=floor, trim_to=trim_to)
@@ -393,7 +394,7 @@ def seconds(
     here = Seen(facts, [Sample(NOW - ago, end) for ago, end in seen], Sample(NOW, 10))
     terms = Terms(0, HOUR, NOW)
     (part,) = forecast_partitions([here], brokers, settings, terms)
-    return seconds_left(one, Place(here, part, brokers, settings, disks, terms), settings, rules)
+    return seconds_left(one, Place(here, part, brokers, settings, queues, terms), settings, rules)
 
 
 BY_SIZE = limits(retention_bytes=2000, segment_bytes=0, retention_ms=10 * HOUR)
@@ -419,12 +420,12 @@ WATERMARKS = DiskRules(watermarks=(Watermark(80, 0.5, 1),))
             8400,
         ),  # room for 7 more records; 3 came an hour at most
         ({"brokers": BY_SIZE, "seen": ((HOUR // 2, 7),)}, None),  # how fast it grows is not known yet
-        ({"brokers": limits(), "settings": TRIM, "disks": r6(1.0)}, 100),
-        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "disks": r6(1.0)}, 100),
-        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "disks": r6(0.01)}, 1800),
-        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "disks": r6(None)}, None),  # R6 might come first
-        ({"brokers": limits(retention_ms=HOUR), "disks": r6(1.0)}, 1800),  # G2 holds it back
-        ({"brokers": limits(retention_ms=HOUR), "disks": r6(None)}, 1800),
+        ({"brokers": limits(), "settings": TRIM, "queues": r6(1.0)}, 100),
+        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "queues": r6(1.0)}, 100),
+        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "queues": r6(0.01)}, 1800),
+        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "queues": r6(None)}, None),  # R6 might come first
+        ({"brokers": limits(retention_ms=HOUR), "queues": r6(1.0)}, 1800),  # G2 holds it back
+        ({"brokers": limits(retention_ms=HOUR), "queues": r6(None)}, 1800),
         ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "rules": WATERMARKS}, None),  # R7 may shorten it
         ({"brokers": limits(retention_ms=HOUR), "rules": WATERMARKS}, 1800),
     ],
