@@ -9,7 +9,7 @@ from kretain.config import context_of, resolve
 from kretain.errors import Exit, UsageError
 from kretain.flows.fleet import each_cluster
 from kretain.flows.plans import forecasts
-from kretain.flows.spark import record_reader
+from kretain.flows.spark import SharedSpark, record_reader
 from kretain.options import rules
 from kretain.options.common import (
     Common,
@@ -194,7 +194,7 @@ def profile(
     from retention_cli.core.files import whole
     from retention_cli.profile.reading import Wanted, all_rows, fill, head, prepare, write_parquet
 
-    spark.check()
+    shared = SharedSpark(spark)
     now = now_ms()
     settings = resolve(common)
     from_ms, to_ms = times.bounds(now)
@@ -203,9 +203,10 @@ def profile(
     if policy is None and by_event_time:
         raise UsageError("--by-event-time needs a policy (-p FILE): its retention.eventtime.source says where they are")
     wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, to_ms)
-    with settings.reader() as reader, common.progress() as progress:
+    with settings.reader() as reader, common.progress() as progress, shared:
         found = prepare(reader, wanted, progress)
-        with record_reader(spark, reader, found, progress) as read, stoppable() as stop:
+        read = record_reader(shared, reader, found, progress)
+        with stoppable() as stop:
             fill(reader, found, progress, stop, read)
     if out is not None:
         with whole(out) as scratch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile, Read
 
 
-@contextmanager
-def opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
+@contextlib.contextmanager
+def _opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
     """Open Spark, check that executors have what they need, and stop Spark at the end.
 
     Raises:
@@ -77,7 +76,7 @@ class SharedSpark(contextlib.ExitStack):
             SparkError: Spark can't be used, or an executor lacks something.
         """
         if self._sender is None:
-            self._sender = self.enter_context(opened(self.flags, progress))
+            self._sender = self.enter_context(_opened(self.flags, progress))
         return self._sender
 
     def archiver(self) -> ArchiverFor | None:
@@ -132,19 +131,14 @@ def fleet_engine(shared: SharedSpark) -> Engine:
     return lambda members, now_ms, watch: plan_over_spark(shared.get, members, now_ms, watch, **shared.flags.limits())
 
 
-@contextmanager
-def record_reader(
-    flags: SparkFlags, reader: ClusterReader, found: Profile, progress: Progress
-) -> Iterator[Read | None]:
-    """Yield the reader of a profile's records: Spark's, or None for this process.
+def record_reader(shared: SharedSpark, reader: ClusterReader, found: Profile, progress: Progress) -> Read | None:
+    """Return the reader of a profile's records: Spark's, or None for this process.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
     """
-    if not flags.spark or not any(one.start < one.end for one in found.ranges.values()):
-        yield None
-        return
+    if not shared.flags.spark or not any(one.start < one.end for one in found.ranges.values()):
+        return None
     from retention_cli.engines.spark.profile import SparkReading
 
-    with opened(flags, progress) as sender:
-        yield SparkReading(sender, reader)
+    return SparkReading(shared.get(progress), reader)
