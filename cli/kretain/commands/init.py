@@ -53,7 +53,7 @@ def init(
     _require_new(config, "to add a cluster: kretain context add NAME -b HOST:PORT")
     _require_new(policy, "name another file with -p")
     common = replace(_with_broker(common, yes=yes), policy=policy, context=None)
-    settings = replace(resolve(common, ({}, "init")), policy=None)
+    settings = replace(resolve(replace(common, chosen=({}, "init"))), policy=None)
     if not _works(settings, common):
         tell_error(
             Exit.FAILED,
