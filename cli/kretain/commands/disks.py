@@ -59,7 +59,8 @@ def disk(
                 settings.memories(reader, chosen.policy.state),
                 progress=progress,
             )
-            made = planner(shared, InventoryOption(inventory, chosen.policy)).plan(job)
+            engine = planner(shared, InventoryOption(inventory, chosen.policy))
+            made = engine(job)
             outcomes, notes = made.disks, [note for note in made.notes if note.code in (Code.R6, "disk", "inventory")]
         else:
             policy = settings.load_or_default()

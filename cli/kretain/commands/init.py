@@ -157,7 +157,7 @@ def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
 
     with settings.reader() as reader, common.progress() as progress:
         return plan_now(
-            settings, reader, Selection(policy), LocalPlanner(), settings.memories(reader, policy.state), progress
+            settings, reader, Selection(policy), LocalPlanner().plan, settings.memories(reader, policy.state), progress
         )
 
 

@@ -57,13 +57,13 @@ def plan_now(
         observed: called with what the plan is made of, with what groups have committed, and the time decided for.
 
     Raises:
-        BrokerError, PolicyError, NothingMatchesError: see :class:`retention_cli.plan.make.Planner`.
+        BrokerError, PolicyError, NothingMatchesError: see :data:`retention_cli.plan.make.Planner`.
     """
     from retention_cli.plan.make import PlanJob
     from retention_cli.trim.history import past_day
 
     now, limits = now_ms(), selection.policy.limits
-    return planner.plan(
+    return planner(
         PlanJob(
             reader,
             selection,

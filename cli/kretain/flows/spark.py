@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,35 +88,26 @@ class SharedSpark(contextlib.ExitStack):
         return SparkArchiver(reader, cluster_id, self.get)
 
 
-@dataclass(frozen=True, slots=True)
-class SparkPlanner:
-    """Makes plans over Spark; see :class:`retention_cli.plan.make.Planner`."""
-
-    shared: SharedSpark
-    inventory: InventoryOption
-
-    def plan(self, job: PlanJob) -> Plan:
-        """Return one cluster's plan."""
-        from retention_cli.engines.spark.plans import Target, make_plans
-
-        target = Target("", job, self.inventory.paths)
-        [(_name, plan)] = make_plans(self.shared.get, [target], job.progress, **self.shared.flags.limits())
-        if isinstance(plan, BaseException):
-            raise plan
-        return plan
-
-
 def planner(shared: SharedSpark, inventory: InventoryOption) -> Planner:
     """Return what makes a plan: this process, or Spark.
 
     Raises:
         InventoryError: this process must read the inventory, and can't.
     """
-    if shared.flags.spark:
-        return SparkPlanner(shared, inventory)
-    from retention_cli.plan.make import LocalPlanner
+    if not shared.flags.spark:
+        from retention_cli.plan.make import LocalPlanner
 
-    return LocalPlanner(inventory.view)
+        return LocalPlanner(inventory.view).plan
+    from retention_cli.engines.spark.plans import Target, make_plans
+
+    def over_spark(job: PlanJob) -> Plan:
+        target = Target("", job, inventory.paths)
+        [(_name, plan)] = make_plans(shared.get, [target], job.progress, **shared.flags.limits())
+        if isinstance(plan, BaseException):
+            raise plan
+        return plan
+
+    return over_spark
 
 
 def fleet_engine(shared: SharedSpark) -> Engine:
