@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from kretain.completion.complete import complete_topics
 from kretain.config import Resolved, resolve
 from kretain.errors import Exit, UsageError, warn
-from kretain.flows.trims import must_confirm
+from kretain.flows.confirm import must_confirm
 from kretain.options.common import (
     Common,
     OptionGroup,

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from kretain.completion.complete import complete_gone_groups, complete_topics
 from kretain.config import resolve
 from kretain.errors import RefusedError, warn
+from kretain.flows.confirm import confirm_forgetting
 from kretain.flows.fleet import each_cluster
-from kretain.flows.trims import confirm_forgetting
 from kretain.options import rules
 from kretain.options.common import (
     Common,

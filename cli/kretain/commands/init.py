@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from kretain.config import Resolved, config_path, resolve
 from kretain.errors import Exit, UsageError, tell_error
+from kretain.flows.confirm import answer, must_confirm, on_terminal
 from kretain.flows.fleet import each_cluster
 from kretain.flows.recipes import recipe, write_new
-from kretain.flows.trims import answer, must_confirm, on_terminal
 from kretain.options.common import Common, OutputOption, option, single_command
 from kretain.options.rules import Topics
 from retention_cli.core.units import count

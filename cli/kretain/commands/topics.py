@@ -8,7 +8,6 @@ from typing import Annotated
 from kretain.config import context_of, resolve
 from kretain.errors import Exit, UsageError
 from kretain.flows.fleet import each_cluster
-from kretain.flows.plans import forecasts
 from kretain.flows.spark import SharedSpark, record_reader
 from kretain.options import rules
 from kretain.options.common import (
@@ -134,6 +133,7 @@ def forecast(
 
       kretain forecast -p policy.yaml -o json | jq '.groups[] | select((.seconds_to_loss // infinite) < 86400)'
     """
+    from kretain.flows.plans import forecasts
     from kretain.render.forecast import print_forecast
     from retention_cli.forecast.steady import Terms
 

@@ -15,7 +15,6 @@ from kretain.completion.complete import complete_clusters
 from kretain.config import ConfigError, Resolved, config_path, context_of, contexts, nearest, resolve, settings_of
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, as_engine_error, exit_code_for, lines_of, of_many, tell_error, warn, worst
-from kretain.flows.plans import once_a_day, save_plan, signed
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, now_ms, option
@@ -195,6 +194,7 @@ def plan_fleet(
     fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags, *, quiet: bool = False
 ) -> Exit:
     """Plan several clusters, save and show it."""
+    from kretain.flows.plans import once_a_day, save_plan, signed
     from kretain.render.plan import print_plan
 
     if flags.output == "delete-records":
