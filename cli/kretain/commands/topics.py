@@ -190,7 +190,7 @@ def profile(
       kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
     from kretain.render.profile import print_profile, profile_notes
-    from kretain.system.signals import stoppable
+    from kretain.system.signals import Ending
     from retention_cli.core.files import whole
     from retention_cli.profile.reading import Wanted, all_rows, fill, head, prepare, write_parquet
 
@@ -206,8 +206,8 @@ def profile(
     with settings.reader() as reader, common.progress() as progress, shared:
         found = prepare(reader, wanted, progress)
         read = record_reader(shared, reader, found, progress)
-        with stoppable() as stop:
-            fill(reader, found, progress, stop, read)
+        with Ending(holding=True).heard() as ending:
+            fill(reader, found, progress, lambda: ending.asked, read)
     if out is not None:
         with whole(out) as scratch:
             write_parquet(scratch, head(found), all_rows(found.topics.values()))

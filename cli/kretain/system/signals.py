@@ -33,14 +33,6 @@ def ended_after(milliseconds: int | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@contextlib.contextmanager
-def stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGINT or SIGTERM was received."""
-    ending = Ending(holding=True)
-    with ending.heard():
-        yield lambda: ending.asked
-
-
 def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: float = 5.0) -> None:
     """End this process as by kill −9, from a thread, once it is not alive: a supervisor starts it anew.
 
