@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.completion import install_callback, show_callback
 
+from kretain import __version__
 from kretain.completion.quick import ALL, QuickGroup
 from kretain.completion.shells import use_ours
 from kretain.error_codes import choose, for_scripts
@@ -102,11 +105,8 @@ class LazyGroup(QuickGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Suggest the nearest command if there is none of that name."""
-        if args and args[0] not in COMMANDS:
-            import difflib
-
-            if near := difflib.get_close_matches(args[0], COMMANDS, n=1):
-                ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
+        if args and args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, n=1)):
+            ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -166,22 +166,8 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from retention_cli import __version__
-
         typer.echo(f"kretain {__version__}")
         raise typer.Exit
-
-
-def _install_completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
-    from typer.completion import install_callback
-
-    install_callback(ctx, param, asked)
-
-
-def _show_completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
-    from typer.completion import show_callback
-
-    show_callback(ctx, param, asked)
 
 
 @app.callback(epilog=EPILOG)
@@ -192,13 +178,11 @@ def root(
     ] = False,
     install_completion: Annotated[
         bool,
-        typer.Option("--install-completion", callback=_install_completion, help="Install completion for this shell."),
+        typer.Option("--install-completion", callback=install_callback, help="Install completion for this shell."),
     ] = False,
     show_completion: Annotated[
         bool,
-        typer.Option(
-            "--show-completion", callback=_show_completion, help="Print the completion script for this shell."
-        ),
+        typer.Option("--show-completion", callback=show_callback, help="Print the completion script for this shell."),
     ] = False,
 ) -> None:
     """Trim Kafka topics by what every consumer has read, by event time and by age, from outside the brokers."""

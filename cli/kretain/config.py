@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kretain.errors import UsageError, tell
-from kretain.options.common import Chosen, Common, name_of
+from kretain.options.common import Common, name_of
 from kretain.reach import reaches
 from kretain.render.progress import doing
 from retention_cli.brokers.errors import SettingsError
@@ -37,10 +37,6 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.state.memories import Kind, Memories
 
 _KEYS = ("bootstrap-server", "command-config", "confirm", "policy", "settings", "state-dir", "timeout")
-
-
-_REACH = ("-b", "-c", "-p", "--state-dir")
-"""The options that say which cluster, policy and memory are meant."""
 
 
 class ConfigError(Exception):
@@ -99,14 +95,15 @@ class Resolved:
 
         return load_policy(self.policy)
 
-    def state_kind(self) -> Kind:
-        """Return the policy file's ``state``, the kind of ledger; ``local`` if there is no file.
+    def load_or_default(self) -> Policy:
+        """Return the policy, if there is no file one that has no entry, and the default of everything else.
 
         Raises:
             PolicyError: the file is invalid.
         """
-        policy = self.load()
-        return "local" if policy is None else policy.state
+        from retention_cli.policy.model import Policy
+
+        return self.load() or Policy(source="no policy", digest="")
 
     def reader(self, *, patient: bool = False) -> ClusterReader:
         """Return an unopened reader of the cluster; a ``patient`` one waits for a broker that restarts."""
@@ -124,13 +121,11 @@ def config_path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "kretain" / "config.yaml"
 
 
-def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool = True) -> Resolved:
+def resolve(common: Common, *, policy_counts: bool = True) -> Resolved:
     """Merge flags over variables over the context over defaults; with ``-v``, print the source of each.
 
     If the cluster is from ``-b`` and the policy from a context, that is printed, too: the policy may be meant for
     another cluster. ``policy_counts`` is false if the command uses no policy.
-
-    ``chosen`` replaces the context for one of several clusters: its keys and its name.
 
     Raises:
         ConfigError: the configuration file is wrong, or has no such context.
@@ -140,11 +135,10 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
     from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S
     from retention_cli.brokers.security.client_files import Setting, masked, read_properties
 
-    chosen = chosen or common.chosen
-    context, where = chosen or context_of(common.context)
-    if chosen is None:
+    context, where = common.chosen or context_of(common.context)
+    if common.chosen is None:
         _refuse_contradictions(common, context, where)
-    of = "" if chosen is None else f"{name_of(chosen)}: "
+    of = "" if common.chosen is None else f"{name_of(common.chosen)}: "
     origins: list[tuple[str, str, str]] = []
 
     def pick(name: str, flag: Any) -> tuple[Any, str]:
@@ -181,9 +175,14 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
         typed=(where.partition(" ")[2],) if "confirm" in context else (),
         context=where.partition(" ")[2] or None if own else None,
     )
-    if chosen is None:
-        picked = ((bootstrap, bootstrap_origin), (file, file_origin), (policy, policy_origin), (state, state_origin))
-        _note_reach(resolved, dict(zip(_REACH, picked, strict=True)), where)
+    if common.chosen is None:
+        picked = {
+            "-b": (bootstrap, bootstrap_origin),
+            "-c": (file, file_origin),
+            "-p": (policy, policy_origin),
+            "--state-dir": (state, state_origin),
+        }
+        _note_reach(resolved.connection, picked, where)
     origins += [
         *((key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())),
         ("policy", "none" if resolved.policy is None else str(resolved.policy), policy_origin),
@@ -204,12 +203,12 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
     return resolved
 
 
-def _note_reach(resolved: Resolved, picked: Mapping[str, tuple[Any, str]], where: str) -> None:
+def _note_reach(connection: Mapping[str, Setting], picked: Mapping[str, tuple[Any, str]], where: str) -> None:
     """Note how the cluster is reached, for the command lines that this command prints.
 
-    ``picked`` has the value and the origin of each of :data:`_REACH`, ``where`` the context.
+    ``picked`` has the value and the origin of each option that says which cluster, policy and memory are meant;
+    ``where`` is the context.
     """
-    connection = resolved.connection
     if (bootstrap := connection.get("bootstrap.servers")) is None:
         return
     in_context = any(origin == where for _value, origin in picked.values()) or bootstrap.origin == where
@@ -283,7 +282,8 @@ def contexts_at(bootstrap: str) -> list[str]:
     found = []
     for name in contexts():
         with contextlib.suppress(ConfigError, SettingsError, UsageError):  # a mistake in another context
-            address = resolve(Common(), context_of(name), policy_counts=False).connection.get("bootstrap.servers")
+            common = Common(chosen=context_of(name))
+            address = resolve(common, policy_counts=False).connection.get("bootstrap.servers")
             if address is not None and address.value == bootstrap:
                 found.append(name)
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
@@ -124,18 +124,14 @@ class PlanJob:
     with_seen: bool = False
 
 
-class Planner(Protocol):
-    """Makes plans: in this process, or over Spark."""
+Planner = Callable[[PlanJob], Plan]
+"""Makes a plan, in this process or over Spark. The cluster is not changed.
 
-    def plan(self, job: PlanJob) -> Plan:
-        """Return the plan. The cluster is not changed.
-
-        Raises:
-            BrokerError: the cluster's metadata could not be read.
-            PolicyError: R1 is enabled for a topic without a time.
-            NothingMatchesError: there is no topic to decide about.
-        """
-        ...
+Raises:
+    BrokerError: the cluster's metadata could not be read.
+    PolicyError: R1 is enabled for a topic without a time.
+    NothingMatchesError: there is no topic to decide about.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +148,7 @@ class LocalPlanner:
 
     @collection_paused()
     def plan(self, job: PlanJob) -> Plan:
-        """Observe the cluster, decide, and return the plan; see :class:`Planner`."""
+        """Observe the cluster, decide, and return the plan; see :data:`Planner`."""
         reader, memories, now_ms, inventory = job.reader, job.memories, job.now_ms, self.inventory
         selection = with_live(reader, job.selection)
         policy = selection.policy

@@ -32,7 +32,7 @@ from retention_cli.core.progress import silent
 from retention_cli.forecast.steady import Terms
 from retention_cli.plan.approval import offered
 from retention_cli.policy.selection import Selection
-from retention_cli.policy.settings import GroupRules, OneOff
+from retention_cli.policy.settings import OneOff
 from retention_cli.reports.explain import explain
 from retention_cli.reports.groups import list_all
 from retention_cli.reports.offsets import read_positions
@@ -92,14 +92,15 @@ def connect(
             ),
             command_config=None if command_config is None else Path(command_config),
             context=context,
+            # Without a name, not the default context: its policy may be meant for another cluster.
+            chosen=({}, "default") if context is None else None,
             policy=None if policy is None else Path(policy),
             no_policy=no_policy,
             state_dir=None if state_dir is None else Path(state_dir),
             timeout=None if timeout is None else duration_ms("timeout", timeout),
             quiet=True,
         )
-        # Without a name, not the default context: its policy may be meant for another cluster.
-        settings = resolve(common, ({}, "default") if context is None else None)
+        settings = resolve(common)
         reader = settings.reader()
         reader.__enter__()
     return Cluster(settings, reader)
@@ -200,7 +201,8 @@ class Cluster:
         """
         origin = origin_of(plan)
         if not dry_run and yes is not True:
-            raise RefusedError("pass yes=True to trim or dry_run=True to rehearse; nothing was trimmed")
+            text = "pass yes=True to trim or dry_run=True to rehearse; nothing was trimmed"
+            raise RefusedError(text, "refused")
         most, age_ms = positive("max_partitions", max_partitions), duration_ms("max_age", max_age)
         lock_ms = duration_ms("wait_lock", wait_lock)
         given = rules_of(patterns(topics), one_off)
@@ -267,10 +269,9 @@ class Cluster:
         """
         wanted = group_patterns(names) or ("*",)
         with self._opened():
-            policy, kind = self._settings.load(), self._settings.state_kind()
-            memories = self._settings.memories(self._reader, kind, will_save=False)
-            counted = GroupRules() if policy is None else policy.groups
-            found = list_all(self._reader, counted, wanted, memories=memories, now_ms=now_ms(), progress=silent)
+            policy = self._settings.load_or_default()
+            memories = self._settings.memories(self._reader, policy.state, will_save=False)
+            found = list_all(self._reader, policy.groups, wanted, memories=memories, now_ms=now_ms(), progress=silent)
         notes = [*memories.notes] if found.incomplete is None else [*memories.notes, found.incomplete]
         return Result(groups_head(found), "groups", map(group_as_json, found.groups), notes)
 

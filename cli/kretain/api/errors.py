@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from kretain.error_codes import code_of
-from kretain.errors import Exit, exit_code_for
+from kretain.error_codes import CODES, code_of, is_ours
 
 ErrorCode = Literal[
     "usage",
@@ -42,13 +41,11 @@ class KretainError(Exception):
     ``problems`` are the lines to show: one, or one per problem of a policy.
     """
 
-    def __init__(
-        self, text: str, exit_code: int = Exit.FAILED, problems: tuple[str, ...] = (), code: ErrorCode = "failed"
-    ) -> None:
+    def __init__(self, text: str, code: ErrorCode = "failed", problems: tuple[str, ...] = ()) -> None:
         super().__init__(text)
-        self.exit_code = int(exit_code)
-        self.problems = problems or (text,)
         self.code: ErrorCode = code
+        self.exit_code = CODES[code].exit
+        self.problems = problems or (text,)
 
 
 class UsageError(KretainError):
@@ -82,11 +79,6 @@ class StateError(KretainError):
 class RefusedError(KretainError):
     """A trim must not proceed: not confirmed, another cluster, too old a plan, or a limit (exit code 6)."""
 
-    def __init__(
-        self, text: str, exit_code: int = Exit.REFUSED, problems: tuple[str, ...] = (), code: ErrorCode = "refused"
-    ) -> None:
-        super().__init__(text, exit_code, problems, code)
-
 
 class LockedError(RefusedError):
     """Another trim of this cluster is running."""
@@ -110,7 +102,7 @@ _KINDS: Final[dict[str, type[KretainError]]] = {
 
 def usage(text: str) -> KretainError:
     """Return the error for arguments that don't go together."""
-    return UsageError(text, Exit.USAGE, code="usage")
+    return UsageError(text, "usage")
 
 
 @contextlib.contextmanager
@@ -125,8 +117,8 @@ def translated() -> Iterator[None]:
     except KretainError:
         raise
     except Exception as error:
-        if not type(error).__module__.startswith(("retention_cli.", "kretain.")):
+        if not is_ours(type(error)):
             raise
         text, code = " ".join(str(error).split()), code_of(error)
         kind, problems = _KINDS.get(code, KretainError), tuple(map(str, getattr(error, "problems", ())))
-        raise kind(text, exit_code_for(error), problems, code) from error  # type: ignore[arg-type]  # (a key of CODES)
+        raise kind(text, code, problems) from error  # type: ignore[arg-type]  # (a key of CODES)

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from kretain.api.errors import translated, usage
 from kretain.errors import Exit, worst
+from kretain.flows.plans import save_plan
 from kretain.flows.trims import code_of, log_lacks
 from retention_cli.core.extras import arrow, part
 from retention_cli.core.model import Action, Code, Reason, RuleName
@@ -179,8 +180,6 @@ class Plan:
         Raises:
             KretainError: the file can't be written, or pyarrow is not installed.
         """
-        from kretain.flows.plans import save_plan
-
         with translated():
             save_plan(origin_of(self).made, Path(path))
 

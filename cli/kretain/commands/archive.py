@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kretain.completion.complete import complete_topics
-from kretain.config import resolve
+from kretain.config import Resolved, resolve
 from kretain.errors import Exit, UsageError, warn
-from kretain.flows.trims import must_confirm
+from kretain.flows.confirm import must_confirm
 from kretain.options.common import (
     Common,
     OptionGroup,
@@ -58,7 +58,7 @@ KeysOption = Annotated[
 ]
 
 
-def opened(url: str, keys: Sequence[str] | None, policy: Path | None) -> Store:
+def opened(url: str, keys: Sequence[str] | None, settings: Resolved) -> Store:
     """Return the archive at a URL, with the keys that were given, else the policy's.
 
     Raises:
@@ -66,14 +66,11 @@ def opened(url: str, keys: Sequence[str] | None, policy: Path | None) -> Store:
         PolicyError: the policy is invalid.
     """
     from retention_cli.archive.store import Store
-    from retention_cli.policy.load import load_policy
 
-    if not keys and policy is not None:
-        keys = load_policy(policy).archive_keys
-    return Store(url, keys=keys or ())
+    return Store(url, keys=keys or settings.load_or_default().archive_keys)
 
 
-def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[str]]:
+def split(where: Sequence[str], settings: Resolved) -> tuple[list[str], list[str]]:
     """Return the URLs and the topics among arguments. One with a slash is a URL, as topic names have none.
 
     Raises:
@@ -81,29 +78,28 @@ def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[st
         PolicyError: the policy is invalid.
     """
     urls = [archive_url(one) for one in where if "/" in one]
-    return urls or in_policy(policy), [one for one in where if "/" not in one]
+    return urls or in_policy(settings), [one for one in where if "/" not in one]
 
 
-def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:
+def in_policy(settings: Resolved, topic: str | None = None) -> list[str]:
     """Return the URLs in a policy, for one topic or for all.
 
     Raises:
         UsageError: there is no policy, or it has no URL.
         PolicyError: the policy is invalid.
     """
-    from retention_cli.policy.load import load_policy
-
-    if policy is None:
+    if (policy := settings.load()) is None:
         raise UsageError("say where the archive is: a URL (a path has a slash: ./archive), or a policy that names one")
-    loaded = load_policy(policy)
     if topic is not None:
-        settings = loaded.settings_for(topic)
-        named = [] if settings is None or settings.archive is None else [settings.archive]
+        of_topic = policy.settings_for(topic)
+        named = [] if of_topic is None or of_topic.archive is None else [of_topic.archive]
     else:
-        named = [str(entry.values["archive"]) for entry in loaded.entries if "archive" in entry.values]
+        named = [str(entry.values["archive"]) for entry in policy.entries if "archive" in entry.values]
     found = list(dict.fromkeys(one for one in named if one != NONE))
     if not found:
-        raise UsageError(f"{policy} names no archive{'' if topic is None else f' for topic {topic}'}: give its URL")
+        raise UsageError(
+            f"{settings.policy} names no archive{'' if topic is None else f' for topic {topic}'}: give its URL"
+        )
     return found
 
 
@@ -179,11 +175,11 @@ def compact(
     from retention_cli.core.progress import adding
 
     settings = resolve(common)
-    urls, topics = split(where or (), settings.policy)
+    urls, topics = split(where or (), settings)
     found = []
     with common.progress() as progress:
         for url in urls:
-            store = opened(url, archive_key, settings.policy)
+            store = opened(url, archive_key, settings)
             partitions, _loose = read_catalog(store, topics, progress)
             found.extend([(store, one, plan_compaction(one.segments)) for one in partitions])
     work = [row for row in found if row[2].removed]
@@ -218,13 +214,13 @@ def _show(common: Common, where: list[str] | None, output: Output, keys: list[st
     from retention_cli.trim.history import archive_at, read_archived
 
     settings = resolve(common)
-    urls, topics = split(where or (), settings.policy)
+    urls, topics = split(where or (), settings)
     found = []
     notes = []
     archived = read_archived(settings.state_dir, common.warn) if verify else {}
     with common.progress() as progress:
         for url in urls:
-            store = opened(url, keys, settings.policy)
+            store = opened(url, keys, settings)
             partitions, loose = read_catalog(store, topics, progress)
             if verify:
                 verify_catalog(store, partitions, progress)
@@ -367,8 +363,8 @@ def restore(
     from retention_cli.reports.ledger import NotRememberedError, forget
 
     settings = resolve(common)
-    url = archive_url(which.from_) if which.from_ is not None else in_policy(settings.policy, topic)[0]
-    kind = settings.state_kind()
+    url = archive_url(which.from_) if which.from_ is not None else in_policy(settings, topic)[0]
+    kind = settings.load_or_default().state
     since, until = times.bounds(now_ms())
     groups = consumers.wanted()
     wanted = Wanted(
@@ -382,7 +378,7 @@ def restore(
         which.append,
         groups,
     )
-    store = opened(url, which.archive_key, settings.policy)
+    store = opened(url, which.archive_key, settings)
     with settings.reader() as reader:
         with common.progress() as progress:
             job = prepare(reader, store, wanted, now_ms(), progress)

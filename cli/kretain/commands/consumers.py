@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from kretain.completion.complete import complete_gone_groups, complete_topics
 from kretain.config import resolve
 from kretain.errors import RefusedError, warn
+from kretain.flows.confirm import confirm_forgetting
 from kretain.flows.fleet import each_cluster
-from kretain.flows.trims import confirm_forgetting
 from kretain.options import rules
 from kretain.options.common import (
     Common,
@@ -53,17 +53,16 @@ def list_groups(
       kretain groups forget billing-2019 -p policy.yaml
     """
     from kretain.render.consumers import print_groups
-    from retention_cli.policy.settings import GroupRules
     from retention_cli.reports.groups import list_all
 
     settings = resolve(common)
-    policy, kind = settings.load(), settings.state_kind()
+    policy = settings.load_or_default()
     now = now_ms()
     with settings.reader() as reader, common.progress() as progress:
-        memories = settings.memories(reader, kind, will_save=False)
+        memories = settings.memories(reader, policy.state, will_save=False)
         found = list_all(
             reader,
-            GroupRules() if policy is None else policy.groups,
+            policy.groups,
             group or ("*",),
             memories=memories,
             now_ms=now,
@@ -120,7 +119,7 @@ def forget(
     settings = resolve(common)
     with settings.reader() as reader:
         metadata = reader.metadata()
-        ledger = settings.memories(reader, settings.state_kind()).ledger(metadata.cluster_id)
+        ledger = settings.memories(reader, settings.load_or_default().state).ledger(metadata.cluster_id)
         listed = reader.list_groups(reader.brokers())
         if any(map(is_pattern, names)) and not reader.may_describe_cluster():
             raise RefusedError(
@@ -211,7 +210,7 @@ def show(
 
     settings = resolve(common)
     with settings.reader() as reader:
-        memories = settings.memories(reader, settings.state_kind(), will_save=False)
+        memories = settings.memories(reader, settings.load_or_default().state, will_save=False)
         view = ledger_view.show(reader, memories, topic)
         lost = memories(view.cluster_id).lost
     common.warn(*memories.notes, *(lost.reasons if lost is not None else ()))
@@ -249,7 +248,7 @@ def prune(
 
     settings = resolve(common)
     with settings.reader() as reader:
-        memories = settings.memories(reader, settings.state_kind())
+        memories = settings.memories(reader, settings.load_or_default().state)
         before_ms = now_ms() - older_than
         metadata = reader.metadata()
         topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)

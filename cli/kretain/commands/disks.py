@@ -41,7 +41,7 @@ def disk(
     from kretain.render.disks import print_disks
     from retention_cli.disks.devices import look
     from retention_cli.plan.make import PlanJob
-    from retention_cli.policy.settings import DiskRules, Limits
+    from retention_cli.policy.settings import Limits
     from retention_cli.trim.history import past_day
 
     shared = SharedSpark(spark)
@@ -59,12 +59,13 @@ def disk(
                 settings.memories(reader, chosen.policy.state),
                 progress=progress,
             )
-            made = planner(shared, InventoryOption(inventory, chosen.policy)).plan(job)
+            engine = planner(shared, InventoryOption(inventory, chosen.policy))
+            made = engine(job)
             outcomes, notes = made.disks, [note for note in made.notes if note.code in (Code.R6, "disk", "inventory")]
         else:
-            policy = None if chosen is None else chosen.policy
-            memories = settings.memories(reader, "local" if policy is None else policy.state)
-            outcomes, notes = look(reader, DiskRules() if policy is None else policy.disks, memories(cluster_id), now)
+            policy = settings.load_or_default()
+            memories = settings.memories(reader, policy.state)
+            outcomes, notes = look(reader, policy.disks, memories(cluster_id), now)
             memories.save(now)
             notes += memories.notes
     common.warn(*notes)

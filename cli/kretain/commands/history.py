@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from kretain.completion.complete import complete_runs
 from kretain.config import contexts_at, resolve
 from kretain.errors import Exit, UsageError, warn
-from kretain.flows.spark import opened
+from kretain.flows.spark import SharedSpark
 from kretain.options import rules
 from kretain.options.common import (
     Common,
@@ -194,16 +194,15 @@ def replay(
     from kretain.render.history import print_replayed
     from retention_cli.evidence.replay import recorded, replay as replay_runs
 
-    spark.check()
+    shared = SharedSpark(spark)
     settings = resolve(common)
     policy = rules.selection(settings.policy).policy
     runs = recorded(settings.state_dir, evidence, *times.bounds(now_ms()))
-    with common.progress() as progress:
+    with common.progress() as progress, shared:
         if spark.spark:
             from retention_cli.engines.spark.replay import replay_over
 
-            with opened(spark, progress) as sender:
-                found = replay_over(sender, runs, policy)
+            found = replay_over(shared.get(progress), runs, policy)
         else:
             found = replay_runs(runs, policy, progress)
     print_replayed(found, policy.source, output)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from kretain.config import Resolved, config_path, resolve
 from kretain.errors import Exit, UsageError, tell_error
+from kretain.flows.confirm import answer, must_confirm, on_terminal
 from kretain.flows.fleet import each_cluster
 from kretain.flows.recipes import recipe, write_new
-from kretain.flows.trims import answer, must_confirm, on_terminal
 from kretain.options.common import Common, OutputOption, option, single_command
 from kretain.options.rules import Topics
 from retention_cli.core.units import count
@@ -53,7 +53,7 @@ def init(
     _require_new(config, "to add a cluster: kretain context add NAME -b HOST:PORT")
     _require_new(policy, "name another file with -p")
     common = replace(_with_broker(common, yes=yes), policy=policy, context=None)
-    settings = replace(resolve(common, ({}, "init")), policy=None)
+    settings = replace(resolve(replace(common, chosen=({}, "init"))), policy=None)
     if not _works(settings, common):
         tell_error(
             Exit.FAILED,
@@ -157,7 +157,7 @@ def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
 
     with settings.reader() as reader, common.progress() as progress:
         return plan_now(
-            settings, reader, Selection(policy), LocalPlanner(), settings.memories(reader, policy.state), progress
+            settings, reader, Selection(policy), LocalPlanner().plan, settings.memories(reader, policy.state), progress
         )
 
 

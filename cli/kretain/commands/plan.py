@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
-from kretain.flows.plans import named_alone, once_a_day, plan_now, save_plan, signed
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
@@ -40,6 +39,7 @@ def plan(
 
       kretain plan --fleet fleet.yaml --out plan.parquet
     """
+    from kretain.flows.plans import named_alone, once_a_day, plan_now, save_plan, signed
     from kretain.render.plan import print_plan
     from retention_cli.core.commands import kretain
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from kretain.completion.complete import complete_topics
 from kretain.config import resolve
 from kretain.errors import Exit, UsageError
-from kretain.flows.trims import must_confirm, notified
+from kretain.flows.confirm import must_confirm
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import Topics
@@ -55,6 +55,7 @@ def protect(
 
       kretain protect --resume orders -p policy.yaml
     """
+    from kretain.flows.trims import notified
     from kretain.render.protect import print_protection, question
     from retention_cli.protect.decision import Terms
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume as resumed

@@ -9,7 +9,7 @@ from kretain.completion.complete import complete_contexts
 from kretain.completion.quick import QuickCommand
 from kretain.config import config_path, context_of, contexts, default_context, resolve
 from kretain.errors import Exit, tell_error
-from kretain.flows.trims import must_confirm
+from kretain.flows.confirm import must_confirm
 from kretain.options.common import Common, OutputOption, argument, command, new_app, option
 
 context = new_app("List, add and remove the clusters in config.yaml; choose the default.")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from kretain.flows.trims import must_confirm
+from kretain.flows.confirm import must_confirm
 from kretain.options.common import AllPartitions, Common, PlanOutputOption, argument, now_ms, option, single_command
 from retention_cli.core.units import count
 

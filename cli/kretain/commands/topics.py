@@ -8,8 +8,7 @@ from typing import Annotated
 from kretain.config import context_of, resolve
 from kretain.errors import Exit, UsageError
 from kretain.flows.fleet import each_cluster
-from kretain.flows.plans import forecasts
-from kretain.flows.spark import record_reader
+from kretain.flows.spark import SharedSpark, record_reader
 from kretain.options import rules
 from kretain.options.common import (
     Common,
@@ -134,6 +133,7 @@ def forecast(
 
       kretain forecast -p policy.yaml -o json | jq '.groups[] | select((.seconds_to_loss // infinite) < 86400)'
     """
+    from kretain.flows.plans import forecasts
     from kretain.render.forecast import print_forecast
     from retention_cli.forecast.steady import Terms
 
@@ -190,11 +190,11 @@ def profile(
       kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
     from kretain.render.profile import print_profile, profile_notes
-    from kretain.system.signals import stoppable
+    from kretain.system.signals import Ending
     from retention_cli.core.files import whole
     from retention_cli.profile.reading import Wanted, all_rows, fill, head, prepare, write_parquet
 
-    spark.check()
+    shared = SharedSpark(spark)
     now = now_ms()
     settings = resolve(common)
     from_ms, to_ms = times.bounds(now)
@@ -203,10 +203,11 @@ def profile(
     if policy is None and by_event_time:
         raise UsageError("--by-event-time needs a policy (-p FILE): its retention.eventtime.source says where they are")
     wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, to_ms)
-    with settings.reader() as reader, common.progress() as progress:
+    with settings.reader() as reader, common.progress() as progress, shared:
         found = prepare(reader, wanted, progress)
-        with record_reader(spark, reader, found, progress) as read, stoppable() as stop:
-            fill(reader, found, progress, stop, read)
+        read = record_reader(shared, reader, found, progress)
+        with Ending(holding=True).heard() as ending:
+            fill(reader, found, progress, lambda: ending.asked, read)
     if out is not None:
         with whole(out) as scratch:
             write_parquet(scratch, head(found), all_rows(found.topics.values()))

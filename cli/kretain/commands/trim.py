@@ -5,22 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from kretain.errors import Exit, UsageError, warn, worst
+from kretain.flows.confirm import confirm_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
-from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
-from kretain.flows.trims import (
-    code_of,
-    confirm_trim,
-    exit_codes,
-    note_deeds,
-    notified,
-    todays_rules,
-    unapproved,
-    waited,
-    warn_of_earlier_run,
-    warn_of_log,
-    within_limits,
-)
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
 from kretain.options.plans import InventoryOption, SparkFlags, TrimFlags, check_one
@@ -50,6 +37,19 @@ def trim(
 
       kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
     """
+    from kretain.flows.plans import named_alone, plan_now, read_saved
+    from kretain.flows.trims import (
+        code_of,
+        exit_codes,
+        note_deeds,
+        notified,
+        todays_rules,
+        unapproved,
+        waited,
+        warn_of_earlier_run,
+        warn_of_log,
+        within_limits,
+    )
     from kretain.render.trim import print_report, question
     from retention_cli.plan.approval import offered
     from retention_cli.trim.narrow import asked_for

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from kretain.config import resolve
 from kretain.error_codes import is_json_log, log_as_json, log_line
 from kretain.errors import Deeds, Exit, UsageError, tell
-from kretain.flows.trims import exit_codes
 from kretain.options import rules
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
 from kretain.options.plans import InventoryOption
@@ -109,6 +108,7 @@ def watch(
 
       kretain watch -p policy.yaml --listen off --textfile /var/lib/node_exporter/kretain.prom
     """
+    from kretain.flows.trims import exit_codes
     from kretain.render.progress import still
     from kretain.system.signals import Ending, end_if_stuck
     from retention_cli.trim.narrow import Ceiling

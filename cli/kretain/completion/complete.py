@@ -1,6 +1,7 @@
 """Complete topic and group names from the live cluster: within a second, or silently with none.
 
-``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time.
+``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time. Each function returns all that could
+stand there: Typer leaves out what does not begin with the typed text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -22,12 +24,10 @@ LEAST_S = 0.45
 """The cluster's minimum share of that (s), even if start-up took long."""
 
 
-def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics that begin with the typed text."""
-    return _names(
-        ctx,
-        incomplete,
-        lambda reader: sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal),
+def complete_topics(ctx: typer.Context) -> list[str]:
+    """Return the topics."""
+    return _asked(
+        ctx, lambda reader: sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal)
     )
 
 
@@ -35,21 +35,21 @@ def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return topics, and after a colon the topic's partitions."""
     topic, colon, _ = incomplete.partition(":")
     if not colon:
-        return complete_topics(ctx, incomplete)
+        return complete_topics(ctx)
 
     def partitions(reader: Any) -> list[str]:
         found = reader.metadata([topic]).topics.get(topic)
         return [f"{topic}:{number}" for number in sorted(found.partitions)] if found is not None else []
 
-    return _names(ctx, incomplete, partitions)
+    return _asked(ctx, partitions)
 
 
-def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the groups that begin with the typed text."""
-    return _names(ctx, incomplete, lambda reader: sorted(one.name for one in reader.list_groups(reader.brokers())))
+def complete_groups(ctx: typer.Context) -> list[str]:
+    """Return the groups."""
+    return _asked(ctx, lambda reader: sorted(one.name for one in reader.list_groups(reader.brokers())))
 
 
-def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_gone_groups(ctx: typer.Context) -> list[str]:
     """Return the groups that this machine's ledger remembers and that no longer exist."""
 
     def gone(reader: Any) -> list[str]:
@@ -65,74 +65,65 @@ def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
         with Ledger(folder) as ledger:
             return [plain_name(name) for name, *_ in ledger.gone_groups(there, 0)]
 
-    return _names(ctx, incomplete, gone)
+    return _asked(ctx, gone)
 
 
-def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_contexts(ctx: typer.Context) -> list[str]:
     """Return the contexts of the configuration file."""
-    return _matching(incomplete, lambda: sorted(ctx.obj().contexts()))
+    return _offered(lambda: sorted(ctx.obj().contexts()))
 
 
-def complete_runs(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_runs(ctx: typer.Context) -> list[str]:
     """Return the runs in this machine's audit logs, the newest first."""
+    from retention_cli.trim.history import read_history
 
-    def runs() -> list[str]:
-        from retention_cli.trim.history import read_history
-
-        return [one.run for one in reversed(read_history(_settings(ctx).state_dir))]
-
-    return _matching(incomplete, runs)
+    return _offered(lambda: (one.run for one in reversed(read_history(_settings(ctx).state_dir))))
 
 
-def complete_codes(incomplete: str) -> list[str]:
+def complete_codes() -> list[str]:
     """Return the reason codes."""
     from kretain.reasons import explanations
 
-    return [code for code in explanations() if code.lower().startswith(incomplete.lower())]
+    return list(explanations())
 
 
-def complete_recipes(incomplete: str) -> list[str]:
+def complete_recipes() -> list[str]:
     """Return the recipes of ``kretain policy new``."""
     from kretain.flows.recipes import RECIPES
 
-    return [name for name in RECIPES if name.startswith(incomplete)]
+    return list(RECIPES)
 
 
-def complete_live_keys(incomplete: str) -> list[str]:
+def complete_live_keys() -> list[str]:
     """Return the keys that the policy topic may set."""
     from retention_cli.policy.schema import LIVE_KEYS
 
-    return sorted(key for key in LIVE_KEYS if key.startswith(incomplete))
+    return sorted(LIVE_KEYS)
 
 
-def complete_live_pairs(incomplete: str) -> list[str]:
+def complete_live_pairs() -> list[str]:
     """Return those keys, each with the ``=`` behind which its value stands."""
-    return [f"{key}=" for key in complete_live_keys(incomplete)]
+    return [f"{key}=" for key in complete_live_keys()]
 
 
-def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_clusters(ctx: typer.Context) -> list[str]:
     """Return the clusters of the fleet file on the command line."""
+    from retention_cli.policy.fleet_file import load_fleet
 
-    def clusters() -> list[str]:
-        from pathlib import Path
-
-        from retention_cli.policy.fleet_file import load_fleet
-
-        file = ctx.params.get("fleet") or os.environ.get("KRETAIN_FLEET")
-        return [] if file is None else [one.name for one in load_fleet(Path(file)).entries]
-
-    return _matching(incomplete, clusters)
+    file = ctx.params.get("fleet") or os.environ.get("KRETAIN_FLEET")
+    return [] if file is None else _offered(lambda: [one.name for one in load_fleet(Path(file)).entries])
 
 
-def _matching(incomplete: str, names: Callable[[], Iterable[str]]) -> list[str]:
-    """Return the names that begin with the typed text; none where they can't be had."""
+def _offered(names: Callable[[], Iterable[str]]) -> list[str]:
+    """Return the names that a shell can offer; none where they can't be had."""
     try:  # the shell takes each line as a name
-        return [name for name in names() if name.startswith(incomplete) and name.isprintable()]
+        return [name for name in names() if name.isprintable()]
     except Exception:  # noqa: BLE001  (completion must never answer with an error)
         return []
 
 
-def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]]) -> list[str]:
+def _asked(ctx: typer.Context, ask: Callable[[Any], list[str]]) -> list[str]:
+    """Return what the cluster answers in time, else nothing."""
     found: list[str] = []
 
     def names() -> list[str]:
@@ -142,7 +133,7 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]])
             return ask(reader)
 
     # A name server or a broker that hangs must not block the shell: the thread is abandoned.
-    worker = threading.Thread(target=lambda: found.extend(_matching(incomplete, names)), daemon=True)
+    worker = threading.Thread(target=lambda: found.extend(_offered(names)), daemon=True)
     worker.start()
     worker.join(_patience())
     return [] if worker.is_alive() else list(found)

@@ -68,12 +68,6 @@ class EmbeddedKafka:
         return ",".join(node.address for node in self.nodes)
 
     def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> Self:
         """Start all nodes and return when each of them sees all others."""
         java = find_java()
         class_path = self.class_path()
@@ -93,6 +87,9 @@ class EmbeddedKafka:
             self.stop()
             raise
         return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Kill every node and remove the temporary folder. May be called repeatedly."""

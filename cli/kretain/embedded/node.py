@@ -18,7 +18,6 @@ from kretain.embedded.java import EmbeddedError
 
 JVM_OPTIONS: tuple[str, ...] = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 FORMAT_SECONDS = 60
-STOP_SECONDS = 20
 
 _EXCEPTION = re.compile(r'^(Exception in thread "\S+" )?[\w.$]+(Exception|Error)\b')
 _ERROR = re.compile(r"\bERROR\b|\bError:")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,25 +55,23 @@ def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -
     there = contexts() if path.exists() else {}
     if name in there:
         raise ConfigError(f"{path}: context {name} exists: choose another name, or kretain context remove {name}")
-    text = _text(path) if path.exists() else _NEW
-    lines, wanted = text.splitlines(), yaml.safe_load(text) or {}
-    wanted["contexts"] = {**(wanted.get("contexts") or {}), name: dict(entry)}
-    node = _contexts(lines)
-    if node is None:
-        lines.append("contexts:")
+    with _edited(path, dry_run=dry_run) as (lines, wanted):
+        wanted["contexts"] = {**(wanted.get("contexts") or {}), name: dict(entry)}
         node = _contexts(lines)
-    if node.value:
-        at, indent = _end(node), node.value[0][0].start_mark.column
-    else:
-        at, indent = node.start_mark.line + 1, 2
-        lines[at - 1] = re.sub(r" *\{\s*\}", "", lines[at - 1])
-    block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True, width=1 << 20)
-    lines[at:at] = [" " * indent + line for line in block.splitlines()]
-    if not there:
-        wanted["default-context"] = name
-        lines = [line for line in lines if not _DEFAULT.match(line)]
-        lines.append(f"default-context: {yaml.safe_dump(name).splitlines()[0]}")
-    _write(path, lines, wanted, dry_run=dry_run)
+        if node is None:
+            lines.append("contexts:")
+            node = _contexts(lines)
+        if node.value:
+            at, indent = _end(node), node.value[0][0].start_mark.column
+        else:
+            at, indent = node.start_mark.line + 1, 2
+            lines[at - 1] = re.sub(r" *\{\s*\}", "", lines[at - 1])
+        block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True, width=1 << 20)
+        lines[at:at] = [" " * indent + line for line in block.splitlines()]
+        if not there:
+            wanted["default-context"] = name
+            default = f"default-context: {yaml.safe_dump(name).splitlines()[0]}"
+            lines[:] = [*(line for line in lines if not _DEFAULT.match(line)), default]
 
 
 def remove_context(name: str, *, dry_run: bool = False) -> bool:
@@ -83,20 +81,18 @@ def remove_context(name: str, *, dry_run: bool = False) -> bool:
         ConfigError: there is no such context, or the file is wrong or can't be edited.
     """
     context_of(name)
-    path, was_default = config_path(), default_context() == name
-    text = _text(path)
-    lines, wanted = text.splitlines(), copy.deepcopy(yaml.safe_load(text))
-    del wanted["contexts"][name]
-    node = _contexts(lines)
-    key, value = next(pair for pair in ([] if node is None else node.value) if pair[0].value == name)
-    del lines[key.start_mark.line : _end(value)]
-    if node is not None and len(node.value) == 1:
-        number = next(n for n, line in enumerate(lines) if re.match(r"contexts\s*:", line))
-        lines[number] = f"contexts: {{}}{lines[number].partition(':')[2]}"
-    if was_default:
-        del wanted["default-context"]
-        lines = [line for line in lines if not _DEFAULT.match(line)]
-    _write(path, lines, wanted, dry_run=dry_run)
+    was_default = default_context() == name
+    with _edited(config_path(), dry_run=dry_run) as (lines, wanted):
+        del wanted["contexts"][name]
+        node = _contexts(lines)
+        key, value = next(pair for pair in node.value if pair[0].value == name)
+        del lines[key.start_mark.line : _end(value)]
+        if len(node.value) == 1:
+            number = next(n for n, line in enumerate(lines) if re.match(r"contexts\s*:", line))
+            lines[number] = f"contexts: {{}}{lines[number].partition(':')[2]}"
+        if was_default:
+            del wanted["default-context"]
+            lines[:] = [line for line in lines if not _DEFAULT.match(line)]
     return was_default
 
 
@@ -108,20 +104,14 @@ def use_context(name: str) -> None:
     """
     context_of(name)
     path = config_path()
-    text = _text(path)
-    lines = text.splitlines()
-    there = [number for number, line in enumerate(lines) if _DEFAULT.match(line)]
-    if len(there) > 1 or (not there and default_context() is not None):
-        raise ConfigError(f"{path.resolve()}: default-context has no line of its own: write it by hand")
-    quoted = name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) else json.dumps(name)
-    place = there[0] if there else len(lines)
-    lines[place : place + 1] = [f"default-context: {quoted}"]
-    _write(path, lines, {**yaml.safe_load(text), "default-context": yaml.safe_load(quoted)}, dry_run=False)
-
-
-def _text(path: Path) -> str:
-    contexts()  # raises what is wrong with it
-    return path.read_text(encoding="utf-8")
+    with _edited(path) as (lines, wanted):
+        there = [number for number, line in enumerate(lines) if _DEFAULT.match(line)]
+        if len(there) > 1 or (not there and default_context() is not None):
+            raise ConfigError(f"{path.resolve()}: default-context has no line of its own: write it by hand")
+        quoted = name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) else json.dumps(name)
+        place = there[0] if there else len(lines)
+        lines[place : place + 1] = [f"default-context: {quoted}"]
+        wanted["default-context"] = yaml.safe_load(quoted)
 
 
 def _contexts(lines: list[str]) -> Any:
@@ -141,12 +131,18 @@ def _end(node: Any) -> int:
     return _end(last[1] if isinstance(last, tuple) else last)
 
 
-def _write(path: Path, lines: list[str], wanted: Mapping[str, Any], *, dry_run: bool) -> None:
-    """Write the file, if it says what is wanted: nothing but this change. A dry run only checks that.
+@contextlib.contextmanager
+def _edited(path: Path, *, dry_run: bool = False) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Yield the file's lines and its content, to change both; write the lines if they say that content, nothing else.
+
+    A dry run only checks that. The caller has checked the file: :func:`kretain.config.contexts`.
 
     Raises:
-        ConfigError: it would not, as its lines are none that can be edited; or it can't be written.
+        ConfigError: they do not, as they are none that can be edited; or the file can't be written.
     """
+    before = path.read_text(encoding="utf-8") if path.exists() else _NEW
+    lines, wanted = before.splitlines(), yaml.safe_load(before) or {}
+    yield lines, wanted
     text = "\n".join(lines) + "\n"
     try:
         same = yaml.safe_load(text) == wanted

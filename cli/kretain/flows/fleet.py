@@ -15,10 +15,9 @@ from kretain.completion.complete import complete_clusters
 from kretain.config import ConfigError, Resolved, config_path, context_of, contexts, nearest, resolve, settings_of
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, as_engine_error, exit_code_for, lines_of, of_many, tell_error, warn, worst
-from kretain.flows.plans import once_a_day, save_plan, signed
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
-from kretain.options.common import CONNECTION, Chosen, Common, OptionGroup, now_ms, option
+from kretain.options.common import CONNECTION, Common, OptionGroup, now_ms, option
 from kretain.options.plans import PlanFlags, SparkFlags
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
@@ -91,23 +90,22 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
         FleetFileError, ConfigError: a file is invalid, or no context matches.
     """
     several = selected(common, flags)
-    if several is None:
-        return resolve(common)
-    clusters = {name: resolve(common, one) for name, one in several.clusters.items()}
-    return clusters[flags.cluster] if flags.cluster is not None else Fleet(several.source, several.digest, clusters)
+    if isinstance(several, Common):
+        return resolve(several)
+    return Fleet(several.source, several.digest, {name: resolve(one) for name, one in several.clusters.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Several clusters by name: what :func:`kretain.config.resolve` wants of each. See :class:`Fleet`."""
+    """Several clusters by name: the command's options with what is known of each. See :class:`Fleet`."""
 
     source: str
     digest: str | None
-    clusters: dict[str, Chosen]
+    clusters: dict[str, Common]
 
 
-def selected(common: Common, flags: FleetFlags) -> Several | None:
-    """Return the clusters that the options select, None if that is one without a fleet; with --cluster that one alone.
+def selected(common: Common, flags: FleetFlags) -> Common | Several:
+    """Return the clusters that the options select, or the command's options for one.
 
     Raises:
         UsageError, NothingMatchesError, FleetFileError, ConfigError: see :func:`chosen`.
@@ -115,17 +113,15 @@ def selected(common: Common, flags: FleetFlags) -> Several | None:
     from retention_cli.policy.selection import NothingMatchesError
 
     several = _several(common, flags)
-    if several is None:
-        if flags.cluster is not None:
-            raise UsageError("--cluster names one of several: give --fleet FILE too, or a --context such as 'prod-*'")
-        return None
     if flags.cluster is None:
-        return several
+        return several or common
+    if several is None:
+        raise UsageError("--cluster names one of several: give --fleet FILE too, or a --context such as 'prod-*'")
     if flags.cluster not in several.clusters:
         raise NothingMatchesError(
             f"{several.source} has no cluster {flags.cluster!r}; {nearest(flags.cluster, several.clusters)}"
         )
-    return replace(several, clusters={flags.cluster: several.clusters[flags.cluster]})
+    return several.clusters[flags.cluster]
 
 
 def _several(common: Common, flags: FleetFlags) -> Several | None:
@@ -139,8 +135,8 @@ def _several(common: Common, flags: FleetFlags) -> Several | None:
         if common.policy is not None and file.names_policies:
             raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
         of = {one.name: {} if one.context is None else context_of(one.context)[0] for one in file.entries}
-        clusters = {one.name: ({**of[one.name], **one.values}, f"{file.source}: {one.name}") for one in file.entries}
-        return Several(file.source, file.digest, clusters)
+        keys = {one.name: ({**of[one.name], **one.values}, f"{file.source}: {one.name}") for one in file.entries}
+        return Several(file.source, file.digest, {name: replace(common, chosen=one) for name, one in keys.items()})
     pattern = common.context
     if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in (known := contexts()):
         return None
@@ -148,7 +144,7 @@ def _several(common: Common, flags: FleetFlags) -> Several | None:
     names = [name for name in known if fnmatchcase(name, pattern)]
     if not names:
         raise ConfigError(f"{config_path()}: no context matches {pattern!r}; {nearest(pattern, known)}")
-    return Several(f"context {pattern}", None, {name: context_of(name) for name in names})
+    return Several(f"context {pattern}", None, {name: replace(common, chosen=context_of(name)) for name in names})
 
 
 def _alone(common: Common, given: str, *others: str) -> None:
@@ -198,6 +194,7 @@ def plan_fleet(
     fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags, *, quiet: bool = False
 ) -> Exit:
     """Plan several clusters, save and show it."""
+    from kretain.flows.plans import once_a_day, save_plan, signed
     from kretain.render.plan import print_plan
 
     if flags.output == "delete-records":
@@ -246,18 +243,16 @@ def each_cluster(function: Command) -> Command:
     @functools.wraps(function)
     def run(common: Common, *, clusters: FleetFlags, **values: Any) -> Exit | None:
         several = selected(common, clusters)
-        if several is None:
-            return function(common, **values)
-        if clusters.cluster is not None:
-            return function(replace(common, chosen=several.clusters[clusters.cluster]), **values)
+        if isinstance(several, Common):
+            return function(several, **values)
         from kretain.render.output import by_cluster
 
         codes = []
         with by_cluster(values["output"]) as of:
-            for name, chosen in several.clusters.items():
+            for name, of_one in several.clusters.items():
                 try:
                     with of(name):
-                        codes.append(function(replace(common, chosen=chosen), **values) or Exit.DONE)
+                        codes.append(function(of_one, **values) or Exit.DONE)
                 except Exception as error:
                     known = as_engine_error(error)
                     if exit_code_for(known) is Exit.USAGE:

@@ -15,19 +15,25 @@ from typing import TYPE_CHECKING, Final
 
 from kretain.config import Resolved
 from kretain.options.common import now_ms
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.files import FileError, whole, write_whole
+from retention_cli.core.progress import Progress
+from retention_cli.core.signing import private_key_at
 from retention_cli.core.state_dir import StateError, cluster_folder, opened
+from retention_cli.engines.fleet.plan import FleetPlan, fleet_lines
+from retention_cli.engines.fleet.saved import read_one, write_fleet
+from retention_cli.plan.approval import requested
+from retention_cli.plan.make import PlanInputs, PlanJob, Planner
+from retention_cli.plan.parquet import read_plan, write_plan
+from retention_cli.plan.value import Plan, plan_lines
+from retention_cli.policy.selection import Selection
+from retention_cli.state.memories import Memories
+from retention_cli.trim.history import past_day
+from retention_cli.trim.narrow import of_partitions
 
-if TYPE_CHECKING:  # importing these is slow, and --help must be fast
-    from retention_cli.brokers.reader import ClusterReader
-    from retention_cli.core.progress import Progress
-    from retention_cli.engines.fleet.plan import FleetPlan
+if TYPE_CHECKING:  # only a forecast needs these
     from retention_cli.forecast.steady import Terms
     from retention_cli.forecast.value import Forecast
-    from retention_cli.plan.make import PlanInputs, Planner
-    from retention_cli.plan.value import Plan
-    from retention_cli.policy.selection import Selection
-    from retention_cli.state.memories import Memories
 
 NOTES_FILE: Final = "notes.json"
 _DAY_MS: Final = 86_400_000
@@ -57,13 +63,10 @@ def plan_now(
         observed: called with what the plan is made of, with what groups have committed, and the time decided for.
 
     Raises:
-        BrokerError, PolicyError, NothingMatchesError: see :class:`retention_cli.plan.make.Planner`.
+        BrokerError, PolicyError, NothingMatchesError: see :data:`retention_cli.plan.make.Planner`.
     """
-    from retention_cli.plan.make import PlanJob
-    from retention_cli.trim.history import past_day
-
     now, limits = now_ms(), selection.policy.limits
-    return planner.plan(
+    return planner(
         PlanJob(
             reader,
             selection,
@@ -83,9 +86,6 @@ def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:
     Raises:
         NothingMatchesError: the plan has no such partition.
     """
-    from retention_cli.trim.history import past_day
-    from retention_cli.trim.narrow import of_partitions
-
     return of_partitions(
         plan, selection, lambda: past_day(settings.state_dir, plan.cluster_id, now_ms(), selection.policy.limits)
     )
@@ -99,9 +99,6 @@ def signed(made: Plan, key: Path | None) -> Plan:
     """
     if key is None:
         return made
-    from retention_cli.core.signing import private_key_at
-    from retention_cli.plan.approval import requested
-
     return requested(made, private_key_at(key))
 
 
@@ -112,11 +109,6 @@ def save_plan(made: Plan | FleetPlan, out: Path) -> None:
         FileError: it can't be written.
         MissingPartError: it is to be Parquet, and pyarrow is not installed.
     """
-    from retention_cli.engines.fleet.plan import FleetPlan, fleet_lines
-    from retention_cli.engines.fleet.saved import write_fleet
-    from retention_cli.plan.parquet import write_plan
-    from retention_cli.plan.value import plan_lines
-
     if out.suffix == ".parquet":
         with whole(out) as scratch:
             if isinstance(made, FleetPlan):
@@ -135,11 +127,7 @@ def read_saved(path: Path, cluster: str | None) -> Plan:
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
     if cluster is not None:
-        from retention_cli.engines.fleet.saved import read_one
-
         return read_one(path, cluster)
-    from retention_cli.plan.parquet import read_plan
-
     return read_plan(path)
 
 

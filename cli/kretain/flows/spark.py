@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile, Read
 
 
-@contextmanager
-def opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
+@contextlib.contextmanager
+def _opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
     """Open Spark, check that executors have what they need, and stop Spark at the end.
 
     Raises:
@@ -77,7 +75,7 @@ class SharedSpark(contextlib.ExitStack):
             SparkError: Spark can't be used, or an executor lacks something.
         """
         if self._sender is None:
-            self._sender = self.enter_context(opened(self.flags, progress))
+            self._sender = self.enter_context(_opened(self.flags, progress))
         return self._sender
 
     def archiver(self) -> ArchiverFor | None:
@@ -90,35 +88,26 @@ class SharedSpark(contextlib.ExitStack):
         return SparkArchiver(reader, cluster_id, self.get)
 
 
-@dataclass(frozen=True, slots=True)
-class SparkPlanner:
-    """Makes plans over Spark; see :class:`retention_cli.plan.make.Planner`."""
-
-    shared: SharedSpark
-    inventory: InventoryOption
-
-    def plan(self, job: PlanJob) -> Plan:
-        """Return one cluster's plan."""
-        from retention_cli.engines.spark.plans import Target, make_plans
-
-        target = Target("", job, self.inventory.paths)
-        [(_name, plan)] = make_plans(self.shared.get, [target], job.progress, **self.shared.flags.limits())
-        if isinstance(plan, BaseException):
-            raise plan
-        return plan
-
-
 def planner(shared: SharedSpark, inventory: InventoryOption) -> Planner:
     """Return what makes a plan: this process, or Spark.
 
     Raises:
         InventoryError: this process must read the inventory, and can't.
     """
-    if shared.flags.spark:
-        return SparkPlanner(shared, inventory)
-    from retention_cli.plan.make import LocalPlanner
+    if not shared.flags.spark:
+        from retention_cli.plan.make import LocalPlanner
 
-    return LocalPlanner(inventory.view)
+        return LocalPlanner(inventory.view).plan
+    from retention_cli.engines.spark.plans import Target, make_plans
+
+    def over_spark(job: PlanJob) -> Plan:
+        target = Target("", job, inventory.paths)
+        [(_name, plan)] = make_plans(shared.get, [target], job.progress, **shared.flags.limits())
+        if isinstance(plan, BaseException):
+            raise plan
+        return plan
+
+    return over_spark
 
 
 def fleet_engine(shared: SharedSpark) -> Engine:
@@ -132,19 +121,14 @@ def fleet_engine(shared: SharedSpark) -> Engine:
     return lambda members, now_ms, watch: plan_over_spark(shared.get, members, now_ms, watch, **shared.flags.limits())
 
 
-@contextmanager
-def record_reader(
-    flags: SparkFlags, reader: ClusterReader, found: Profile, progress: Progress
-) -> Iterator[Read | None]:
-    """Yield the reader of a profile's records: Spark's, or None for this process.
+def record_reader(shared: SharedSpark, reader: ClusterReader, found: Profile, progress: Progress) -> Read | None:
+    """Return the reader of a profile's records: Spark's, or None for this process.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
     """
-    if not flags.spark or not any(one.start < one.end for one in found.ranges.values()):
-        yield None
-        return
+    if not shared.flags.spark or not any(one.start < one.end for one in found.ranges.values()):
+        return None
     from retention_cli.engines.spark.profile import SparkReading
 
-    with opened(flags, progress) as sender:
-        yield SparkReading(sender, reader)
+    return SparkReading(shared.get(progress), reader)

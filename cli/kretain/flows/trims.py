@@ -1,35 +1,37 @@
-"""Code that trims of one cluster and of a fleet share: the question, notices, the clock and the exit code."""
+"""Code that trims of one cluster and of a fleet share: rules, limits, notices, waiting and the exit code."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, tell, warn, worst
+from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, warn, worst
 from kretain.options import rules
 from kretain.options.common import now_ms
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason
+from retention_cli.core.progress import Progress
 from retention_cli.core.units import count
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from retention_cli.brokers.reader import ClusterReader
-    from retention_cli.core.progress import Progress
-    from retention_cli.plan.approval import Offered
-    from retention_cli.plan.value import Plan
-    from retention_cli.policy.model import Policy
-    from retention_cli.policy.selection import Selection
-    from retention_cli.policy.settings import OneOff
-    from retention_cli.policy.urls import NotifyRules
-    from retention_cli.protect.decision import Protection
-    from retention_cli.trim.report import TrimReport
-    from retention_cli.trim.run import ExitCodeFor
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.disks.replica_sizes import longest_delay_ms
+from retention_cli.plan.approval import Offered, lacking
+from retention_cli.plan.value import Plan
+from retention_cli.policy.model import Policy
+from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import OneOff
+from retention_cli.policy.urls import NotifyRules
+from retention_cli.protect.decision import Protection
+from retention_cli.trim.batches import RefusedError as LimitsError
+from retention_cli.trim.history import carried_out, past_day, read_past_day
+from retention_cli.trim.narrow import exceeded
+from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import ExitCodeFor, check_saved
+from retention_cli.trim.wait import wait_for_space
+from retention_cli.watch.notify import Notice, Notifier, of_protection, of_report
 
 
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
@@ -56,9 +58,6 @@ def todays_rules(saved: Plan, one_off: OneOff, select: Callable[[], Selection], 
         PlanRefusedError: the plan is too old, or was made with other one-off rules. Reported before any other error.
         UsageError, PolicyError: there is no policy, or it is invalid.
     """
-    from retention_cli.policy.selection import Selection
-    from retention_cli.trim.run import check_saved
-
     if saved.flags and not one_off.any_rule:
         check_saved(saved, Selection(rules.flags_alone(one_off)), now_ms(), max_age_ms)
     today = select()
@@ -72,24 +71,16 @@ def within_limits(state_dir: Path, asked: Plan, policy: Policy, whole: Plan, sho
     Raises:
         trim.RefusedError: it exceeds a limit of the policy (G6), or lacks the approval that it needs.
     """
-    from retention_cli.trim.batches import RefusedError
-    from retention_cli.trim.history import past_day
-    from retention_cli.trim.narrow import exceeded
-
     over = exceeded(whole, asked, past_day(state_dir, asked.cluster_id, now_ms(), policy.limits), policy.limits)
     over += unapproved(state_dir, asked, policy, shown)
     if over:
-        raise RefusedError(over)
+        raise LimitsError(over)
 
 
 def unapproved(state_dir: Path, asked: Plan, policy: Policy, shown: Offered | None) -> list[Reason]:
     """Return why a trim of this plan would be refused for lack of an approval: one reason, or none."""
     if policy.approve is None:
         return []
-    from retention_cli.decide.guards.limits import Amount
-    from retention_cli.plan.approval import lacking
-    from retention_cli.trim.history import read_past_day
-
     totals, now = asked.totals, now_ms()
     lack = lacking(
         Amount(totals.records, totals.size_bytes, totals.unconsumed),
@@ -107,8 +98,6 @@ def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
     Raises:
         StateError: the audit log can't be read.
     """
-    from retention_cli.trim.history import carried_out
-
     if (run := carried_out(state_dir, plan.cluster_id, plan.created_at_ms)) is not None:
         warn(
             f"{file} was carried out at {run.begun['at']} (kretain history --run {run.run} shows it); "
@@ -116,88 +105,10 @@ def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
         )
 
 
-def confirm_forgetting(question: str, *, yes: bool) -> None:
-    """Ask before something is forgotten, in a terminal; a script has said it by its command.
-
-    Raises:
-        RefusedError: the answer is not yes.
-    """
-    if not (yes or not on_terminal() or _says_yes(question)):
-        raise RefusedError("not confirmed; nothing was forgotten")
-
-
-def must_confirm(
-    question: Callable[[], str],
-    what: str,
-    nothing: str,
-    *,
-    yes: bool = False,
-    show: Callable[[], None] = lambda: None,
-    typed: Sequence[str] = (),
-) -> None:
-    """Ask before something is done that a script must allow by ``--yes``.
-
-    Args:
-        question: makes the question, if it is asked.
-        what: what ``--yes`` is needed for without a terminal.
-        nothing: what was not done if the answer is no.
-        yes: don't ask.
-        show: prints what the question is about; on stderr if stdout is redirected, as the result goes there.
-        typed: names of clusters that want to be typed: their contexts say ``confirm: name``.
-
-    Raises:
-        RefusedError: the answer is not yes, or stdin or stderr is not a terminal.
-    """
-    if yes:
-        return
-    if not on_terminal():
-        raise RefusedError(f"no terminal to ask on: pass --yes to {what}; {nothing}")
-    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
-        show()
-    if typed:
-        tell(question())
-        answered = all(answer(f"To continue, type the cluster's name, {name}:") == name for name in typed)
-    else:
-        answered = _says_yes(question())
-    print(file=sys.stderr)
-    if not answered:
-        raise RefusedError(f"not confirmed; {nothing}")
-
-
-def confirm_trim(question: Callable[[], str], show: Callable[[], None], typed: Sequence[str]) -> None:
-    """Show the plan and ask before a trim.
-
-    Raises:
-        RefusedError: see :func:`must_confirm`; nothing was trimmed.
-    """
-
-    def shown() -> None:
-        show()
-        print(file=sys.stderr)
-
-    must_confirm(question, "trim, or --dry-run to rehearse", "nothing was trimmed", show=shown, typed=typed)
-
-
-def on_terminal() -> bool:
-    """Return whether there is a terminal to ask on."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _says_yes(question: str) -> bool:
-    return answer(f"{question} [y/N] ").lower() in ("y", "yes")
-
-
-def answer(prompt: str) -> str:
-    """Ask on stderr; return the line that was typed."""
-    tell(prompt, end=" ")
-    return sys.stdin.readline().strip()
-
-
 def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
     """Record what a trim (of cluster ``of``) has deleted, in one self-contained line."""
     if not report.sent:
         return
-
     rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
     partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])
     deeds.note(
@@ -227,9 +138,6 @@ def waited(
     reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
 ) -> list[Reason]:
     """Wait until the brokers have freed the space; return the reasons if they have not, or if this could not wait."""
-    from retention_cli.disks.replica_sizes import longest_delay_ms
-    from retention_cli.trim.wait import wait_for_space
-
     if not any(one.unknown is None and one.percent is not None for one in report.disks):
         return [Reason("disk", "--wait needs disks.log.retention.disk.usage.percent in the policy")]
     if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
@@ -246,9 +154,6 @@ def notified(notify: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Calla
 
     A dry run posts nothing, nor does what the user did not confirm. The process's end waits for the posts.
     """
-    from retention_cli.trim.report import TrimReport
-    from retention_cli.watch.notify import Notice, Notifier, of_protection, of_report
-
     if dry_run or not notify.url:
         yield lambda _report: None
         return

@@ -33,28 +33,6 @@ def ended_after(milliseconds: int | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@contextlib.contextmanager
-def stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGINT or SIGTERM was received."""
-    ending = Ending(holding=True)
-    with ending.heard():
-        yield lambda: ending.asked
-
-
-@contextlib.contextmanager
-def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM in this block, unless the parent process has them ignored."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, was in before.items():
-        if was != signal.SIG_IGN:
-            signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, was in before.items():
-            signal.signal(number, was)
-
-
 def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: float = 5.0) -> None:
     """End this process as by kill −9, from a thread, once it is not alive: a supervisor starts it anew.
 
@@ -101,6 +79,13 @@ class Ending:
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[Ending]:
-        """Listen for signals while entered."""
-        with _handled(self._hear):
+        """Listen for SIGINT and SIGTERM in this block, unless the parent process has them ignored."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number, was in before.items():
+            if was != signal.SIG_IGN:
+                signal.signal(number, self._hear)
+        try:
             yield self
+        finally:
+            for number, was in before.items():
+                signal.signal(number, was)

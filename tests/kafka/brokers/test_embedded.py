@@ -74,20 +74,23 @@ def test_port_in_use_is_named_and_nothing_starts(scratch: Path, nodes: int) -> N
         port = taken.getsockname()[1]
         told: list[str] = []
         ports = [*free_ports(nodes - 1), port]
-        with pytest.raises(EmbeddedError, match=rf"^port {port} is in use \(Address already in use\)"):
-            EmbeddedKafka(nodes, ports=ports, progress=told.append).start()
+        kafka = EmbeddedKafka(nodes, ports=ports, progress=told.append)
+        with pytest.raises(EmbeddedError, match=rf"^port {port} is in use \(Address already in use\)"), kafka:
+            pass
     assert told == [], "it was seen before anything that takes time"
 
 
 def test_rejected_setting_is_reported_in_kafkas_words(scratch: Path) -> None:
-    with pytest.raises(EmbeddedError, match=r"node 1 could not be formatted: .*num\.io\.threads"):
-        EmbeddedKafka(1, settings={"num.io.threads": "-1"}).start()
+    kafka = EmbeddedKafka(1, settings={"num.io.threads": "-1"})
+    with pytest.raises(EmbeddedError, match=r"node 1 could not be formatted: .*num\.io\.threads"), kafka:
+        pass
 
 
 def test_broker_that_dies_at_start_is_reported_in_its_words(scratch: Path) -> None:
     """Formatting does not see this one; the broker itself does."""
-    with pytest.raises(EmbeddedError, match=r"Kafka node 1 ended while starting: .*NoSuchReporter"):
-        EmbeddedKafka(1, settings={"metric.reporters": "org.example.NoSuchReporter"}).start()
+    kafka = EmbeddedKafka(1, settings={"metric.reporters": "org.example.NoSuchReporter"})
+    with pytest.raises(EmbeddedError, match=r"Kafka node 1 ended while starting: .*NoSuchReporter"), kafka:
+        pass
 
 
 def test_exception_in_the_with_block_stops_the_brokers_and_propagates(scratch: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from kretain.commands.archive import archive_url, in_policy, split
+from kretain.config import Resolved, resolve
 from kretain.errors import UsageError
+from kretain.options.common import Common
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
@@ -447,9 +449,13 @@ def test_trailing_slashes_do_not_change_the_archive() -> None:
     assert check_url("s3://bucket/kafka/") == "s3://bucket/kafka"
 
 
+def resolved(policy_file: Path | None) -> Resolved:
+    return resolve(Common(policy=policy_file, chosen=({}, "default")))
+
+
 def test_command_line_argument_with_a_slash_is_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert split(["./a", "orders.*", "s3://b/k"], None) == ([f"{tmp_path}/a", "s3://b/k"], ["orders.*"])
+    assert split(["./a", "orders.*", "s3://b/k"], resolved(None)) == ([f"{tmp_path}/a", "s3://b/k"], ["orders.*"])
     assert SECRET not in refusal(UsageError, archive_url, f"s3://key:{SECRET}@bucket/x")
 
 
@@ -459,10 +465,11 @@ def test_command_without_a_url_uses_the_policys(tmp_path: Path) -> None:
         'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}\n'
         "  - {match: t, archive: /b}\n  - {match: u, archive: none}\n"
     )
-    assert split(["t"], file) == (["/a", "/b"], ["t"])
-    assert in_policy(file, "t") == ["/b"]
-    assert "names no archive for topic u" in refusal(UsageError, in_policy, file, "u")
-    assert "say where the archive is" in refusal(UsageError, split, ["t"], None)
+    settings = resolved(file)
+    assert split(["t"], settings) == (["/a", "/b"], ["t"])
+    assert in_policy(settings, "t") == ["/b"]
+    assert f"{file} names no archive for topic u" in refusal(UsageError, in_policy, settings, "u")
+    assert "say where the archive is" in refusal(UsageError, split, ["t"], resolved(None))
 
 
 TOPICS = "topics:\n  - {match: orders, retention.commitoffset.enable: true, retention.commitoffset.hours: 1}\n"
