@@ -1,11 +1,10 @@
-"""What a plan comes to, for a page: exact totals, and the first few topics, consumers and reasons. Pure.
+"""What a plan comes to, for a page: its totals, and those of each topic, consumer and reason. Pure.
 
-It takes as much memory as the plan has topics, consumers and different reasons, and returns as little as is asked for.
+It takes as much memory as the plan has topics, consumers and different reasons.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -55,23 +54,16 @@ class ReasonSum:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The totals of all; the first of each kind, the largest first; and how many there are of each kind.
-
-    ``topics`` are those of which most would go, ``largest`` those that have most records now.
-    """
+    """The totals of all, and of each topic, consumer and reason, the largest first: topics of which most would go."""
 
     totals: Totals
     topics: Sequence[TopicSum]
-    largest: Sequence[TopicSum]
-    topic_count: int
     consumers: Sequence[ConsumerSum]
-    consumer_count: int
     reasons: Sequence[ReasonSum]
-    reason_count: int
 
 
-def summarize(plan: Plan, most: int) -> PlanSummary:
-    """Return what a plan comes to, with at most so many of each kind."""
+def summarize(plan: Plan) -> PlanSummary:
+    """Return what a plan comes to."""
     topics: list[TopicSum] = []
     consumers: dict[str, ConsumerSum] = {}
     reasons: dict[tuple[str, Reason], ReasonSum] = {}
@@ -96,15 +88,9 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
     order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
     return PlanSummary(
         totals=plan.totals,
-        topics=heapq.nsmallest(most, topics, key=lambda one: (-one.totals.records, -one.records, one.name)),
-        largest=heapq.nsmallest(most, topics, key=lambda one: (-one.records, one.name)),
-        topic_count=len(topics),
-        consumers=heapq.nsmallest(most, consumers.values(), key=lambda one: (-one.records, one.name)),
-        consumer_count=len(consumers),
-        reasons=heapq.nsmallest(
-            most, reasons.values(), key=lambda one: (order[one.action], -one.partitions, one.reason.text)
-        ),
-        reason_count=len(reasons),
+        topics=sorted(topics, key=lambda one: (-one.totals.records, -one.records, one.name)),
+        consumers=sorted(consumers.values(), key=lambda one: (-one.records, one.name)),
+        reasons=sorted(reasons.values(), key=lambda one: (order[one.action], -one.partitions, one.reason.text)),
     )
 
 

@@ -58,7 +58,7 @@ def plan_page(
     ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page,
     ``context`` the names of the contexts with the cluster's address.
     """
-    found = summarize(plan, MOST_ROWS)
+    found = summarize(plan)
     totals = found.totals
     return page(
         f"Trim plan for {context or plan.cluster_id}",
@@ -113,7 +113,8 @@ def _lead(found: PlanSummary) -> str:
 def _topics(found: PlanSummary) -> Element | None:
     if not found.topics:
         return None
-    drawn = [one for one in found.largest if one.records][:DRAWN]
+    largest = sorted(found.topics, key=lambda one: (-one.records, one.name))
+    drawn = [one for one in largest[:DRAWN] if one.records]
     return section(
         "Topics",
         bars(
@@ -139,40 +140,41 @@ def _topics(found: PlanSummary) -> Element | None:
                     number(one.totals.unconsumed),
                     number(one.totals.hold),
                 )
-                for one in found.topics
+                for one in found.topics[:MOST_ROWS]
             ),
         ),
-        note="Chart: largest topics. Table: most to trim. " + _of(len(found.topics), found.topic_count, "topic"),
+        note="Chart: largest topics. Table: most to trim. " + _of(len(found.topics), "topic"),
     )
 
 
 def _consumers(found: PlanSummary) -> Element | None:
     if not found.consumers:
         return None
-    names = [short(one.name.removeprefix("group:")) for one in found.consumers]
+    shown = found.consumers[:MOST_ROWS]
+    names = [short(one.name.removeprefix("group:")) for one in shown]
     return section(
         "Who holds back the most",
         bars(
             "Unread records of each consumer where it is furthest behind",
             names[:DRAWN],
-            {"yet to read": (HOLD, [one.records for one in found.consumers[:DRAWN]])},
+            {"yet to read": (HOLD, [one.records for one in shown[:DRAWN]])},
         ),
         table(
             ("consumer", "records to read", "partitions", "topics"),
             (
                 (element("code", name), number(one.records), number(one.partitions), number(len(one.topics)))
-                for name, one in zip(names, found.consumers, strict=True)
+                for name, one in zip(names, shown, strict=True)
             ),
         ),
         note="Rules that wait for consumers stop at the one that is furthest behind. "
-        + _of(len(found.consumers), found.consumer_count, "consumer"),
+        + _of(len(found.consumers), "consumer"),
     )
 
 
 def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
     for action, title in _ACTIONS.items():
-        note = _of(len(found.reasons), found.reason_count, "reason") if action == "hold" else None
-        if mine := [_reason(one, plan) for one in found.reasons if one.action == action]:
+        note = _of(len(found.reasons), "reason") if action == "hold" else None
+        if mine := [_reason(one, plan) for one in found.reasons[:MOST_ROWS] if one.action == action]:
             yield section(title, *mine, note=note)
 
 
@@ -192,8 +194,10 @@ def _reason(one: ReasonSum, plan: Plan) -> Element:
     )
 
 
-def _of(shown: int, there: int, noun: str) -> str:
-    return f"All {count(there, noun)}." if shown >= there > 1 else f"{shown:,} of {count(there, noun)}."
+def _of(there: int, noun: str) -> str:
+    return (
+        f"All {count(there, noun)}." if 1 < there <= MOST_ROWS else f"{min(there, MOST_ROWS)} of {count(there, noun)}."
+    )
 
 
 def history_page(
@@ -213,17 +217,17 @@ def history_page(
     clusters = sorted({one["cluster"] for one in rows})
     records = sum(one["records"] for one in rows)
     odd = sum(one["exit"] != 0 for one in rows)
-    facts = [("State directory", where)]
-    if rows:
-        named = [f"{contexts[one]} ({one})" if contexts.get(one) else one for one in clusters[:6]]
-        facts += [("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", ", ".join(named))]
+    named = ", ".join(f"{contexts[one]} ({one})" if contexts.get(one) else one for one in clusters[:6])
     known = [one["bytes"] for one in rows]
     return page(
         "Past trims",
         f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} deleted."
         if rows
         else "No trims yet.",
-        facts,
+        [
+            ("State directory", where),
+            *([("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", named)] if rows else []),
+        ],
         cards(
             [
                 (number(len(rows)), "trims", ""),
