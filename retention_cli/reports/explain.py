@@ -101,12 +101,13 @@ def _why_trim(one: Explained) -> str:
     decision = one.decision
     about = "" if decision.size_exact else "about "
     size = "" if decision.size_bytes is None else f", {about}{format_bytes(decision.size_bytes)}"
-    text = f"{decision.records:,} records{size} may be trimmed, up to offset {decision.trim_to:,}: {_rule(one)}."
-    if decision.limited_by is not None:
-        text += f" {decision.limited_by} limits it."
-    if decision.unconsumed:
-        text += f" {decision.unconsumed:,} of them have not been read by every consumer that counts."
-    return text
+    parts = (
+        f"{decision.records:,} records{size} may be trimmed, up to offset {decision.trim_to:,}: {_rule(one)}.",
+        decision.limited_by is not None and f"{decision.limited_by} limits it.",
+        decision.unconsumed > 0
+        and f"{decision.unconsumed:,} of them have not been read by every consumer that counts.",
+    )
+    return " ".join(part for part in parts if part)
 
 
 def _rule(one: Explained) -> str:
@@ -142,11 +143,11 @@ def _why_keep(one: Explained) -> str:
     floor = facts.floor
     if not isinstance(floor, Unknown) and not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
         return f"Nothing to trim: {floor.by} has not read past the log start, {facts.log_start:,}."
-    young = []
-    if ages := [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]:
-        young.append(f"is younger than {format_duration(min(ages))}")
-    if settings.event_time_ms is not None:
-        young.append(f"is within {format_duration(settings.event_time_ms)} of the newest event time")
-    if settings.min_timestamp_ms is not None:
-        young.append(f"is not stamped before {format_time(settings.min_timestamp_ms)}")
-    return f"Nothing to trim: the first record {' and '.join(young)}."
+    ages = [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]
+    within_ms, stamped_ms = settings.event_time_ms, settings.min_timestamp_ms
+    young = (
+        ages and f"is younger than {format_duration(min(ages))}",
+        within_ms is not None and f"is within {format_duration(within_ms)} of the newest event time",
+        stamped_ms is not None and f"is not stamped before {format_time(stamped_ms)}",
+    )
+    return f"Nothing to trim: the first record {' and '.join(text for text in young if text)}."
