@@ -10,6 +10,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import INFINITE_MS, Maybe, Reason, TopicFacts
+from retention_cli.core.units import count, some_of
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.ledger import Ledger
@@ -133,7 +134,9 @@ def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings
     """Name the topics that are held because a setting marked ``cluster`` is unknown."""
     unsettled = ((name, one.unsettled) for name, one in managed.items() if one.unsettled is not None)
     for text, names in by_key((reason.text, name) for name, one in unsettled for reason in one.reasons).items():
-        findings.problems.append(PolicyProblem(policy.source, None, "cluster", f"{_named(names)}: {text}"))
+        findings.problems.append(
+            PolicyProblem(policy.source, None, "cluster", f"{some_of(names, noun='topic')}: {text}")
+        )
         findings.notes = [note for note in findings.notes if not text.startswith(note)]
 
 
@@ -161,7 +164,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
     ]
     findings.notes += [f"its settings can't be read: {text}" for text in unreadable[:3]]
     if len(unreadable) > 3:
-        findings.notes.append(f"and {len(unreadable) - 3} more topics whose settings can't be read")
+        findings.notes.append(f"and {count(len(unreadable) - 3, 'more topic')} whose settings can't be read")
 
 
 def _unconfirmed(policy: Policy, topics: Sequence[str]) -> Iterable[PolicyProblem]:
@@ -172,8 +175,8 @@ def _unconfirmed(policy: Policy, topics: Sequence[str]) -> Iterable[PolicyProble
 
     for number, names in by_key((last_of(name), name) for name in topics).items():
         text = (
-            f"is not set to trim for {_named(names)}, with remote storage (remote.storage.enable): its rules also "
-            f"delete what is remote. Set tiered: trim, or leave the topics out"
+            f"is not set to trim for {some_of(names, noun='topic')}, with remote storage (remote.storage.enable): its "
+            f"rules also delete what is remote. Set tiered: trim, or leave the topics out"
         )
         yield policy.problem(policy.entries[number], "tiered", text)
 
@@ -187,9 +190,5 @@ def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> P
     place = origins[key].place if key else policy.source
     source, _, line = place.rpartition(":")
     if not line.isdigit():  # it comes from the policy topic
-        return PolicyProblem(place, None, key, f"{_named(topics)}: {text}")
-    return PolicyProblem(source, int(line), key, f"{_named(topics)}: {text}")
-
-
-def _named(topics: Sequence[str]) -> str:
-    return ", ".join(topics[:3]) + (f" and {len(topics) - 3} more topics" if len(topics) > 3 else "")
+        return PolicyProblem(place, None, key, f"{some_of(topics, noun='topic')}: {text}")
+    return PolicyProblem(source, int(line), key, f"{some_of(topics, noun='topic')}: {text}")
