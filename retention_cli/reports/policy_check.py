@@ -43,21 +43,16 @@ def check_alone(policy: Policy) -> Findings:
             "groups.require is not set: only groups that kretain can see protect the data; name the required ones (F4)"
         )
     for entry in policy.entries:
-        times = [
-            key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")
-        ]
-        if times and not any(other.values.get("retention.commitoffset.enable") for other in policy.entries):
-            text = "has no effect: retention.commitoffset.enable is not true anywhere"
-            findings.notes.append(str(policy.problem(entry, times[0], text)))
-        findings.notes += [str(policy.problem(entry, key, text)) for key, text in _other_units(entry)]
+        findings.notes += [str(policy.problem(entry, key, text)) for key, text in _oddities(policy, entry)]
         findings.problems.extend(_conflicts_in_file(policy, entry))
-        if policy.disks.percent is None and entry.values.keys() <= _NO_RULES:
-            findings.notes.append(str(policy.problem(entry, "match", "this entry turns on no rule")))
     return findings
 
 
-def _other_units(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield the entry's ages that look like another unit's, and what they are: 7 or 604800 where 7 days were meant."""
+def _oddities(policy: Policy, entry: Entry) -> Iterator[tuple[str, str]]:
+    """Yield the entry's keys that do nothing, or look like another unit: 7 or 604800 where 7 days were meant."""
+    times = [key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")]
+    if times and not any(other.values.get("retention.commitoffset.enable") for other in policy.entries):
+        yield times[0], "has no effect: retention.commitoffset.enable is not true anywhere"
     for key in _AGES:
         age_ms = entry.values.get(key)
         if type(age_ms) is not int:
@@ -66,6 +61,8 @@ def _other_units(entry: Entry) -> Iterator[tuple[str, str]]:
             yield key, f"is {age_ms:,} ms, {age_ms / 1000:,.3g} s: a bare number is in ms; write a unit, such as 7d"
         elif age_ms == 0 and key == "retention.ms":
             yield key, "is 0: every record is old enough immediately"
+    if policy.disks.percent is None and entry.values.keys() <= _NO_RULES:
+        yield "match", "this entry turns on no rule"
 
 
 def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
