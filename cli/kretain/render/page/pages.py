@@ -28,12 +28,12 @@ from kretain.render.page.elements import (
 )
 from retention_cli.audit.log import Run
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Unknown
+from retention_cli.core.model import Action, Reason, Unknown
 from retention_cli.core.printable import shell_word, short
 from retention_cli.core.units import count
 from retention_cli.memory.disk import Look, growth
 from retention_cli.plan.value import NO_FILE, Plan
-from retention_cli.reports.plan_summary import PlanSummary, ReasonSum, command_for, summarize
+from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
 _MOST_RUNS: Final = 60
 _MOST_DISKS: Final = 50
@@ -151,19 +151,19 @@ def _consumers(found: PlanSummary) -> Element | None:
     if not found.consumers:
         return None
     shown = found.consumers[:MOST_ROWS]
-    names = [short(one.name.removeprefix("group:")) for one in shown]
+    names = [short(name.removeprefix("group:")) for name, _ in shown]
     return section(
         "Who holds back the most",
         bars(
             "Unread records of each consumer where it is furthest behind",
             names[:DRAWN],
-            {"yet to read": (HOLD, [one.records for one in shown[:DRAWN]])},
+            {"yet to read": (HOLD, [one.records for _, one in shown[:DRAWN]])},
         ),
         table(
             ("consumer", "records to read", "partitions", "topics"),
             (
                 (element("code", name), number(one.records), number(one.partitions), number(len(one.topics)))
-                for name, one in zip(names, shown, strict=True)
+                for name, (_, one) in zip(names, shown, strict=True)
             ),
         ),
         note="Rules that wait for consumers stop at the one that is furthest behind. "
@@ -174,23 +174,23 @@ def _consumers(found: PlanSummary) -> Element | None:
 def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
     for action, title in _ACTIONS.items():
         note = _of(len(found.reasons), "reason") if action == "hold" else None
-        if mine := [_reason(one, plan) for one in found.reasons[:MOST_ROWS] if one.action == action]:
+        if mine := [_reason(*why, one, plan) for why, one in found.reasons[:MOST_ROWS] if why[0] == action]:
             yield section(title, *mine, note=note)
 
 
-def _reason(one: ReasonSum, plan: Plan) -> Element:
+def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.places[0], one.partitions - len(one.places)
     places = ", ".join(short(str(tp)) for tp in one.places)
     where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {places}"
     place = shell_word(f"{first.topic}:{first.partition}")
-    line = command_for(one).replace("{topic}", shell_word(first.topic)).replace("{place}", place)
+    line = command_for(reason.code).replace("{topic}", shell_word(first.topic)).replace("{place}", place)
     policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
     return element(
         "div",
-        element("p", element("span", one.reason.code, class_="tag"), one.reason.text),
+        element("p", element("span", reason.code, class_="tag"), reason.text),
         element("p", where + (f" and {more:,} more" if more > 0 else ""), class_="note"),
         element("p", element("code", f"{line}{policy} -b {shell_word(plan.bootstrap)}")),
-        class_=f"reason {one.action}",
+        class_=f"reason {action}",
     )
 
 
