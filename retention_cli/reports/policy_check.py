@@ -9,12 +9,11 @@ from typing import Final
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import INFINITE_MS, Maybe, Reason, TopicFacts
+from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts
 from retention_cli.core.units import count, some_of
-from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.ledger import Ledger
-from retention_cli.observe.cluster import configured
+from retention_cli.observe.cluster import configured, never_touched
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.plan.make import off_disks, reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
@@ -44,7 +43,7 @@ def check_alone(policy: Policy) -> Findings:
         )
     for entry in policy.entries:
         findings.notes += [str(policy.problem(entry, key, text)) for key, text in _oddities(policy, entry)]
-        findings.problems.extend(_conflicts_in_file(policy, entry))
+        _check_times(policy, entry, findings)
     return findings
 
 
@@ -65,18 +64,21 @@ def _oddities(policy: Policy, entry: Entry) -> Iterator[tuple[str, str]]:
         yield "match", "this entry turns on no rule"
 
 
-def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
+def _check_times(policy: Policy, entry: Entry, findings: Findings) -> None:
     """Find T above A (R1) where the file alone shows it: for names, and for globs, which match their own text."""
-    found = []
     for pattern in entry.match:
-        try:
-            settings = None if pattern.startswith("re:") else policy.settings_for(pattern)
-        except PolicyError as error:
-            found.extend(error.problems)
-            continue
+        settings = None if pattern.startswith("re:") else _settings_for(policy, pattern, findings)
         if settings is not None and (text := _conflict_of(settings, INFINITE_MS)) is not None:
-            found.append(_conflict(policy, pattern, [pattern], text))
-    return found
+            findings.problems.append(_conflict(policy, pattern, [pattern], text))
+
+
+def _settings_for(policy: Policy, topic: str, findings: Findings) -> Settings | None:
+    """Return a topic's settings, None if it has none, or wrong ones, which are a problem."""
+    try:
+        return policy.settings_for(topic)
+    except PolicyError as error:
+        findings.problems += error.problems
+        return None
 
 
 def _conflict_of(settings: Settings, live_ms: Maybe[int]) -> str | None:
@@ -112,15 +114,8 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
         *misnamed_groups(policy, reader, Ledger(None), 0),
     ]
     findings.problems += missing
-    managed: dict[str, Settings] = {}
-    for name in sorted(topics):
-        try:
-            settings = policy.settings_for(name)
-        except PolicyError as error:
-            findings.problems.extend(error.problems)
-            continue
-        if settings is not None:
-            managed[name] = settings
+    settings = {name: _settings_for(policy, name, findings) for name in sorted(topics)}
+    managed = {name: one for name, one in settings.items() if one is not None}
     _check_live(policy, managed, findings)
     _check_topics(policy, managed, reader, findings)
     findings.problems.sort(key=lambda problem: (problem.line or 0, problem.key, problem.text))
@@ -145,7 +140,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
         for name in managed
         if not isinstance(config := configs[name], RequestFailedError)
     ]
-    touched = [one for one in known_topics if not isinstance(untouchable(one, managed[one.name]), Reason)]
+    touched = [one for one in known_topics if not never_touched(one, managed[one.name])]
     findings.managed, findings.skipped = len(managed), len(known_topics) - len(touched)
     findings.frozen = sum(one.hold is not None for one in managed.values())
     conflicts = by_key((_conflict_of(managed[one.name], live_retention(one)), one.name) for one in touched)
