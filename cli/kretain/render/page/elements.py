@@ -243,7 +243,7 @@ def bars(
         axes.set_yticks(rows, [_name(one) for one in names])
         axes.set(xlim=(0, None), ylim=(len(names) - 0.4, -0.6), xlabel=_name(unit))
         axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_formatter(_in_short())
+        axes.xaxis.set_major_formatter(_in_short)
         axes.xaxis.set_major_locator(part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
         if len(parts) > 1:
             _legend(axes, len(parts))
@@ -283,7 +283,7 @@ def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str)
         axes.set(xlim=(-0.6, max(len(names), 12) - 0.4), ylabel=_name(unit))
         step = max(1, -(-len(names) // 10))
         axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
-        axes.yaxis.set_major_formatter(_in_short())
+        axes.yaxis.set_major_formatter(_in_short)
 
     return _chart(label, 2.8, draw)
 
@@ -318,15 +318,11 @@ def _name(text: str) -> str:
     return shown if len(shown) <= _LABEL else shown[: _LABEL - 1] + "…"
 
 
-def _in_short() -> Any:
-    """Return what formats amounts: ``5 k``, ``1.2 M``."""
-    units = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (0, ""))
-
-    def text(value: float, _position: int) -> str:
-        size, letter = next((unit for unit in units if value >= unit[0]), (0, ""))
-        return f"{value / (size or 1):g}{letter}"
-
-    return part("report", "matplotlib.ticker").FuncFormatter(text)
+def _in_short(value: float, _position: int) -> str:
+    """Return an amount at an axis: ``5 k``, ``1.2 M``."""
+    units = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"))
+    size, letter = next((unit for unit in units if value >= unit[0]), (1, ""))
+    return f"{value / size:g}{letter}"
 
 
 def _cleaned(one: ET.Element) -> Element:
