@@ -74,18 +74,15 @@ def explain(
 
 def cutoff_ms(one: Explained, code: str) -> int | None:
     """Return the time (Unix ms) that records must be older than for a rule to trim them, None if it has none."""
-    settings = one.settings
-    match code:
-        case Code.R1 if settings.consumed_after_ms is not None:
-            return one.now_ms - settings.consumed_after_ms
-        case Code.R2 if settings.event_time_ms is not None:
-            newest = known(one.facts.newest)
-            return None if newest is None else newest.time_ms - settings.event_time_ms
-        case Code.R3:
-            return settings.min_timestamp_ms
-        case Code.R4 if settings.forced_age_ms is not None:
-            return one.now_ms - settings.forced_age_ms
-    return None
+    settings, newest = one.settings, known(one.facts.newest)
+    times: dict[str, tuple[int | None, int | None]] = {  # a moment, and how long before it
+        Code.R1: (one.now_ms, settings.consumed_after_ms),
+        Code.R2: (None if newest is None else newest.time_ms, settings.event_time_ms),
+        Code.R3: (settings.min_timestamp_ms, 0),
+        Code.R4: (one.now_ms, settings.forced_age_ms),
+    }
+    moment_ms, before_ms = times.get(code, (None, None))
+    return None if moment_ms is None or before_ms is None else moment_ms - before_ms
 
 
 def why(one: Explained) -> str:
