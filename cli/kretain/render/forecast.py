@@ -267,10 +267,9 @@ def time(span: Maybe[Span]) -> str:
 
 def _age(ms: float) -> str:
     whole = int(ms)
-    for unit in (86_400_000, HOUR_MS, 60_000, 1_000):
-        if whole >= 3 * unit:  # no finer than this: it is a forecast
-            return format_age(whole // unit * unit)
-    return "now" if whole < 1_000 else format_age(whole // 1_000 * 1_000)
+    # no finer than this: it is a forecast
+    unit = next((unit for unit in (86_400_000, HOUR_MS, 60_000) if whole >= 3 * unit), 1_000)
+    return "now" if whole < unit else format_age(whole // unit * unit)
 
 
 def _range(span: Span, text: Callable[[int], str]) -> str:
