@@ -380,9 +380,8 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
     else:
         yield Check("groups", "good", f"{count(len(counted), 'group')}: all offsets can be read")
     if strange := sorted(group.name for group in counted if group.kind == "unknown"):
-        some = ", ".join(strange[:5])
-        text = f"groups of a type that this kretain does not know: {some}; every managed topic holds (F3)"
-        yield Check("groups", "limited", text, _DECIDE)
+        some = f"groups of a type that this kretain does not know: {', '.join(strange[:5])}"
+        yield Check("groups", "limited", f"{some}; every managed topic holds (F3)", _DECIDE)
 
 
 def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | None) -> Iterable[Check]:
@@ -392,9 +391,8 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
     for key, one in consumers.items():
         for topic, why in one.unreadable.items():
             yield Check("floors", "missing", f"{plain_name(key)}: {why}; held: {topic} (F3)", _FLOORS)
-        some = count(sum(map(len, one.rows.values())), "partition")
-        text = f"{plain_name(key)} can be read: it has positions on {some} of {count(len(one.rows), 'topic')}"
-        yield Check("floors", "good", text)
+        some = f"{count(sum(map(len, one.rows.values())), 'partition')} of {count(len(one.rows), 'topic')}"
+        yield Check("floors", "good", f"{plain_name(key)} can be read: it has positions on {some}")
     for source, why in failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)
         yield Check("floors", "missing", f"{describe(source)} can't be read: {why}; held: {held} (F3)", _FLOORS)
