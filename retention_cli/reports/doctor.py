@@ -186,12 +186,12 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
         StateTopic(reader).check()
     except BrokerError as error:
         yield Check("memory", "missing", f"{error}; every floor is unknown (F6)", _FLOORS)
-        return
-    yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", _FLOORS)
-    unshared = "what a run learns stays on this machine"
-    yield _may(allowed, STATE_TOPIC, "WRITE", "memory", unshared, ("plan", "offsets", "explain"), "limited")
-    yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time is unknown, rules hold (G8)", ("trim",))
-    yield _writers(reader, STATE_TOPIC, "memory", "make kretain forget groups (F6)")
+    else:
+        yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", _FLOORS)
+        unshared = "what a run learns stays on this machine"
+        yield _may(allowed, STATE_TOPIC, "WRITE", "memory", unshared, ("plan", "offsets", "explain"), "limited")
+        yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time is unknown, rules hold (G8)", ("trim",))
+        yield _writers(reader, STATE_TOPIC, "memory", "make kretain forget groups (F6)")
 
 
 def _protection(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]:
