@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.model import EventMax, Sample
@@ -77,16 +76,6 @@ def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
         for partition, one in ledger.partitions_of(topic_id).items()
     ]
     return LedgerView(metadata.cluster_id, memories.kind, ledger.since_ms, topic, rows)
-
-
-def old(ledger: Ledger, metadata: ClusterMetadata, before_ms: int) -> tuple[int, int]:
-    """Return how many topics that are gone, and how many groups, were last seen before a moment (Unix ms).
-
-    Raises:
-        StateError: the ledger can't be read.
-    """
-    topics, groups = ledger.seen_before(before_ms, set(metadata.topic_ids.values()))
-    return len(topics), len(groups)
 
 
 def prune(reader: ClusterReader, memories: Memories, before_ms: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -235,14 +236,14 @@ def read_positions(
 
 def _offsets(committed: Iterable[GroupCommits], facts: Mapping[TopicPartition, PartitionFacts]) -> list[Row]:
     """Return groups' offsets; how far a group is behind is unknown where H is."""
-    rows: list[Row] = []
-    for commits in committed:
-        name = plain_name(commits.group)
-        for topic, positions in commits.topics.items():
-            for partition, offset, _epoch in positions:
-                if (one := facts.get(TopicPartition(topic, partition))) is not None:
-                    at = {"topic": topic, "partition": partition, "group": name, "committed": offset}
-                    rows.append(at | _behind(offset, one))
+    rows: Iterable[Row] = (
+        {"topic": topic, "partition": partition, "group": plain_name(commits.group), "committed": offset}
+        | _behind(offset, facts[TopicPartition(topic, partition)])
+        for commits in committed
+        for topic, positions in commits.topics.items()
+        for partition, offset, _epoch in positions
+        if TopicPartition(topic, partition) in facts
+    )
     return _sorted(rows, "topic", "partition", "group")
 
 
@@ -266,11 +267,16 @@ def _unread_rows(
 
 
 def _chosen(rows: Iterable[CommitRow], groups: Collection[str], topics: Collection[str]) -> Iterator[CommitRow]:
-    names: dict[str, bool] = {}
-    for row in rows:
-        if row.kind == "failed" and row.code != Code.F3:  # it concerns all consumers: floors give the reason
-            continue
-        if row.group not in names:
-            names[row.group] = matches(groups, plain_name(row.group))
-        if names[row.group] and (row.topic is None or row.topic in topics):
-            yield row
+    """Return these groups' rows on these topics. What failed for all consumers is left out: floors give the reason."""
+
+    @cache
+    def is_wanted(group: str) -> bool:
+        return matches(groups, plain_name(group))
+
+    return (
+        row
+        for row in rows
+        if (row.kind != "failed" or row.code == Code.F3)
+        and is_wanted(row.group)
+        and (row.topic is None or row.topic in topics)
+    )

@@ -1,11 +1,11 @@
-"""What a plan comes to, for a page: exact totals, and the first few topics, consumers and reasons. Pure.
+"""What a plan comes to, for a page: its totals, and those of each topic, consumer and reason. Pure.
 
-It takes as much memory as the plan has topics, consumers and different reasons, and returns as little as is asked for.
+It takes as much memory as the plan has topics, consumers and different reasons.
 """
 
 from __future__ import annotations
 
-import heapq
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -33,48 +33,42 @@ class TopicSum:
 
 
 @dataclass(slots=True)
-class ConsumerSum:
-    """A consumer, on the partitions where it is the furthest behind: how many, and how many records it has to read."""
+class Sum:
+    """Partitions: how many, of which topics, the first of them, and how many records of theirs count."""
 
-    name: str
-    partitions: int = 0
-    topics: set[str] = field(default_factory=set)
-    records: int = 0
-
-
-@dataclass(slots=True)
-class ReasonSum:
-    """A reason for an action: of how many partitions and topics, and the first of them."""
-
-    action: Action
-    reason: Reason
     partitions: int = 0
     topics: set[str] = field(default_factory=set)
     places: list[TopicPartition] = field(default_factory=list)
+    records: int = 0
+
+    def add(self, tp: TopicPartition, records: int = 0) -> None:
+        """Count one more partition."""
+        self.partitions += 1
+        self.topics.add(tp.topic)
+        self.records += records
+        if len(self.places) < _PLACES:
+            self.places.append(tp)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The totals of all; the first of each kind, the largest first; and how many there are of each kind.
+    """The totals of all, and of each topic, consumer and reason, the largest first: topics of which most would go.
 
-    ``topics`` are those of which most would go, ``largest`` those that have most records now.
+    A consumer's are the partitions where it is the furthest behind, with the records that it has to read. A reason is
+    one for an action.
     """
 
     totals: Totals
     topics: Sequence[TopicSum]
-    largest: Sequence[TopicSum]
-    topic_count: int
-    consumers: Sequence[ConsumerSum]
-    consumer_count: int
-    reasons: Sequence[ReasonSum]
-    reason_count: int
+    consumers: Sequence[tuple[str, Sum]]
+    reasons: Sequence[tuple[tuple[Action, Reason], Sum]]
 
 
-def summarize(plan: Plan, most: int) -> PlanSummary:
-    """Return what a plan comes to, with at most so many of each kind."""
+def summarize(plan: Plan) -> PlanSummary:
+    """Return what a plan comes to."""
     topics: list[TopicSum] = []
-    consumers: dict[str, ConsumerSum] = {}
-    reasons: dict[tuple[str, Reason], ReasonSum] = {}
+    consumers: defaultdict[str, Sum] = defaultdict(Sum)
+    reasons: defaultdict[tuple[Action, Reason], Sum] = defaultdict(Sum)
     for name, some in groupby(plan.decisions, lambda one: one.topic):
         rows = list(some)
         held = sum(_records_in(one) for one in rows if one.action == "hold")
@@ -83,28 +77,15 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
             if one.action != "skip" and one.min_commit is not None and one.min_commit_by is not None:
                 behind = (one.high_watermark or 0) - max(one.min_commit, one.log_start or 0)
                 if behind > 0:
-                    consumer = consumers.setdefault(one.min_commit_by, ConsumerSum(one.min_commit_by))
-                    consumer.partitions += 1
-                    consumer.topics.add(one.topic)
-                    consumer.records += behind
+                    consumers[one.min_commit_by].add(one.tp, behind)
             for reason in one.reasons:
-                here = reasons.setdefault((one.action, reason), ReasonSum(one.action, reason))
-                here.partitions += 1
-                here.topics.add(one.topic)
-                if len(here.places) < _PLACES:
-                    here.places.append(one.tp)
+                reasons[one.action, reason].add(one.tp)
     order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
     return PlanSummary(
         totals=plan.totals,
-        topics=heapq.nsmallest(most, topics, key=lambda one: (-one.totals.records, -one.records, one.name)),
-        largest=heapq.nsmallest(most, topics, key=lambda one: (-one.records, one.name)),
-        topic_count=len(topics),
-        consumers=heapq.nsmallest(most, consumers.values(), key=lambda one: (-one.records, one.name)),
-        consumer_count=len(consumers),
-        reasons=heapq.nsmallest(
-            most, reasons.values(), key=lambda one: (order[one.action], -one.partitions, one.reason.text)
-        ),
-        reason_count=len(reasons),
+        topics=sorted(topics, key=lambda one: (-one.totals.records, -one.records, one.name)),
+        consumers=sorted(consumers.items(), key=lambda pair: (-pair[1].records, pair[0])),
+        reasons=sorted(reasons.items(), key=lambda pair: (order[pair[0][0]], -pair[1].partitions, pair[0][1].text)),
     )
 
 
@@ -124,6 +105,6 @@ _HELP: Final[Mapping[str, Collection[str]]] = {
 }
 
 
-def command_for(reason: ReasonSum) -> str:
+def command_for(code: str) -> str:
     """Return the command that shows more of a reason; ``{topic}`` and ``{place}`` stand for its first partition."""
-    return next((line for line, codes in _HELP.items() if reason.reason.code in codes), "kretain explain {place}")
+    return next((line for line, codes in _HELP.items() if code in codes), "kretain explain {place}")

@@ -9,11 +9,11 @@ from typing import Final
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import INFINITE_MS, Maybe, Reason, TopicFacts
-from retention_cli.decide.guards import untouchable
+from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts
+from retention_cli.core.units import count, some_of
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.ledger import Ledger
-from retention_cli.observe.cluster import configured
+from retention_cli.observe.cluster import configured, never_touched
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.plan.make import off_disks, reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
@@ -42,21 +42,16 @@ def check_alone(policy: Policy) -> Findings:
             "groups.require is not set: only groups that kretain can see protect the data; name the required ones (F4)"
         )
     for entry in policy.entries:
-        times = [
-            key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")
-        ]
-        if times and not any(other.values.get("retention.commitoffset.enable") for other in policy.entries):
-            text = "has no effect: retention.commitoffset.enable is not true anywhere"
-            findings.notes.append(str(policy.problem(entry, times[0], text)))
-        findings.notes += [str(policy.problem(entry, key, text)) for key, text in _other_units(entry)]
-        findings.problems.extend(_conflicts_in_file(policy, entry))
-        if policy.disks.percent is None and entry.values.keys() <= _NO_RULES:
-            findings.notes.append(str(policy.problem(entry, "match", "this entry turns on no rule")))
+        findings.notes += [str(policy.problem(entry, key, text)) for key, text in _oddities(policy, entry)]
+        _check_times(policy, entry, findings)
     return findings
 
 
-def _other_units(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield the entry's ages that look like another unit's, and what they are: 7 or 604800 where 7 days were meant."""
+def _oddities(policy: Policy, entry: Entry) -> Iterator[tuple[str, str]]:
+    """Yield the entry's keys that do nothing, or look like another unit: 7 or 604800 where 7 days were meant."""
+    times = [key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")]
+    if times and not any(other.values.get("retention.commitoffset.enable") for other in policy.entries):
+        yield times[0], "has no effect: retention.commitoffset.enable is not true anywhere"
     for key in _AGES:
         age_ms = entry.values.get(key)
         if type(age_ms) is not int:
@@ -65,20 +60,25 @@ def _other_units(entry: Entry) -> Iterator[tuple[str, str]]:
             yield key, f"is {age_ms:,} ms, {age_ms / 1000:,.3g} s: a bare number is in ms; write a unit, such as 7d"
         elif age_ms == 0 and key == "retention.ms":
             yield key, "is 0: every record is old enough immediately"
+    if policy.disks.percent is None and entry.values.keys() <= _NO_RULES:
+        yield "match", "this entry turns on no rule"
 
 
-def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
+def _check_times(policy: Policy, entry: Entry, findings: Findings) -> None:
     """Find T above A (R1) where the file alone shows it: for names, and for globs, which match their own text."""
-    found = []
     for pattern in entry.match:
-        try:
-            settings = None if pattern.startswith("re:") else policy.settings_for(pattern)
-        except PolicyError as error:
-            found.extend(error.problems)
-            continue
+        settings = None if pattern.startswith("re:") else _settings_for(policy, pattern, findings)
         if settings is not None and (text := _conflict_of(settings, INFINITE_MS)) is not None:
-            found.append(_conflict(policy, pattern, [pattern], text))
-    return found
+            findings.problems.append(_conflict(policy, pattern, [pattern], text))
+
+
+def _settings_for(policy: Policy, topic: str, findings: Findings) -> Settings | None:
+    """Return a topic's settings, None if it has none, or wrong ones, which are a problem."""
+    try:
+        return policy.settings_for(topic)
+    except PolicyError as error:
+        findings.problems += error.problems
+        return None
 
 
 def _conflict_of(settings: Settings, live_ms: Maybe[int]) -> str | None:
@@ -114,15 +114,8 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
         *misnamed_groups(policy, reader, Ledger(None), 0),
     ]
     findings.problems += missing
-    managed: dict[str, Settings] = {}
-    for name in sorted(topics):
-        try:
-            settings = policy.settings_for(name)
-        except PolicyError as error:
-            findings.problems.extend(error.problems)
-            continue
-        if settings is not None:
-            managed[name] = settings
+    settings = {name: _settings_for(policy, name, findings) for name in sorted(topics)}
+    managed = {name: one for name, one in settings.items() if one is not None}
     _check_live(policy, managed, findings)
     _check_topics(policy, managed, reader, findings)
     findings.problems.sort(key=lambda problem: (problem.line or 0, problem.key, problem.text))
@@ -133,7 +126,9 @@ def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings
     """Name the topics that are held because a setting marked ``cluster`` is unknown."""
     unsettled = ((name, one.unsettled) for name, one in managed.items() if one.unsettled is not None)
     for text, names in by_key((reason.text, name) for name, one in unsettled for reason in one.reasons).items():
-        findings.problems.append(PolicyProblem(policy.source, None, "cluster", f"{_named(names)}: {text}"))
+        findings.problems.append(
+            PolicyProblem(policy.source, None, "cluster", f"{some_of(names, noun='topic')}: {text}")
+        )
         findings.notes = [note for note in findings.notes if not text.startswith(note)]
 
 
@@ -145,7 +140,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
         for name in managed
         if not isinstance(config := configs[name], RequestFailedError)
     ]
-    touched = [one for one in known_topics if not isinstance(untouchable(one, managed[one.name]), Reason)]
+    touched = [one for one in known_topics if not never_touched(one, managed[one.name])]
     findings.managed, findings.skipped = len(managed), len(known_topics) - len(touched)
     findings.frozen = sum(one.hold is not None for one in managed.values())
     conflicts = by_key((_conflict_of(managed[one.name], live_retention(one)), one.name) for one in touched)
@@ -161,7 +156,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
     ]
     findings.notes += [f"its settings can't be read: {text}" for text in unreadable[:3]]
     if len(unreadable) > 3:
-        findings.notes.append(f"and {len(unreadable) - 3} more topics whose settings can't be read")
+        findings.notes.append(f"and {count(len(unreadable) - 3, 'more topic')} whose settings can't be read")
 
 
 def _unconfirmed(policy: Policy, topics: Sequence[str]) -> Iterable[PolicyProblem]:
@@ -172,8 +167,8 @@ def _unconfirmed(policy: Policy, topics: Sequence[str]) -> Iterable[PolicyProble
 
     for number, names in by_key((last_of(name), name) for name in topics).items():
         text = (
-            f"is not set to trim for {_named(names)}, with remote storage (remote.storage.enable): its rules also "
-            f"delete what is remote. Set tiered: trim, or leave the topics out"
+            f"is not set to trim for {some_of(names, noun='topic')}, with remote storage (remote.storage.enable): its "
+            f"rules also delete what is remote. Set tiered: trim, or leave the topics out"
         )
         yield policy.problem(policy.entries[number], "tiered", text)
 
@@ -187,9 +182,5 @@ def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> P
     place = origins[key].place if key else policy.source
     source, _, line = place.rpartition(":")
     if not line.isdigit():  # it comes from the policy topic
-        return PolicyProblem(place, None, key, f"{_named(topics)}: {text}")
-    return PolicyProblem(source, int(line), key, f"{_named(topics)}: {text}")
-
-
-def _named(topics: Sequence[str]) -> str:
-    return ", ".join(topics[:3]) + (f" and {len(topics) - 3} more topics" if len(topics) > 3 else "")
+        return PolicyProblem(place, None, key, f"{some_of(topics, noun='topic')}: {text}")
+    return PolicyProblem(source, int(line), key, f"{some_of(topics, noun='topic')}: {text}")

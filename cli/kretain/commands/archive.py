@@ -400,7 +400,7 @@ def restore(
                     plan = mapped(reader, store, job, plan, progress)
             if plan is not None and done.finished:
                 must_confirm(
-                    lambda: groups_question(plan, job),
+                    partial(groups_question, plan, job),
                     "reset groups",
                     "no group was reset",
                     yes=how.yes,

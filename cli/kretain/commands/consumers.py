@@ -251,7 +251,8 @@ def prune(
         memories = settings.memories(reader, settings.load_or_default().state)
         before_ms = now_ms() - older_than
         metadata = reader.metadata()
-        topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)
+        ledger, there = memories.ledger(metadata.cluster_id), set(metadata.topic_ids.values())
+        topics, groups = map(len, ledger.seen_before(before_ms, there))
         if (topics or groups) and not dry_run:
             what = f"{count(topics, 'topic')} and {count(groups, 'group')}"
             confirm_forgetting(f"Forget {what}? A forgotten group no longer counts (F6).", yes=yes)

@@ -186,10 +186,9 @@ def groups_parts(plan: GroupPlan) -> list[Part]:
     ]
 
 
-def groups_question(plan: GroupPlan | None, job: Job) -> str:
+def groups_question(plan: GroupPlan, job: Job) -> str:
     """Return the question to ask before groups are reset."""
-    groups = len(plan.chosen) if plan is not None else 0
-    return f"Reset {count(groups, 'group')} to these offsets on topic {job.wanted.target}?"
+    return f"Reset {count(len(plan.chosen), 'group')} to these offsets on topic {job.wanted.target}?"
 
 
 def print_restored(done: Restored, output: str, plan: GroupPlan | None = None, *, dry_run: bool = False) -> None:

@@ -25,7 +25,7 @@ from kretain.render.output import (
 )
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import count, format_duration, timestamp
-from retention_cli.disks.disk import DiskOutcome, ceiling_bytes, largest_topics, outcome_as_json
+from retention_cli.disks.disk import DiskOutcome, Room, ceiling_bytes, largest_topics, outcome_as_json
 from retention_cli.disks.inventory.format import Inventory
 from retention_cli.disks.inventory.read import by_dir, by_topic
 from retention_cli.disks.inventory.scan import ScanReport
@@ -103,7 +103,7 @@ def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:
     if isinstance(room, Unknown):
         return cells
     cells |= {
-        "usage": f"{bar(one, length)} {room.percent:5.1f} %",
+        "usage": f"{bar(one, room, length)} {room.percent:5.1f} %",
         "used": size(room.used_bytes),
         "others": size(max(0, room.used_bytes - room.kafka_bytes)),
         "size": size(room.total_bytes),
@@ -125,11 +125,8 @@ def _growth(grows: Maybe[Growth] | None) -> str:
     return f"{signed(grows.bytes_per_day)} a day{full}"
 
 
-def bar(one: DiskOutcome, width: int = WIDTH) -> str:
+def bar(one: DiskOutcome, room: Room, width: int) -> str:
     """Return a disk as a bar: the bytes that Kafka and others use, that are free or cordoned, and the ceiling."""
-    room = one.disk.room
-    if isinstance(room, Unknown):
-        return ""
     used = min(width, round(width * room.used_bytes / room.total_bytes))
     kafka = min(used, round(width * room.kafka_bytes / room.total_bytes))
     cells = list("█" * kafka + "▒" * (used - kafka) + ("×" if one.disk.cordoned else "·") * (width - used))

@@ -258,34 +258,32 @@ def spelled(amounts: Amounts) -> str:
 
 def time(span: Maybe[Span]) -> str:
     """Return a time to come for a cell: a range, ``never``, or a question mark."""
-    if isinstance(span, Unknown):
-        return "?"
-    if math.isinf(span.low):
-        return "never"
-    low = _age(span.low)
-    if math.isinf(span.high):
-        return f"≥ {low}" if span.low else "may be now"
-    return "–".join(dict.fromkeys((low, _age(span.high))))
+    return _between(span, _age, "never", "may be now")
 
 
 def _age(ms: float) -> str:
     whole = int(ms)
-    for unit in (86_400_000, HOUR_MS, 60_000, 1_000):
-        if whole >= 3 * unit:  # no finer than this: it is a forecast
-            return format_age(whole // unit * unit)
-    return "now" if whole < 1_000 else format_age(whole // 1_000 * 1_000)
+    # no finer than this: it is a forecast
+    unit = next((unit for unit in (86_400_000, HOUR_MS, 60_000) if whole >= 3 * unit), 1_000)
+    return "now" if whole < unit else format_age(whole // unit * unit)
 
 
 def _range(span: Span, text: Callable[[int], str]) -> str:
     """Return a range, with a unit that both ends have once: ``7.53–9.63 MiB``."""
-    if span.endless:
-        return "without limit"
-    low = text(round(span.low))
-    if not span.bounded:
-        return f"≥ {low}" if span.low else "—"
-    high = text(round(span.high))
+    low, dash, high = _between(span, lambda end: text(round(end)), "without limit", "—").partition("–")
     amount, _, unit = low.partition(" ")
-    return low if low == high else f"{amount if unit == high.partition(' ')[2] else low}–{high}"
+    return f"{amount}–{high}" if dash and unit == high.partition(" ")[2] else f"{low}{dash}{high}"
+
+
+def _between(span: Maybe[Span], text: Callable[[float], str], endless: str, unbounded: str) -> str:
+    """Return a span's ends, once if they read the same; ``unbounded`` if it is from nothing to without end."""
+    if isinstance(span, Unknown):
+        return "?"
+    if span.endless:
+        return endless
+    if not span.bounded:
+        return f"≥ {text(span.low)}" if span.low else unbounded
+    return "–".join(dict.fromkeys(map(text, span)))
 
 
 def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
@@ -471,20 +469,13 @@ def money_json(bills: Bills | None) -> dict[str, Any] | None:
 
 def price(span: Maybe[Span]) -> str:
     """Return money with two decimals; what is more than nothing is never ``0.00``."""
-    if isinstance(span, Unknown) or (span.low == 0 and not span.bounded):
-        return "?"
-    if span.endless:
-        return "without limit"
-    low, high = (_decimals(end) for end in span)
-    if not span.bounded:
-        return f"≥ {low}"
-    if span.low == 0 < span.high:
-        return f"≤ {high}"
-    return low if low == high else f"{low}–{high}"
+    if isinstance(span, Span) and span.bounded and span.low == 0 < span.high:
+        return f"≤ {_decimals(span.high)}"
+    return _between(span, _decimals, "without limit", "?")
 
 
 def _decimals(value: float) -> str:
-    return "0.01" if 0 < value < 0.01 else f"{value:,.2f}" if math.isfinite(value) else ""
+    return "0.01" if 0 < value < 0.01 else f"{value:,.2f}"
 
 
 def _labels(one: TopicBill) -> str:

@@ -352,8 +352,7 @@ def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, titl
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if titles:
         writer.writerow(columns)
-    for row in stdio.while_heard(rows):
-        writer.writerow([_cell(row.get(column)) for column in columns])
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in stdio.while_heard(rows))
 
 
 def _item(one: Any) -> str:

@@ -137,9 +137,11 @@ def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], defaul
 
 def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) -> None:
     """Print what one context sets. Secrets are masked."""
-    plain = {key: str(value) for key, value in entry.items() if key != "settings"}
-    if "bootstrap-server" in plain:
-        plain["bootstrap-server"] = masked("bootstrap.servers", plain["bootstrap-server"])
+    plain = {
+        key: masked("bootstrap.servers", str(value)) if key == "bootstrap-server" else str(value)
+        for key, value in entry.items()
+        if key != "settings"
+    }
     settings = entry.get("settings") or {}
     rows = sorted({**plain, **{f"settings.{key}": masked(str(key), str(one)) for key, one in settings.items()}}.items())
     show(

@@ -24,7 +24,7 @@ from retention_cli.memory.disk import Look
 from retention_cli.memory.ledger import Ledger, disk_looks
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan
-from retention_cli.reports.plan_summary import ReasonSum, command_for, summarize
+from retention_cli.reports.plan_summary import command_for, summarize
 from tests.support.command_lines import parse
 from tests.support.docs import reason_codes
 from tests.support.refusals import refusal
@@ -138,21 +138,21 @@ def test_page_of_a_large_plan_is_small_with_exact_totals() -> None:
     assert "1,200,000 records to trim" in made
     assert f"{MOST_ROWS} of 2,000 topics" in made
     assert f"{MOST_ROWS} of 500 consumers" in made
-    found = summarize(plan(*rows), 3)
+    found = summarize(plan(*rows))
     assert (found.totals.records, found.totals.partitions, found.totals.size_bytes) == (
         1_200_000,
         20_000,
         12_000_000,
     )
-    assert (found.topic_count, found.consumer_count, found.reason_count) == (2_000, 500, 300)
-    assert [one.records for one in found.consumers] == [1600] * 3
+    assert (len(found.topics), len(found.consumers), len(found.reasons)) == (2_000, 500, 300)
+    assert [one.records for _, one in found.consumers] == [1600] * 500
 
 
 def test_page_counts_holding_groups_by_the_deciding_reason() -> None:
     held = row("b", by="group:slow")._replace(action="hold", min_commit=10, trim_to=None, records=0)
     done = row("c", by="group:done")._replace(action="keep", min_commit=100, trim_to=None, records=0)
-    found = summarize(plan(row("a"), held, done), 5)
-    assert [(one.name, one.records) for one in found.consumers] == [("group:slow", 90), ("group:billing", 40)]
+    found = summarize(plan(row("a"), held, done))
+    assert [(name, one.records) for name, one in found.consumers] == [("group:slow", 90), ("group:billing", 40)]
     assert [(one.name, one.totals.records, one.held_records, one.staying) for one in found.topics] == [
         ("a", 60, 0, 40),
         ("b", 0, 100, 0),
@@ -168,7 +168,7 @@ def test_empty_plan_makes_a_page() -> None:
 
 def test_command_suggested_on_the_page_exists() -> None:
     for code in reason_codes():
-        line = command_for(ReasonSum("hold", Reason(code, ""), 1))
+        line = command_for(code)
         parse([*line.replace("{topic}", "orders").replace("{place}", "orders:3").split()[1:], "-b", "localhost:9092"])
 
 

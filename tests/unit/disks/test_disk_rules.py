@@ -335,7 +335,8 @@ def test_r6_target_is_rounded_down_to_a_segment_base_with_whole_segments() -> No
     ],
 )
 def test_disk_usage_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, drawn: str) -> None:
-    assert bar(DiskOutcome(Disk(1, ("/a",), Room(1000, used, kafka), {}), percent), width=10) == drawn
+    room = Room(1000, used, kafka)
+    assert bar(DiskOutcome(Disk(1, ("/a",), room, {}), percent), room, 10) == drawn
 
 
 class Brokers:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jsonschema
 import pytest
@@ -13,6 +15,8 @@ from kretain.commands.archive import archive_url, in_policy, split
 from kretain.config import Resolved, resolve
 from kretain.errors import UsageError
 from kretain.options.common import Common
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
@@ -20,7 +24,7 @@ from retention_cli.policy.schema import json_schema
 from retention_cli.policy.settings import FloorSource, OneOff, Settings
 from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
-from retention_cli.reports.policy_check import check_alone
+from retention_cli.reports.policy_check import check_against, check_alone
 from tests.support.facts import known, policy
 from tests.support.refusals import refusal
 
@@ -360,6 +364,22 @@ def test_policy_check_without_a_cluster_finds_file_errors(text: str, problems: l
     assert [all(one in problem.text for one in problems) for problem in found.problems] == [True] * bool(problems)
     assert len(found.notes) == len(notes)
     assert all(said in note for said, note in zip(notes, found.notes, strict=True))
+
+
+def test_policy_check_counts_one_topic_more_as_one() -> None:
+    configs: dict[str, Any] = {f"orders-{n}": TopicConfig(frozenset({"delete"}), DAY) for n in range(4)}
+    configs |= {f"payments-{n}": RequestFailedError("no", retriable=False) for n in range(4)}
+    topics = {name: SimpleNamespace(internal=False) for name in configs}
+    reader: Any = SimpleNamespace(
+        metadata=lambda: SimpleNamespace(topics=topics),
+        topic_configs=lambda names: {one: configs[one] for one in names},
+    )
+    text = 'match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72'
+    found = check_against(policy(entries(text)), reader)
+    assert [one.text.partition(":")[0] for one in found.problems] == [
+        "orders-0, orders-1, orders-2 and 1 more topic",
+    ]
+    assert "and 1 more topic whose settings can't be read" in found.notes
 
 
 def test_group_may_be_empty_and_topic_may_not() -> None:

@@ -31,6 +31,7 @@ from kretain.render import (
     protect,
     setup,
     trim,
+    why,
 )
 from kretain.render.page.forecast import forecast_parts, read_forecast_file
 from kretain.render.page.pages import history_page, plan_page
@@ -38,6 +39,7 @@ from retention_cli.advise.advice import Advice
 from retention_cli.advise.reading import Reading
 from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work
 from retention_cli.archive.restore import Restored
+from retention_cli.archive.restore_groups import GroupPlan
 from retention_cli.audit.log import Run
 from retention_cli.core.model import Reason
 from retention_cli.disks.disk import DiskOutcome
@@ -127,6 +129,38 @@ def replayed(value: Any, output: Any) -> None:
     history.print_replayed(found, "policy.yaml", output)
 
 
+CHANGED: list[dict[str, Any]] = [
+    {
+        "run": "protect-1",
+        "at": "2026-11-01T00:00:00Z",
+        "cluster": "c1",
+        "topic": "orders|eu",
+        "setting": "retention.ms",
+        "from": before,
+        "to": "86400000",
+        "original": None,
+        "outcome": outcome,
+        "reason": reason,
+    }
+    for before, outcome, reason in ((None, "done", None), ("3600000", "failed", "no ALTER_CONFIGS"))
+]
+
+
+def clusters(value: tuple[GroupList | Held, ...], output: Any) -> None:
+    with rendering.by_cluster(output) as of:
+        for name, one in zip(("eu", "=us", "ap"), value, strict=True):
+            with contextlib.suppress(SavedPlanError), of(name):
+                if isinstance(one, Held):
+                    raise SavedPlanError(one.name)
+                consumers.print_groups(one, output, NOW, first_look=False)
+
+
+def restored_with_groups(value: tuple[Restored, GroupPlan], output: Any) -> None:
+    archive.print_restored(value[0], output, value[1])
+    job = value[0].job
+    Common().warn(archive.groups_question(value[1], job), archive.question(job, "b:9092"))
+
+
 def questions(value: Any, output: Any) -> None:
     fleet, alone = value
     Common().warn(trim.question(alone), trim.fleet_question([trim.fleet_share("eu", alone, 2)], ["us"]))
@@ -199,6 +233,36 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
         tuple[Reading, list[Advice]],
         lambda one, to: advise.print_advice(one[0], one[1], to, command_config=None, every_row=True),
     ),
+    "forecast-all": (
+        tuple[Forecast, Bills, Forecast],
+        lambda one, to: forecast.print_forecast(replace(one[0], bills=one[1]), one[2], to, every_row=True),
+    ),
+    "profile-bytes": (Profile, lambda one, to: profile.print_profile(one, to, of_bytes=True)),
+    "explain-run": (tuple[Explained, ...], lambda one, to: explain.print_explained(one, to, every_row=True, run="r1")),
+    "offsets-all": (
+        Positions,
+        lambda one, to: consumers.print_positions(one, to, None, of_groups=False, every_row=True),
+    ),
+    "archive-unread": (
+        list[tuple[str, ArchivedPartition]],
+        lambda one, to: archive.print_archives(one, to, verified=False),
+    ),
+    "archive-compacted": (
+        list[tuple[str, Compacted, Work]],
+        lambda one, to: archive.print_compacted(one, to, dry_run=False),
+    ),
+    "restore-groups": (tuple[Restored, GroupPlan], restored_with_groups),
+    "groups-forgotten": (list[Held], lambda one, to: consumers.print_forgotten("c1", one, to, dry_run=False)),
+    "ledger-prune-dry-run": (
+        tuple[int, int],
+        lambda one, to: consumers.print_pruned("c1", one[0], one[1], to, dry_run=True),
+    ),
+    "history-all": (list[Run], lambda one, to: history.print_runs(one, to, every_row=True, settings=CHANGED)),
+    "history-changes": (int, lambda _, to: history.print_changes(CHANGED, to)),
+    "history-none": (int, lambda one, to: history.print_runs([], to, every_row=True, none=history.nothing_chosen(one))),
+    "why": (int, lambda _, to: why.print_codes(None, to)),
+    "why-code": (int, lambda _, to: why.print_codes("g2", to)),
+    "clusters": (tuple[GroupList, Held, GroupList], clusters),
     "restore-dry-run": (Restored, lambda one, to: archive.print_restored(one, to, dry_run=True)),
 }
 

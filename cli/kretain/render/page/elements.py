@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -242,7 +243,7 @@ def bars(
         axes.set_yticks(rows, [_name(one) for one in names])
         axes.set(xlim=(0, None), ylim=(len(names) - 0.4, -0.6), xlabel=_name(unit))
         axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_formatter(_in_short())
+        axes.xaxis.set_major_formatter(_in_short)
         axes.xaxis.set_major_locator(part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
         if len(parts) > 1:
             _legend(axes, len(parts))
@@ -282,7 +283,7 @@ def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str)
         axes.set(xlim=(-0.6, max(len(names), 12) - 0.4), ylabel=_name(unit))
         step = max(1, -(-len(names) // 10))
         axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
-        axes.yaxis.set_major_formatter(_in_short())
+        axes.yaxis.set_major_formatter(_in_short)
 
     return _chart(label, 2.8, draw)
 
@@ -317,20 +318,19 @@ def _name(text: str) -> str:
     return shown if len(shown) <= _LABEL else shown[: _LABEL - 1] + "…"
 
 
-def _in_short() -> Any:
-    """Return what formats amounts: ``5 k``, ``1.2 M``."""
-    units = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (0, ""))
-
-    def text(value: float, _position: int) -> str:
-        size, letter = next((unit for unit in units if value >= unit[0]), (0, ""))
-        return f"{value / (size or 1):g}{letter}"
-
-    return part("report", "matplotlib.ticker").FuncFormatter(text)
+def _in_short(value: float, _position: int) -> str:
+    """Return an amount at an axis: ``5 k``, ``1.2 M``."""
+    units = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"))
+    size, letter = next((unit for unit in units if value >= unit[0]), (1, ""))
+    return f"{value / size:g}{letter}"
 
 
 def _cleaned(one: ET.Element) -> Element:
     attributes = {_plain(key): value for key, value in one.items() if not _plain(key).lower().startswith("on")}
-    made = ET.Element(_plain(one.tag), {key: _colored(value) for key, value in attributes.items()})
+    colored = {
+        key: re.sub("|".join(_COLORS), lambda color: _COLORS[color[0]], value) for key, value in attributes.items()
+    }
+    made = ET.Element(_plain(one.tag), colored)
     made.text, made.tail = one.text, one.tail
     made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _KEPT)
     return made
@@ -338,9 +338,3 @@ def _cleaned(one: ET.Element) -> Element:
 
 def _plain(name: str) -> str:
     return name.rpartition("}")[2]
-
-
-def _colored(value: str) -> str:
-    for given, ours in _COLORS.items():
-        value = value.replace(given, ours)
-    return value

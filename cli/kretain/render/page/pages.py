@@ -28,12 +28,12 @@ from kretain.render.page.elements import (
 )
 from retention_cli.audit.log import Run
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Unknown
+from retention_cli.core.model import Action, Reason, Unknown
 from retention_cli.core.printable import shell_word, short
 from retention_cli.core.units import count
 from retention_cli.memory.disk import Look, growth
 from retention_cli.plan.value import NO_FILE, Plan
-from retention_cli.reports.plan_summary import PlanSummary, ReasonSum, command_for, summarize
+from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
 _MOST_RUNS: Final = 60
 _MOST_DISKS: Final = 50
@@ -58,7 +58,7 @@ def plan_page(
     ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page,
     ``context`` the names of the contexts with the cluster's address.
     """
-    found = summarize(plan, MOST_ROWS)
+    found = summarize(plan)
     totals = found.totals
     return page(
         f"Trim plan for {context or plan.cluster_id}",
@@ -113,7 +113,8 @@ def _lead(found: PlanSummary) -> str:
 def _topics(found: PlanSummary) -> Element | None:
     if not found.topics:
         return None
-    drawn = [one for one in found.largest if one.records][:DRAWN]
+    largest = sorted(found.topics, key=lambda one: (-one.records, one.name))
+    drawn = [one for one in largest[:DRAWN] if one.records]
     return section(
         "Topics",
         bars(
@@ -139,61 +140,64 @@ def _topics(found: PlanSummary) -> Element | None:
                     number(one.totals.unconsumed),
                     number(one.totals.hold),
                 )
-                for one in found.topics
+                for one in found.topics[:MOST_ROWS]
             ),
         ),
-        note="Chart: largest topics. Table: most to trim. " + _of(len(found.topics), found.topic_count, "topic"),
+        note="Chart: largest topics. Table: most to trim. " + _of(len(found.topics), "topic"),
     )
 
 
 def _consumers(found: PlanSummary) -> Element | None:
     if not found.consumers:
         return None
-    names = [short(one.name.removeprefix("group:")) for one in found.consumers]
+    shown = found.consumers[:MOST_ROWS]
+    names = [short(name.removeprefix("group:")) for name, _ in shown]
     return section(
         "Who holds back the most",
         bars(
             "Unread records of each consumer where it is furthest behind",
             names[:DRAWN],
-            {"yet to read": (HOLD, [one.records for one in found.consumers[:DRAWN]])},
+            {"yet to read": (HOLD, [one.records for _, one in shown[:DRAWN]])},
         ),
         table(
             ("consumer", "records to read", "partitions", "topics"),
             (
                 (element("code", name), number(one.records), number(one.partitions), number(len(one.topics)))
-                for name, one in zip(names, found.consumers, strict=True)
+                for name, (_, one) in zip(names, shown, strict=True)
             ),
         ),
         note="Rules that wait for consumers stop at the one that is furthest behind. "
-        + _of(len(found.consumers), found.consumer_count, "consumer"),
+        + _of(len(found.consumers), "consumer"),
     )
 
 
 def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
     for action, title in _ACTIONS.items():
-        note = _of(len(found.reasons), found.reason_count, "reason") if action == "hold" else None
-        if mine := [_reason(one, plan) for one in found.reasons if one.action == action]:
+        note = _of(len(found.reasons), "reason") if action == "hold" else None
+        if mine := [_reason(*why, one, plan) for why, one in found.reasons[:MOST_ROWS] if why[0] == action]:
             yield section(title, *mine, note=note)
 
 
-def _reason(one: ReasonSum, plan: Plan) -> Element:
+def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.places[0], one.partitions - len(one.places)
     places = ", ".join(short(str(tp)) for tp in one.places)
     where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {places}"
     place = shell_word(f"{first.topic}:{first.partition}")
-    line = command_for(one).replace("{topic}", shell_word(first.topic)).replace("{place}", place)
+    line = command_for(reason.code).replace("{topic}", shell_word(first.topic)).replace("{place}", place)
     policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
     return element(
         "div",
-        element("p", element("span", one.reason.code, class_="tag"), one.reason.text),
+        element("p", element("span", reason.code, class_="tag"), reason.text),
         element("p", where + (f" and {more:,} more" if more > 0 else ""), class_="note"),
         element("p", element("code", f"{line}{policy} -b {shell_word(plan.bootstrap)}")),
-        class_=f"reason {one.action}",
+        class_=f"reason {action}",
     )
 
 
-def _of(shown: int, there: int, noun: str) -> str:
-    return f"All {count(there, noun)}." if shown >= there > 1 else f"{shown:,} of {count(there, noun)}."
+def _of(there: int, noun: str) -> str:
+    return (
+        f"All {count(there, noun)}." if 1 < there <= MOST_ROWS else f"{min(there, MOST_ROWS)} of {count(there, noun)}."
+    )
 
 
 def history_page(
@@ -213,17 +217,17 @@ def history_page(
     clusters = sorted({one["cluster"] for one in rows})
     records = sum(one["records"] for one in rows)
     odd = sum(one["exit"] != 0 for one in rows)
-    facts = [("State directory", where)]
-    if rows:
-        named = [f"{contexts[one]} ({one})" if contexts.get(one) else one for one in clusters[:6]]
-        facts += [("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", ", ".join(named))]
+    named = ", ".join(f"{contexts[one]} ({one})" if contexts.get(one) else one for one in clusters[:6])
     known = [one["bytes"] for one in rows]
     return page(
         "Past trims",
         f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} deleted."
         if rows
         else "No trims yet.",
-        facts,
+        [
+            ("State directory", where),
+            *([("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", named)] if rows else []),
+        ],
         cards(
             [
                 (number(len(rows)), "trims", ""),
