@@ -65,7 +65,7 @@ from retention_cli.plan.make import Decided, PlanJob, losing, plan_of, reached_b
 from retention_cli.plan.value import Plan, Totals, decisions_in, having
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, check_matches
-from retention_cli.state.memories import Cutter, Handed, Memories, hand_over, take_back
+from retention_cli.state.memories import Handed, Memories, hand_groups, hand_over, hand_partitions, take_back
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
@@ -378,10 +378,12 @@ def _cut(
     for _ in range(_CUT_AGAIN):
         with memory.sparing():
             memory.begin(ids)
-        cutter = Cutter(memories, cluster)
-        parts = [sender.send(cutter.groups(partial(is_in_share, shares, n))) for n in range(shares)]
-        slices = [sliced(some, cutter.partitions([ids[name] for name in some if name in ids])) for some in names]
-        if not cutter.is_outdated:
+        parts = [sender.send(hand_groups(memories, cluster, partial(is_in_share, shares, n))) for n in range(shares)]
+        slices = [
+            sliced(some, hand_partitions(memories, cluster, [ids[name] for name in some if name in ids]))
+            for some in names
+        ]
+        if not memory.others_wrote:
             return slices, parts
     raise StateError("the ledger is written by other runs all the time: run again")
 
