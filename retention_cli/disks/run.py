@@ -63,6 +63,9 @@ class UnmanagedLogs:
 class DiskRun:
     """R5 to R7 in one run, or one recheck: the disks, and R6's result for each.
 
+    Once it is decided, ``outcomes`` are R6's results, by disk, and ``space`` is how much space brokers free after the
+    plan, and when; None if no disk was judged.
+
     Args:
         rules: the policy's disk rules.
         inventory: the inventory, None if none was given.
@@ -76,25 +79,15 @@ class DiskRun:
     sizes: Sizes = field(default_factory=Sizes)
     parts: dict[TopicPartition, tuple[tuple[int, Reason] | None, Unknown | None]] = field(default_factory=dict)
     """What R6 asked for of a partition and why, or why it is unknown there; where it had no part, there is nothing."""
-    _topics: Collection[str] = ()
+    outcomes: Sequence[DiskOutcome] = ()
+    space: Space | None = None
     _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
     _unmanaged: UnmanagedLogs = field(default_factory=UnmanagedLogs)
     _scanned: dict[tuple[int, TopicPartition], ScannedReplica] = field(default_factory=dict)
     _indexes_gone: Mapping[str, int] = field(default_factory=dict)
     _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
-    _outcomes: Sequence[DiskOutcome] = ()
     _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
     _stays: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def outcomes(self) -> list[DiskOutcome]:
-        """R6's result for each disk, once it is decided."""
-        return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
-
-    @property
-    def space(self) -> Space | None:
-        """How much space brokers free after the plan, and when; None if no disk was judged."""
-        return space_of(self._outcomes, *self.sizes.longest(self._brokers(), self._topics))
 
     def with_disks(
         self,
@@ -193,9 +186,8 @@ class DiskRun:
         for offsets at times. That is after everything else was read, so leaders, leader epochs and topic ids are
         compared once more (M1).
         """
-        self._topics = {one.topic for one in decisions if one.action != "skip"}
-        self._outcomes = [DiskOutcome(disk, self.rules.percent) for disk in self.disks]
         if self.rules.percent is None:
+            self.outcomes = [DiskOutcome(one, None, growth=self._growths.get(one.name)) for one in self.disks]
             return self._with_bytes(decisions)
         left_alone: set[TopicPartition] = set()
         limits: dict[TopicPartition, Maybe[Limit]] = {}
@@ -210,7 +202,9 @@ class DiskRun:
             found = self._estimated(reader, decided, limits, now_ms)
         else:
             found = self._walked(self.inventory, decided, limits, now_ms)
-        self._outcomes = found.outcomes
+        self.outcomes = [replace(one, growth=self._growths.get(one.disk.name)) for one in found.outcomes]
+        topics = {one.topic for one in decisions if one.action != "skip"}
+        self.space = space_of(found.outcomes, *self.sizes.longest(self._brokers(), topics))
         self.notes += [note for one in found.outcomes for note in one.notes()]
         changed = self.changed(reader, found.bounds)
         above: dict[TopicPartition, list[DiskOutcome]] = {tp: [] for tp in found.bounds if tp not in changed}
