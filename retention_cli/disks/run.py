@@ -63,8 +63,10 @@ class UnmanagedLogs:
 class DiskRun:
     """R5 to R7 in one run, or one recheck: the disks, and R6's result for each.
 
-    Once it is decided, ``outcomes`` are R6's results, by disk, and ``space`` is how much space brokers free after the
-    plan, and when; None if no disk was judged.
+    ``disks`` are those of all brokers that have replicas; one that did not answer is a disk without dirs. Once R6 is
+    decided, ``parts`` are what it asked for of a partition and why, or why it is unknown there; where it had no part,
+    there is nothing. ``outcomes`` are its results, by disk, and ``space`` is how much brokers free after the plan, and
+    when; None if no disk was judged.
 
     Args:
         rules: the policy's disk rules.
@@ -74,11 +76,9 @@ class DiskRun:
     rules: DiskRules
     inventory: InventoryView | None = None
     disks: list[Disk] = field(default_factory=list)
-    """Those of all brokers that have replicas; one that did not answer is a disk without dirs."""
     notes: list[Reason] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
     parts: dict[TopicPartition, tuple[tuple[int, Reason] | None, Unknown | None]] = field(default_factory=dict)
-    """What R6 asked for of a partition and why, or why it is unknown there; where it had no part, there is nothing."""
     outcomes: Sequence[DiskOutcome] = ()
     space: Space | None = None
     _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
