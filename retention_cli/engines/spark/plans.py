@@ -61,7 +61,7 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.observe.recall import Recall
-from retention_cli.plan.make import Decided, PlanJob, losing, plan_of, reached_by_pattern, unread_by_group, with_live
+from retention_cli.plan.make import PlanJob, losing, plan_of, reached_by_pattern, unread_by_group, unsized, with_live
 from retention_cli.plan.value import Plan, Totals, decisions_in, having
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, check_matches
@@ -331,16 +331,16 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
     seen = {**outside, **{group: None for share in found.shares for group in share.read}}
     totals = sum((one.totals for one in found.slices), Totals.of(()))
     going = having(found.decisions, "trim") if totals.unconsumed else ()
-    decided = Decided(
+    notes += unsized(min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None))
+    return plan_of(
+        replace(job, selection=selection),
         cluster,
         found.decisions,
         totals,
         sum(one.managed for one in found.slices),
         unread_by_group(reader, seen, gone, losing(one for one in going if selection.asks_for(one.tp))),
         notes,
-        min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
     )
-    return plan_of(replace(job, selection=selection), decided)
 
 
 def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Iterator[list[str]]:
