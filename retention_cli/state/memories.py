@@ -122,7 +122,9 @@ class Memories:
             return Ledger(None)
 
     def _ledger(self, folder: Path) -> Ledger:
-        known = _last_known(folder)
+        known = None
+        with contextlib.suppress(StateError):  # a plan continues without it; a trim reports the error
+            known = AuditLog(folder).last_ledger()
         if self._topic is None:
             ledger = Ledger(folder, known)
             self.notes += [] if known is None else missing_since(ledger, known)
@@ -163,13 +165,6 @@ def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
     else:
         return []
     return [Reason("ledger", text)]
-
-
-def _last_known(folder: Path) -> NamedLedger | None:
-    try:
-        return AuditLog(folder).last_ledger()
-    except StateError:  # a plan continues without it; a trim reports the error
-        return None
 
 
 @dataclass(frozen=True, slots=True)
