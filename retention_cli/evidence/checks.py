@@ -69,6 +69,8 @@ def wrong_decision(row: Row, again: Decision, *, inventory: bool) -> Iterator[st
     was, now = row.said, Said.of(again)
     if inventory:
         now = now._replace(size_bytes=was.size_bytes, size_exact=was.size_exact)
+    if was == now:
+        return
     for name, old, new in zip(Said._fields, was, now, strict=True):
         if old != new:
             why = "".join(f" ({reason.text})" for reason in again.reasons[:1])
