@@ -31,7 +31,7 @@ from retention_cli.disks.disk import (
 )
 from retention_cli.disks.estimate import Known, estimate, estimated_tails
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
-from retention_cli.disks.inventory_view import InventoryView, unproven
+from retention_cli.disks.inventory_view import InventoryView, doubts_of, epoch_to_ask
 from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.disks.water_level import OldestFirst, oldest_first
@@ -310,7 +310,14 @@ class DiskRun:
     def _doubts(self, reader: ClusterReader, inventory: InventoryView) -> dict[tuple[int, str, int], str]:
         """Return the managed replicas whose inventory rows are not trusted, and why; keep the others for R6 (M1)."""
         scanned = list(inventory.replicas(self._log_starts()))
-        doubts = unproven(reader, scanned, self.disks, self._every(), {**self._unmanaged.leaders, **self._leaders})
+        facts, leaders = self._every(), {**self._unmanaged.leaders, **self._leaders}
+        wanted = {
+            (one.tp, epoch)
+            for one in scanned
+            if one.tp in facts and (epoch := epoch_to_ask(one, facts[one.tp])) is not None
+        }
+        led = {tp: one for tp, one in leaders.items() if one.leader is not None}
+        doubts = doubts_of(scanned, self.disks, facts, ask_epochs(reader, wanted, led))
         self._indexes_gone = indexes_gone(scanned, self.disks, doubts)
         on = {
             (disk.broker, path): n
