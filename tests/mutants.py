@@ -258,7 +258,7 @@ MUTANTS: Final = (
         "return all(one.runs == runs for one in self.slices)",
         "return True",
     ),
-    Mutant("Spark: parts are of two revisions", _PLANS, "        if not cutter.is_outdated:", "        if True:"),
+    Mutant("Spark: parts are of two revisions", _PLANS, "        if not memory.others_wrote:", "        if True:"),
     Mutant("Spark: a cut is not told", _PLANS, "[TopicPartition(*tp) for one in slices for tp in one.cuts]", "[]"),
     Mutant(
         "Spark: what others saw since is let be",

@@ -129,7 +129,10 @@ class AuditLog:
         chain = Chain()
         with self.snapshot() as now:
             read = now.names[self._ended_before(now, at, chain) :]
-            runs = [(run.trimmed(at), run.approved) for run in one_by_one(self._events(now, read, chain))]
+            runs = [
+                (run.trimmed(at), run.begun.get("approval") is not None)
+                for run in one_by_one(self._events(now, read, chain))
+            ]
             chain.end(now.head, now.problem)
         amount, alone = total(one for one, _ in runs), total(one for one, approved in runs if not approved)
         if chain.breaks:
@@ -275,11 +278,6 @@ class Run:
     results: dict[int, Event] = field(default_factory=dict)
     end: Event | None = None
     evidence: list[Event] = field(default_factory=list)
-
-    @property
-    def approved(self) -> bool:
-        """Whether it had a second person's approval."""
-        return self.begun.get("approval") is not None
 
     def trimmed(self, since: str = "") -> Amount:
         """Return what this run deleted, in batches since a moment (ISO 8601 as kretain writes it).

@@ -339,11 +339,9 @@ def usages(
     found = {}
     for tp in tps:
         there = on.get(tp, ())
-        absent = {*replicas[tp]} - {one.broker for one in there}
-        found[tp] = usage_for(watermarks, [*((one.name, one.room) for one in there), *map(_unread, absent)])
+        rooms = [(one.name, one.room) for one in there]
+        for broker in {*replicas[tp]} - {one.broker for one in there}:
+            why = f"how full broker {broker}'s disks are could not be read, so the watermarks are unknown"
+            rooms.append((f"broker {broker}", Unknown.because(Code.R7, why)))
+        found[tp] = usage_for(watermarks, rooms)
     return found
-
-
-def _unread(broker: int) -> tuple[str, Unknown]:
-    why = f"how full broker {broker}'s disks are could not be read, so the watermarks are unknown"
-    return f"broker {broker}", Unknown.because(Code.R7, why)

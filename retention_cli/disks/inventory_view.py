@@ -13,8 +13,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Found, Leaders
-from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.log_offsets import Found
 from retention_cli.core.extras import texts_of
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.core.units import format_bytes
@@ -31,7 +30,7 @@ from retention_cli.disks.water_level import (
     water_level,
     wholly_below,
 )
-from retention_cli.observe.lineage import EpochEnds, ask_epochs
+from retention_cli.observe.lineage import EpochEnds
 from retention_cli.policy.settings import Settings
 
 READ: Final = (
@@ -357,31 +356,6 @@ def bytes_between(segments: Segments, start: Ints, end: Ints) -> tuple[Ints, Int
 
 
 # -- how far it is trusted, beside the cluster (R6, M1) --------------------------------------------------------------
-
-
-def unproven(
-    reader: ClusterReader,
-    scanned: Sequence[ScannedReplica],
-    disks: Sequence[Disk],
-    facts: Mapping[TopicPartition, PartitionFacts],
-    leaders: Leaders,
-) -> dict[tuple[int, str, int], str]:
-    """Return the replicas (broker, topic, partition) whose inventory rows are not trusted, and why.
-
-    Args:
-        reader: the cluster, read-only.
-        scanned: the inventory's summary of each replica.
-        disks: the disks as reported by the brokers, after S and H were read.
-        facts: the facts of the partitions to check; others are ignored.
-        leaders: the brokers to ask.
-    """
-    wanted = {
-        (one.tp, epoch)
-        for one in scanned
-        if one.tp in facts and (epoch := epoch_to_ask(one, facts[one.tp])) is not None
-    }
-    led = {tp: one for tp, one in leaders.items() if one.leader is not None}
-    return doubts_of(scanned, disks, facts, ask_epochs(reader, wanted, led))
 
 
 def doubts_of(

@@ -31,7 +31,7 @@ from retention_cli.disks.disk import (
 )
 from retention_cli.disks.estimate import Known, estimate, estimated_tails
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
-from retention_cli.disks.inventory_view import InventoryView, unproven
+from retention_cli.disks.inventory_view import InventoryView, doubts_of, epoch_to_ask
 from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.disks.water_level import OldestFirst, oldest_first
@@ -63,6 +63,11 @@ class UnmanagedLogs:
 class DiskRun:
     """R5 to R7 in one run, or one recheck: the disks, and R6's result for each.
 
+    ``disks`` are those of all brokers that have replicas; one that did not answer is a disk without dirs. Once R6 is
+    decided, ``parts`` are what it asked for of a partition and why, or why it is unknown there; where it had no part,
+    there is nothing. ``outcomes`` are its results, by disk, and ``space`` is how much brokers free after the plan, and
+    when; None if no disk was judged.
+
     Args:
         rules: the policy's disk rules.
         inventory: the inventory, None if none was given.
@@ -71,30 +76,18 @@ class DiskRun:
     rules: DiskRules
     inventory: InventoryView | None = None
     disks: list[Disk] = field(default_factory=list)
-    """Those of all brokers that have replicas; one that did not answer is a disk without dirs."""
     notes: list[Reason] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
     parts: dict[TopicPartition, tuple[tuple[int, Reason] | None, Unknown | None]] = field(default_factory=dict)
-    """What R6 asked for of a partition and why, or why it is unknown there; where it had no part, there is nothing."""
-    _topics: Collection[str] = ()
+    outcomes: Sequence[DiskOutcome] = ()
+    space: Space | None = None
     _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
     _unmanaged: UnmanagedLogs = field(default_factory=UnmanagedLogs)
     _scanned: dict[tuple[int, TopicPartition], ScannedReplica] = field(default_factory=dict)
     _indexes_gone: Mapping[str, int] = field(default_factory=dict)
     _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
-    _outcomes: Sequence[DiskOutcome] = ()
     _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
     _stays: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def outcomes(self) -> list[DiskOutcome]:
-        """R6's result for each disk, once it is decided."""
-        return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
-
-    @property
-    def space(self) -> Space | None:
-        """How much space brokers free after the plan, and when; None if no disk was judged."""
-        return space_of(self._outcomes, *self.sizes.longest(self._brokers(), self._topics))
 
     def with_disks(
         self,
@@ -193,9 +186,8 @@ class DiskRun:
         for offsets at times. That is after everything else was read, so leaders, leader epochs and topic ids are
         compared once more (M1).
         """
-        self._topics = {one.topic for one in decisions if one.action != "skip"}
-        self._outcomes = [DiskOutcome(disk, self.rules.percent) for disk in self.disks]
         if self.rules.percent is None:
+            self.outcomes = [DiskOutcome(one, None, growth=self._growths.get(one.name)) for one in self.disks]
             return self._with_bytes(decisions)
         left_alone: set[TopicPartition] = set()
         limits: dict[TopicPartition, Maybe[Limit]] = {}
@@ -210,7 +202,9 @@ class DiskRun:
             found = self._estimated(reader, decided, limits, now_ms)
         else:
             found = self._walked(self.inventory, decided, limits, now_ms)
-        self._outcomes = found.outcomes
+        self.outcomes = [replace(one, growth=self._growths.get(one.disk.name)) for one in found.outcomes]
+        topics = {one.topic for one in decisions if one.action != "skip"}
+        self.space = space_of(found.outcomes, *self.sizes.longest(self._brokers(), topics))
         self.notes += [note for one in found.outcomes for note in one.notes()]
         changed = self.changed(reader, found.bounds)
         above: dict[TopicPartition, list[DiskOutcome]] = {tp: [] for tp in found.bounds if tp not in changed}
@@ -316,7 +310,14 @@ class DiskRun:
     def _doubts(self, reader: ClusterReader, inventory: InventoryView) -> dict[tuple[int, str, int], str]:
         """Return the managed replicas whose inventory rows are not trusted, and why; keep the others for R6 (M1)."""
         scanned = list(inventory.replicas(self._log_starts()))
-        doubts = unproven(reader, scanned, self.disks, self._every(), {**self._unmanaged.leaders, **self._leaders})
+        facts, leaders = self._every(), {**self._unmanaged.leaders, **self._leaders}
+        wanted = {
+            (one.tp, epoch)
+            for one in scanned
+            if one.tp in facts and (epoch := epoch_to_ask(one, facts[one.tp])) is not None
+        }
+        led = {tp: one for tp, one in leaders.items() if one.leader is not None}
+        doubts = doubts_of(scanned, self.disks, facts, ask_epochs(reader, wanted, led))
         self._indexes_gone = indexes_gone(scanned, self.disks, doubts)
         on = {
             (disk.broker, path): n

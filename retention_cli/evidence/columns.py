@@ -386,15 +386,11 @@ def _events(settings: Settings) -> tuple[object, ...]:
 
 
 class Redecided(NamedTuple):
-    """Decisions by row: where the new log start would be (−1: nothing to trim), what is held, and for lack of evidence.
-
-    ``plain`` rows were decided by columns.
-    """
+    """Decisions by row: where the new log start would be (−1: nothing), what is held, and for lack of evidence."""
 
     target: Numbers
     held: Mask
     lacking: Mask
-    plain: int
 
 
 class Deciding:
@@ -444,7 +440,7 @@ class Deciding:
                 held[n], lacking[n] = True, self._lacks(again, 1)
             elif again is not None and again.trim_to is not None:
                 target[n] = again.trim_to
-        return Redecided(target, held, lacking, int(good.sum()))
+        return Redecided(target, held, lacking)
 
     def _again(self, row: Row) -> Decision | None:
         settings = self._settings_for(row.facts.topic.name)

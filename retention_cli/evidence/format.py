@@ -373,19 +373,6 @@ def _row(name: str, text: str | None, fact: tuple[Any, ...], other: tuple[Any, .
     return Row(recheck, facts, settings, now_ms, read, planned, said, disks)
 
 
-def commits_of(table: Any) -> Commits:
-    """Return what groups had committed on the rows of a recheck's table."""
-    column = table.column("commits").combine_chunks()
-    values = column.flatten()
-    by, kind, *numbers = (values.field(name) for name in COMMIT)
-    coded = by.dictionary_encode()
-    kinds = arrow("pyarrow.compute").index_in(kind, value_set=arrow().array(KINDS))
-    plain = [
-        one.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for one in (coded.indices, kinds, *numbers)
-    ]
-    return Commits(coded.dictionary.to_pylist(), column.offsets.to_numpy().astype(np.int64), *plain)
-
-
 FORMAT: Final = "kretain.evidence/v1"
 RESULTS_NAME: Final = "results.parquet"
 ROWS_A_GROUP: Final = 20_000
@@ -426,7 +413,16 @@ class Part:
     @cached_property
     def commits(self) -> Commits:
         """What groups had committed, by the number of the row."""
-        return commits_of(self.table)
+        column = self.table.column("commits").combine_chunks()
+        values = column.flatten()
+        by, kind, *numbers = (values.field(name) for name in COMMIT)
+        coded = by.dictionary_encode()
+        kinds = arrow("pyarrow.compute").index_in(kind, value_set=arrow().array(KINDS))
+        plain = [
+            one.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            for one in (coded.indices, kinds, *numbers)
+        ]
+        return Commits(coded.dictionary.to_pylist(), column.offsets.to_numpy().astype(np.int64), *plain)
 
 
 @contextmanager

@@ -159,14 +159,13 @@ class Difference(NamedTuple):
 class Replayed:
     """A policy's replay over runs.
 
-    ``decisions`` were made again, ``plain`` of them by columns. ``totals`` has the sums over :class:`Difference`, and
-    ``partitions``, ``held`` and ``lacking`` count partitions. Of ``unsized`` ones no size is known: days lack them.
-    ``differences`` yields the partitions with any difference or hold, by cluster, topic and number.
+    ``decisions`` were made again. ``totals`` has the sums over :class:`Difference`, and ``partitions``, ``held`` and
+    ``lacking`` count partitions. Of ``unsized`` ones no size is known: days lack them. ``differences`` yields the
+    partitions with any difference or hold, by cluster, topic and number.
     """
 
     runs: Sequence[Recorded]
     decisions: int
-    plain: int
     days: Sequence[Day]
     totals: Mapping[str, int]
     unsized: int
@@ -184,15 +183,13 @@ def merged(runs: Sequence[Recorded], shares: Sequence[Replayed]) -> Replayed:
         Day(some[0].start_ms, sum(one.kept for one in some), sum(one.under_policy for one in some))
         for some in zip(*(one.days for one in shares), strict=True)
     ]
-    decisions, plain, unsized = (
-        sum(some) for some in zip(*((one.decisions, one.plain, one.unsized) for one in shares), strict=True)
-    )
+    decisions, unsized = sum(one.decisions for one in shares), sum(one.unsized for one in shares)
     totals = {name: sum(one.totals[name] for one in shares) for name in shares[0].totals}
 
     def differences() -> Iterator[Difference]:
         return heapq.merge(*(one.differences() for one in shares), key=lambda one: (one.cluster, one.topic))
 
-    return Replayed(runs, decisions, plain, days, totals, unsized, _sorted(reasons), differences)
+    return Replayed(runs, decisions, days, totals, unsized, _sorted(reasons), differences)
 
 
 def _add(reasons: dict[str, Held], one: Held) -> None:
@@ -241,7 +238,7 @@ def replay(
             _add(reasons, Held(one.code, amount, one.text, number))
 
     deciding, logs = Deciding(policy, told), _Logs()
-    number = decisions = plain = 0
+    number = decisions = 0
     days: dict[int, Day] = {}
     for number, one in enumerate(runs, start=1):
         progress("deciding recorded runs again", number, len(runs))
@@ -252,12 +249,12 @@ def replay(
                 continue
             for table in _of_share(groups_of(name, content, FACTS, ("lookups",)), one.cluster, share):
                 decisions += len(table)
-                plain += logs.recheck(number, one, table, deciding)
+                logs.recheck(number, one, table, deciding)
         logs.compare(number)
         start = one.at_ms // DAY_MS * DAY_MS
         days[start] = Day(start, *logs.kept())
     held, unsized = _sorted(reasons), int(np.isnan(logs.of["each"]).sum())
-    return Replayed(runs, decisions, plain, [*days.values()], logs.totals(), unsized, held, logs.differences)
+    return Replayed(runs, decisions, [*days.values()], logs.totals(), unsized, held, logs.differences)
 
 
 _TOLD: Final = {
@@ -308,11 +305,11 @@ class _Logs:
         self.keys = every
         return np.searchsorted(self.keys, keys)
 
-    def recheck(self, run: int, one: Recorded, table: Any, deciding: Deciding) -> int:
-        """Take in a recheck's rows; return how many were decided by columns."""
+    def recheck(self, run: int, one: Recorded, table: Any, deciding: Deciding) -> None:
+        """Take in a recheck's rows."""
         about = table.column("topic_facts").unify_dictionaries().combine_chunks()
         if not (topics := [self._number(one.cluster, text) for text in about.dictionary.to_pylist()]):
-            return 0
+            return
         keys = np.array(topics, np.int64)[about.indices.to_numpy()] << 32 | numbers(table, "partition")
         at, of = self._places(keys), self.of
         start, end, size, floor = (
@@ -340,7 +337,6 @@ class _Logs:
         of["end"][at] = np.where(end >= 0, end, of["end"][at])
         records = np.maximum(end - start, 1)
         of["each"][at] = np.where(end == start, of["each"][at], np.where(size >= 0, size / records, np.nan))
-        return found.plain
 
     def really(self, one: Recorded, table: Any) -> None:
         """Take in what came of a run's requests: a log start that was read back, or what was asked for."""

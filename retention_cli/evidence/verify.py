@@ -121,15 +121,15 @@ def verify_runs(
     return [found[name] for name in names]
 
 
+@dataclass(slots=True)
 class _Heard:
     """The log's lines, as they are read: the runs that are asked for, and those whose end is signed by a key given."""
 
-    def __init__(self, names: Collection[str], keys: Collection[Ed25519PublicKey]) -> None:
-        self.names = names
-        self.keys = keys
-        self.runs: dict[str, Run] = {}
-        self.signed: set[str] = set()
-        self._ended: object = None
+    names: Collection[str]
+    keys: Collection[Ed25519PublicKey]
+    runs: dict[str, Run] = field(default_factory=dict)
+    signed: set[str] = field(default_factory=set)
+    _ended: object = None
 
     def __call__(self, event: Event) -> None:
         """Take in a line. A signature counts right after its run's end, and if nothing of the run follows."""

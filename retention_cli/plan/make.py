@@ -185,59 +185,56 @@ class LocalPlanner:
                 for one in inventory.inventory.unread
             ]
         decisions = with_owners(reader, decide_all(reader, observation, now_ms, disks))
+        notes += [*(() if disks is None else disks.notes), *unsized(observation.sizes_problem)]
         if job.observed is not None:
             where = () if disks is None else disks.disks
             job.observed(PlanInputs(observation, decisions, where, seen.keys(), {} if disks is None else disks.parts))
         trimmed = losing(one for one in decisions if selection.asks_for(one.tp))
-        decided = Decided(
+        return plan_of(
+            replace(job, selection=selection),
             observation.cluster_id,
             decisions,
             Totals.of(decisions),
             managed_records(observation),
             unread_by_group(reader, seen, observation.gone, trimmed),
             notes,
-            observation.sizes_problem,
             disks,
         )
-        return plan_of(replace(job, selection=selection), decided)
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What any engine has found and decided.
+def unsized(problem: str | None) -> list[Reason]:
+    """Return a note on why some sizes are missing; None: none is."""
+    return [] if problem is None else [Reason("size", f"sizes on disk are not known: {problem}")]
+
+
+def plan_of(
+    job: PlanJob,
+    cluster_id: str,
+    decisions: Sequence[Decision],
+    totals: Totals,
+    managed: int,
+    unread: Mapping[str, int] | BrokerError,
+    notes: Sequence[Reason],
+    disks: DiskRun | None = None,
+) -> Plan:
+    """Return the plan with these decisions, from any engine.
 
     Args:
+        job: what was planned. Its selection has the live settings.
         cluster_id: the cluster's id.
         decisions: the decisions in order.
         totals: the totals over all decisions.
         managed: the sum of H − S over the managed partitions (G6).
         unread: how many records of the partitions asked for would be trimmed before each group has read them (G2), or
             why that is unknown.
-        notes: warnings about the selection.
-        sizes_problem: why some sizes are missing, None if none is.
+        notes: warnings about the selection, the disks and the sizes.
         disks: the disks after R6 was decided; None if no disk was read.
     """
-
-    cluster_id: str
-    decisions: Sequence[Decision]
-    totals: Totals
-    managed: int
-    unread: Mapping[str, int] | BrokerError
-    notes: Sequence[Reason]
-    sizes_problem: str | None = None
-    disks: DiskRun | None = None
-
-
-def plan_of(job: PlanJob, decided: Decided) -> Plan:
-    """Return the plan with these decisions, from any engine. The job's selection has the live settings."""
-    reader, memories, now_ms = job.reader, job.memories, job.now_ms
-    selection, totals, unread, disks = job.selection, decided.totals, decided.unread, decided.disks
+    reader, memories, now_ms, selection = job.reader, job.memories, job.now_ms, job.selection
     policy = selection.policy
-    told = [*decided.notes, *(() if disks is None else disks.notes)]
-    if decided.sizes_problem is not None:
-        told.append(Reason("size", f"sizes on disk are not known: {decided.sizes_problem}"))
-    memory = memories(decided.cluster_id)
-    told += [
+    memory = memories(cluster_id)
+    told = [
+        *notes,
         *memories.notes,
         *no_longer_named(memory, selection, now_ms),
         *(Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)),
@@ -246,22 +243,22 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
         told.append(Reason(Code.G2, f"kretain can't tell whose unread records would be trimmed: {unread}"))
         unread = {}
     else:
-        chosen = (one.unconsumed for one in decided.decisions if selection.asks_for(one.tp))
+        chosen = (one.unconsumed for one in decisions if selection.asks_for(one.tp))
         unconsumed = sum(chosen) if selection.partitions else totals.unconsumed
         told += [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
     told += approval_notes(totals, policy.approve)
     return Plan(
         created_at_ms=now_ms,
-        cluster_id=decided.cluster_id,
+        cluster_id=cluster_id,
         bootstrap=reader.settings.bootstrap,
         policy_source=policy.source,
         policy_digest=policy.digest,
         flags=policy.one_off.flags(),
         topics=selection.given,
-        decisions=decided.decisions,
+        decisions=decisions,
         unconsumed_by=unread,
         refusals=over_limits(
-            Amount(totals.records, totals.size_bytes), job.past_day(decided.cluster_id), decided.managed, policy.limits
+            Amount(totals.records, totals.size_bytes), job.past_day(cluster_id), managed, policy.limits
         ),
         notes=told,
         memory_since_ms=memory.since_ms,

@@ -35,11 +35,20 @@ from retention_cli.plan.saved import (
     checked,
     heads_of,
     json_in,
-    one_cluster,
     plan_with,
     read_bytes,
 )
-from retention_cli.plan.value import CLUSTER, NAMES, SAVED, Plan, head_as_json, schema, tables_of
+from retention_cli.plan.value import (
+    CLUSTER,
+    FLEET_FORMAT,
+    FORMAT,
+    NAMES,
+    SAVED,
+    Plan,
+    head_as_json,
+    schema,
+    tables_of,
+)
 
 KEY: Final = "kretain.plan"
 """The key of the head in a file's metadata."""
@@ -231,5 +240,10 @@ def plan_in(file: PlanFile) -> Plan:
     Raises:
         SavedPlanError: as :func:`read_plan`.
     """
-    one_cluster(file.head, file.path)
+    if (found := file.head.get("format")) == FLEET_FORMAT:
+        raise SavedPlanError(
+            f"{file.path} is the plan of a fleet: also give --fleet FILE, and --cluster NAME for one cluster"
+        )
+    if found != FORMAT:
+        raise SavedPlanError(f"{file.path} has format {found!r}; this kretain carries out {FORMAT}")
     return file.plans([Entry("", "", file.head)])[""]()

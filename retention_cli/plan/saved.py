@@ -22,7 +22,7 @@ from retention_cli.core.model import Decision, RuleName, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed
 from retention_cli.disks.disk import DiskOutcome, Space
-from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan, decision_of, decisions_in
+from retention_cli.plan.value import Plan, decision_of, decisions_in
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _Offset = Annotated[int, Field(ge=0, lt=2**63)]
@@ -160,21 +160,6 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
         raise SavedPlanError(f"{path} is not a valid plan file: {where + ': ' if where else ''}{message}") from None
 
 
-def one_cluster(content: Mapping[str, Any], path: Path) -> None:
-    """Check that the content is a plan for one cluster, in the supported format.
-
-    Raises:
-        SavedPlanError: it is for a fleet, or of another format.
-    """
-    found = content.get("format")
-    if found == FLEET_FORMAT:
-        raise SavedPlanError(
-            f"{path} is the plan of a fleet: also give --fleet FILE, and --cluster NAME for one cluster"
-        )
-    if found != FORMAT:
-        raise SavedPlanError(f"{path} has format {found!r}; this kretain carries out {FORMAT}")
-
-
 class Entry(NamedTuple):
     """A plan in a file, not yet validated: its cluster's name in a fleet, its place in the JSON, and its content."""
 
@@ -253,10 +238,10 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
 
 
 def head_of(plan: Plan) -> str:
-    """Return a plan without its rows."""
+    """Return a plan without its rows. JSON has no keys that are partitions: each disk's replicas are beside it."""
     replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
     disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
-    return _heads().dump_json(_Head(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)).decode()
+    return _heads().dump_json((replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)).decode()
 
 
 def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
@@ -266,22 +251,16 @@ def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
         ValueError: it is no plan, or rows are missing.
         ArrowException: the rows can't be read.
     """
-    found, decisions = _heads().validate_json(head), decisions_in([rows], plans)
-    if found.plan.totals.partitions != len(decisions):
+    (plan, replicas), decisions = _heads().validate_json(head), decisions_in([rows], plans)
+    if plan.totals.partitions != len(decisions):
         raise ValueError("rows are missing")
-    replicas = [{TopicPartition(topic, number): size for topic, number, size in sizes} for sizes in found.replicas]
-    disks = [
-        replace(one, disk=replace(one.disk, replicas=its)) for one, its in zip(found.plan.disks, replicas, strict=True)
-    ]
-    return replace(found.plan, bootstrap=bootstrap, topics=tuple(found.plan.topics), decisions=decisions, disks=disks)
+    held = [{TopicPartition(topic, number): size for topic, number, size in sizes} for sizes in replicas]
+    disks = [replace(one, disk=replace(one.disk, replicas=its)) for one, its in zip(plan.disks, held, strict=True)]
+    return replace(plan, bootstrap=bootstrap, topics=tuple(plan.topics), decisions=decisions, disks=disks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """A plan without its rows. JSON has no keys that are partitions: ``replicas`` are those of each of its disks."""
-
-    plan: Plan
-    replicas: Sequence[Sequence[tuple[str, int, int]]]
+_Head = tuple[Plan, Sequence[Sequence[tuple[str, int, int]]]]
+"""A plan without its rows, and the replicas of each of its disks."""
 
 
 @cache

@@ -11,7 +11,7 @@ import heapq
 import io
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -150,15 +150,6 @@ class StoredDecisions(Sequence[Decision]):
                 for batch in file.iter_batches(rows):
                     yield arrow().Table.from_batches([batch])
 
-    def having(self, actions: Collection[str], *, reasons: bool) -> Iterator[Decision]:
-        """See :func:`having`."""
-        pa, compute = arrow(), arrow("pyarrow.compute")
-        for table in self.tables():
-            chosen = compute.is_in(table.column("action"), value_set=pa.array(list(actions)))
-            if reasons:
-                chosen = compute.and_(chosen, compute.greater(compute.list_value_length(table.column("reasons")), 0))
-            yield from map(decision_of, table.filter(chosen).to_pylist())
-
     def largest(self, count: int) -> Iterator[Decision]:
         """Yield so many of each table's decisions, those that matter most: the others need not be decoded."""
         pa, compute = arrow(), arrow("pyarrow.compute")
@@ -206,9 +197,15 @@ def decisions_in(contents: Iterable[bytes], plans: int = 1) -> Sequence[Decision
 
 def having(decisions: Iterable[Decision], *actions: str, reasons: bool = False) -> Iterator[Decision]:
     """Yield the decisions with one of these actions; with ``reasons`` only those that have any."""
-    if isinstance(decisions, StoredDecisions):
-        return decisions.having(actions, reasons=reasons)
-    return (one for one in decisions if one.action in actions and (one.reasons or not reasons))
+    if not isinstance(decisions, StoredDecisions):
+        yield from (one for one in decisions if one.action in actions and (one.reasons or not reasons))
+        return
+    pa, compute = arrow(), arrow("pyarrow.compute")
+    for table in decisions.tables():
+        chosen = compute.is_in(table.column("action"), value_set=pa.array(actions))
+        if reasons:
+            chosen = compute.and_(chosen, compute.greater(compute.list_value_length(table.column("reasons")), 0))
+        yield from map(decision_of, table.filter(chosen).to_pylist())
 
 
 def most_important(decisions: Iterable[Decision], count: int) -> list[Decision]:

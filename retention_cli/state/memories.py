@@ -122,7 +122,9 @@ class Memories:
             return Ledger(None)
 
     def _ledger(self, folder: Path) -> Ledger:
-        known = _last_known(folder)
+        known = None
+        with contextlib.suppress(StateError):  # a plan continues without it; a trim reports the error
+            known = AuditLog(folder).last_ledger()
         if self._topic is None:
             ledger = Ledger(folder, known)
             self.notes += [] if known is None else missing_since(ledger, known)
@@ -163,13 +165,6 @@ def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
     else:
         return []
     return [Reason("ledger", text)]
-
-
-def _last_known(folder: Path) -> NamedLedger | None:
-    try:
-        return AuditLog(folder).last_ledger()
-    except StateError:  # a plan continues without it; a trim reports the error
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,55 +245,42 @@ def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, 
         memories.save(now_ms)
 
 
-class Cutter:
-    """Cuts a memory into parts, all from one revision.
+def hand_groups(memories: Memories, cluster_id: str, is_mine: Callable[[str], bool]) -> Handed:
+    """Return the groups whose names ``is_mine`` takes, with the ages of topics and groups (F2).
 
-    Args:
-        memories: the cluster's are among them; they go on being used.
-        cluster_id: the cluster's id.
+    Parts are all of one revision if :attr:`.ledger.Ledger.others_wrote` is false after the last one.
     """
+    statements = [
+        "INSERT INTO groups SELECT * FROM whole.groups WHERE mine(name)",
+        *(f"INSERT INTO {one} SELECT * FROM whole.{one}" for one in ("widths", "born")),  # noqa: S608
+    ]
+    return _part(memories, cluster_id, statements, lambda key: is_mine(group_id(key) or key))
 
-    def __init__(self, memories: Memories, cluster_id: str) -> None:
-        self._kind = memories.kind
-        self._cluster = cluster_id
-        self._memory = memories(cluster_id)
 
-    @property
-    def is_outdated(self) -> bool:
-        """Whether another run has written since the ledger was read: parts may be of two revisions."""
-        return self._memory.others_wrote
+def hand_partitions(memories: Memories, cluster_id: str, topic_ids: Collection[str]) -> Handed:
+    """Return the partitions of these topics."""
+    ids = json.dumps(sorted(topic_ids)).replace("'", "''")
+    rows = f"SELECT p.* FROM json_each('{ids}') CROSS JOIN whole.partitions p ON p.topic_id = value"  # noqa: S608
+    looks = "INSERT INTO about SELECT * FROM whole.about WHERE substr(key, 1, 8) = 'watched:'"
+    return _part(memories, cluster_id, [f"INSERT INTO partitions {rows}", looks])
 
-    def groups(self, is_mine: Callable[[str], bool]) -> Handed:
-        """Return the groups whose names ``is_mine`` takes, with the ages of topics and groups (F2)."""
-        statements = [
-            "INSERT INTO groups SELECT * FROM whole.groups WHERE mine(name)",
-            *(f"INSERT INTO {one} SELECT * FROM whole.{one}" for one in ("widths", "born")),  # noqa: S608
-        ]
-        return self._part(statements, lambda key: is_mine(group_id(key) or key))
 
-    def partitions(self, topic_ids: Collection[str]) -> Handed:
-        """Return the partitions of these topics."""
-        ids = json.dumps(sorted(topic_ids)).replace("'", "''")
-        rows = f"SELECT p.* FROM json_each('{ids}') CROSS JOIN whole.partitions p ON p.topic_id = value"  # noqa: S608
-        looks = "INSERT INTO about SELECT * FROM whole.about WHERE substr(key, 1, 8) = 'watched:'"
-        return self._part([f"INSERT INTO partitions {rows}", looks])
-
-    def _part(self, statements: Iterable[str], mine: Callable[[str], bool] = bool) -> Handed:
-        memory = self._memory
-        if not memory.on_disk:
-            return Handed(self._kind, lost=memory.lost)
-        with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
-            folder = cluster_folder(Path(name), self._cluster)
-            try:
-                with contextlib.closing(Ledger(folder)) as part:
-                    part.db.create_function("mine", 1, mine, deterministic=True)
-                    part.db.execute("ATTACH ? AS whole", (str(memory.path),))
-                    with part.transaction():
-                        for one in statements:
-                            part.db.execute(one)
-                return Handed(self._kind, (folder / FILE_NAME).read_bytes(), 0, memory.lost)
-            except (sqlite3.Error, OSError) as error:
-                raise StateError(f"the ledger {memory.path} can't be cut into parts: {error}") from None
+def _part(memories: Memories, cluster_id: str, statements: Iterable[str], mine: Callable[[str], bool] = bool) -> Handed:
+    memory = memories(cluster_id)
+    if not memory.on_disk:
+        return Handed(memories.kind, lost=memory.lost)
+    with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
+        folder = cluster_folder(Path(name), cluster_id)
+        try:
+            with contextlib.closing(Ledger(folder)) as part:
+                part.db.create_function("mine", 1, mine, deterministic=True)
+                part.db.execute("ATTACH ? AS whole", (str(memory.path),))
+                with part.transaction():
+                    for one in statements:
+                        part.db.execute(one)
+            return Handed(memories.kind, (folder / FILE_NAME).read_bytes(), 0, memory.lost)
+        except (sqlite3.Error, OSError) as error:
+            raise StateError(f"the ledger {memory.path} can't be cut into parts: {error}") from None
 
 
 def changes(ledger: Ledger, before: bytes) -> bytes:

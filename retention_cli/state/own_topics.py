@@ -287,20 +287,17 @@ def with_live(reader: ClusterReader, policy: Policy) -> Policy:
 
     Settings that can't be read are unknown, and hold the topics that need them.
     """
-    return replace(policy, live=read_live(reader, policy)) if policy.any_live else policy
-
-
-def read_live(reader: ClusterReader, policy: Policy) -> LiveSettings:
-    """Return the current settings, from the whole policy topic."""
+    if not policy.any_live:
+        return policy
     try:
-        messages = read_messages(reader)
+        live = live_settings(policy, read_messages(reader))
     except BrokerError as error:
-        return LiveSettings(unread=Unknown.because("policy-topic", f"settings marked cluster are unknown: {error}"))
-    live = live_settings(policy, messages)
-    if len(live.notes) <= _NOTED:
-        return live
-    more = f"{len(live.notes) - _NOTED:,} more messages of the policy topic are ignored: kretain policy list shows them"
-    return replace(live, notes=(*live.notes[:_NOTED], Reason("policy-topic", more)))
+        unread = Unknown.because("policy-topic", f"settings marked cluster are unknown: {error}")
+        return replace(policy, live=LiveSettings(unread=unread))
+    if (more := len(live.notes) - _NOTED) > 0:
+        text = f"{more:,} more messages of the policy topic are ignored: kretain policy list shows them"
+        live = replace(live, notes=(*live.notes[:_NOTED], Reason("policy-topic", text)))
+    return replace(policy, live=live)
 
 
 def read_messages(reader: ClusterReader) -> list[Message]:

@@ -74,6 +74,8 @@ class PolicyFile:
     writing. So while the file is broken, the last good one is planned by, and nothing is trimmed; a changed one is
     planned by at once, but trimmed by only once it was found unchanged for some seconds.
 
+    ``valid``: the file was right when it was last read.
+
     Args:
         load: reads and checks it.
         settles_s: how long a changed file must stay unchanged before kretain trims by it (s).
@@ -82,7 +84,6 @@ class PolicyFile:
     load: Callable[[], Selection]
     settles_s: float = SETTLES_S
     valid: bool = True
-    """Whether the file was right when it was last read."""
     _good: Selection | None = None
     _before: tuple[str, float] | None = field(default=None)
 
@@ -240,12 +241,6 @@ class Passes:
             self.period_ms(None)
             return None, None
 
-        @contextmanager
-        def permit() -> Iterator[None]:
-            with self.uninterrupted():
-                self.leadership.check(term)
-                yield
-
         job = ProtectJob(
             reader=reader,
             selection=look.selection,
@@ -254,7 +249,7 @@ class Passes:
             clock_ms=self.clock_ms,
             terms=Terms(self.period_ms(reader.clock.monotonic()), lowers=look.hold is None),
             run=new_run_name(self.clock_ms()),
-            permit=permit,
+            permit=lambda: self._permit(term),
             progress=self.progress,
         )
         try:
@@ -350,11 +345,13 @@ class Passes:
         )
 
     @contextmanager
-    def _permit(self, term: int, digest: str) -> Iterator[None]:
+    def _permit(self, term: int, digest: str | None = None) -> Iterator[None]:
+        """Let a change go on to its end while this instance leads; a trim's also asks for the policy by its digest."""
         with self.uninterrupted():
-            self.policy.again(digest)
-            if (jumped := self._jumped()) is not None:
-                raise StopError(Reason(Code.G8, jumped))
+            if digest is not None:
+                self.policy.again(digest)
+                if (jumped := self._jumped()) is not None:
+                    raise StopError(Reason(Code.G8, jumped))
             self.leadership.check(term)
             yield
 

@@ -132,7 +132,9 @@ def filled(folder: Path, segments: int = 3, batches: int = 60, *, began_ms: int 
 
 
 def read(folder: Path) -> PartitionRead:
-    return read_partition(str(folder.parent), folder.name)
+    found = read_partition(str(folder.parent), folder.name)
+    assert found is not None
+    return found
 
 
 def column(found: PartitionRead, name: str) -> list[Any]:

@@ -233,9 +233,7 @@ def _scan(report: ScanReport, writer: _Writer | None, progress: Progress) -> Non
             if not done % _EVERY:
                 progress("reading partitions", done, count)
             done += 1
-            try:
-                read = read_partition(one.path, folder)
-            except GoneError:
+            if (read := read_partition(one.path, folder)) is None:
                 report.vanished += 1
                 one.unread += 1
                 continue
@@ -335,18 +333,11 @@ class PartitionRead:
     ends_active: bool = True
 
 
-class GoneError(Exception):
-    """The partition's folder disappeared while it was read: deleted, or moved to another disk."""
-
-
-def read_partition(log_dir: str, name: str) -> PartitionRead:
+def read_partition(log_dir: str, name: str) -> PartitionRead | None:
     """Return the segments in a partition's folder. If it changes meanwhile, it is read again, up to five times.
 
-    Nothing is written, locked, or kept open for longer than a read. A file that can't be read is a problem in the
-    result, not an error.
-
-    Raises:
-        GoneError: the folder no longer exists.
+    None if the folder disappeared while it was read: deleted, or moved to another disk. Nothing is written, locked, or
+    kept open for longer than a read. A file that can't be read is a problem in the result, not an error.
     """
     path = os.path.join(log_dir, name)  # noqa: PTH118  (many are read: a Path takes longer)
     try:
@@ -360,11 +351,11 @@ def read_partition(log_dir: str, name: str) -> PartitionRead:
             else:
                 found.problems.append(f"changed while it was read, {_ATTEMPTS} times over: {again}")
             if not _still_there(path, folder):
-                raise GoneError
+                return None
             found.topic_id = _topic_id(folder, found)
             return found
     except FileNotFoundError:
-        raise GoneError from None
+        return None
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114
             return PartitionRead(problems=["is a symbolic link: its target may be on another disk, so it is not read"])

@@ -61,11 +61,11 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.observe.recall import Recall
-from retention_cli.plan.make import Decided, PlanJob, losing, plan_of, reached_by_pattern, unread_by_group, with_live
+from retention_cli.plan.make import PlanJob, losing, plan_of, reached_by_pattern, unread_by_group, unsized, with_live
 from retention_cli.plan.value import Plan, Totals, decisions_in, having
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, check_matches
-from retention_cli.state.memories import Cutter, Handed, Memories, hand_over, take_back
+from retention_cli.state.memories import Handed, Memories, hand_groups, hand_over, hand_partitions, take_back
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
@@ -331,16 +331,16 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
     seen = {**outside, **{group: None for share in found.shares for group in share.read}}
     totals = sum((one.totals for one in found.slices), Totals.of(()))
     going = having(found.decisions, "trim") if totals.unconsumed else ()
-    decided = Decided(
+    notes += unsized(min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None))
+    return plan_of(
+        replace(job, selection=selection),
         cluster,
         found.decisions,
         totals,
         sum(one.managed for one in found.slices),
         unread_by_group(reader, seen, gone, losing(one for one in going if selection.asks_for(one.tp))),
         notes,
-        min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
     )
-    return plan_of(replace(job, selection=selection), decided)
 
 
 def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Iterator[list[str]]:
@@ -378,10 +378,12 @@ def _cut(
     for _ in range(_CUT_AGAIN):
         with memory.sparing():
             memory.begin(ids)
-        cutter = Cutter(memories, cluster)
-        parts = [sender.send(cutter.groups(partial(is_in_share, shares, n))) for n in range(shares)]
-        slices = [sliced(some, cutter.partitions([ids[name] for name in some if name in ids])) for some in names]
-        if not cutter.is_outdated:
+        parts = [sender.send(hand_groups(memories, cluster, partial(is_in_share, shares, n))) for n in range(shares)]
+        slices = [
+            sliced(some, hand_partitions(memories, cluster, [ids[name] for name in some if name in ids]))
+            for some in names
+        ]
+        if not memory.others_wrote:
             return slices, parts
     raise StateError("the ledger is written by other runs all the time: run again")
 

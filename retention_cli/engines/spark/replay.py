@@ -49,9 +49,9 @@ def replay_over(sender: Sender, runs: Sequence[Recorded], policy: Policy) -> Rep
 
 
 def _replayed(texts: Sequence[str]) -> Replayed:
-    decisions, plain, days, totals, unsized, reasons = loads(texts[0])
+    decisions, days, totals, unsized, reasons = loads(texts[0])
     held = [Held(*one) for one in reasons]
-    return Replayed((), decisions, plain, [Day(*one) for one in days], totals, unsized, held, partial(_read, texts[1:]))
+    return Replayed((), decisions, [Day(*one) for one in days], totals, unsized, held, partial(_read, texts[1:]))
 
 
 def _read(texts: Sequence[str]) -> Iterator[Difference]:
@@ -61,6 +61,6 @@ def _read(texts: Sequence[str]) -> Iterator[Difference]:
 def _rows(bare: Sequence[Recorded], urls: Sequence[str], policy: Policy, share: tuple[int, int]) -> Iterator[Row]:
     store = cache(Store)
     found = replay([one._replace(store=store(url)) for one, url in zip(bare, urls, strict=True)], policy, share=share)
-    head = (found.decisions, found.plain, found.days, found.totals, found.unsized, found.reasons)
+    head = (found.decisions, found.days, found.totals, found.unsized, found.reasons)
     for one in (head, *found.differences()):
         yield {"share": share[0], "text": as_json(one)}

@@ -28,12 +28,13 @@ from retention_cli.memory.ledger_file import SCHEMA_VERSION, SharedCache
 from retention_cli.memory.partition import Front
 from retention_cli.memory.positions import LogNow, Positions, Rows
 from retention_cli.state.memories import (
-    Cutter,
     Handed,
     HandedMemories,
     Memories,
     changes,
+    hand_groups,
     hand_over,
+    hand_partitions,
     missing_since,
     take_back,
 )
@@ -393,10 +394,9 @@ def test_memory_of_tasks_and_client_equals_that_of_one_process(
             now_ms, since_ms = 1_000 * (number + 1), 1_500
             for one in (alone, client):
                 one.begin(ids)
-            cutter = Cutter(memories[1], "c")
             for share in range(2):
                 mine = {group for group in NAMES if NAMES.index(group) % 2 == share}
-                task = opened(cutter.groups(mine.__contains__), folder / f"{number}-{share}")
+                task = opened(hand_groups(memories[1], "c", mine.__contains__), folder / f"{number}-{share}")
                 task.begin(ids)
                 task.reads = []
                 for group, commits in groups.items():
@@ -414,8 +414,8 @@ def test_memory_of_tasks_and_client_equals_that_of_one_process(
 
 def test_commit_deleted_before_a_task_reads_again_is_remembered(memories: Memories, tmp_path: Path) -> None:
     """F6: coordinators have moved, and a task has seen a commit that its second reading does not."""
-    cutter, ledger = Cutter(memories, "c"), memories.ledger("c")
-    task = opened(cutter.groups(bool), tmp_path / "groups")
+    ledger = memories.ledger("c")
+    task = opened(hand_groups(memories, "c", bool), tmp_path / "groups")
     task.begin({"a": A})
     task.reads = []
     task.saw_group("g", {"a": [(0, 3, 4), (1, 7, 4)]}, 10, 0)
@@ -446,11 +446,10 @@ def memories(tmp_path: Path) -> Memories:
 
 
 def test_memory_part_contains_only_its_own_rows(memories: Memories, tmp_path: Path) -> None:
-    cutter = Cutter(memories, "c")
-    groups = opened(cutter.groups(lambda name: name == "g"), tmp_path / "groups")
+    groups = opened(hand_groups(memories, "c", lambda name: name == "g"), tmp_path / "groups")
     assert list(groups.groups()) == ["g"]
     assert not groups.partitions_of(A)
-    partitions = opened(cutter.partitions([B, "no-such-id"]), tmp_path / "partitions")
+    partitions = opened(hand_partitions(memories, "c", [B, "no-such-id"]), tmp_path / "partitions")
     assert not partitions.groups()
     assert not partitions.partitions_of(A)
     assert [one.high_watermark for one in partitions.partitions_of(B).values()] == [10, 10]
@@ -460,12 +459,12 @@ def test_memory_part_of_a_lost_ledger_is_lost(tmp_path: Path) -> None:
     """F6: a ledger that is lost is not a new one."""
     found = Memories(tmp_path)
     found._open["c"] = Ledger(None, lost=Unknown.because("ledger", "it is damaged"))  # noqa: SLF001
-    for handed in (Cutter(found, "c").groups(bool), Cutter(found, "c").partitions([A])):
+    for handed in (hand_groups(found, "c", bool), hand_partitions(found, "c", [A])):
         assert opened(handed, tmp_path).lost == Unknown.because("ledger", "it is damaged")
 
 
 def test_changes_in_a_memory_part_are_merged_into_the_ledger(memories: Memories, tmp_path: Path) -> None:
-    handed = Cutter(memories, "c").partitions([A])
+    handed = hand_partitions(memories, "c", [A])
     part = opened(handed, tmp_path / "part")
     part.begin({"a": A})
     assert not rows_of(changes(part, handed.ledger))
@@ -483,21 +482,19 @@ def test_changes_in_a_memory_part_are_merged_into_the_ledger(memories: Memories,
 
 def test_memory_part_merges_with_later_writes_of_another_run(memories: Memories, tmp_path: Path) -> None:
     """Their look at a partition, and at a group, may be the later one (M2, F6)."""
-    cutter = Cutter(memories, "c")
-    handed = cutter.partitions([A])
+    ledger, handed = memories.ledger("c"), hand_partitions(memories, "c", [A])
     part = opened(handed, tmp_path / "part")
     part.begin({"a": A})
     part.partition("a", A, 0).add_sample(Sample(9, 12))
     part.save(9)
-    before = cutter.is_outdated
+    before = ledger.others_wrote
     with Ledger(cluster_folder(tmp_path / "state", "c")) as other:
         other.begin({"a": A, "b": B})
         other.partition("a", A, 0).add_sample(Sample(20, 30))
         other.saw_group("g", {"a": [(0, 2, 4)]}, 20, 0)
         judge_ledger(other, lambda _place: LogNow(30, 4), {"a"}, [])
         other.save(20)
-    assert (before, cutter.is_outdated) == (False, True)
-    ledger = memories.ledger("c")
+    assert (before, ledger.others_wrote) == (False, True)
     with ledger.sparing():
         ledger.saw_read("g", GroupMemory(9, b"moved", open=Positions.of({"a": [(0, 5, 4)]})), 8)
         ledger.take(changes(part, handed.ledger))
@@ -512,7 +509,7 @@ def test_memory_part_merges_with_later_writes_of_another_run(memories: Memories,
     "damage", [lambda raw: raw[: len(raw) // 2], lambda raw: raw.replace(A.encode(), b"id-x"), bytes]
 )
 def test_damaged_memory_part_is_refused(memories: Memories, tmp_path: Path, damage: object) -> None:
-    handed = Cutter(memories, "c").partitions([A])
+    handed = hand_partitions(memories, "c", [A])
     part = opened(handed, tmp_path / "part")
     part.begin({"a": A})
     part.partition("a", A, 1).add_sample(Sample(9, 20))
@@ -529,7 +526,7 @@ def test_ages_noted_by_tasks_are_merged_to_the_earliest(memories: Memories, tmp_
     """F2: of two times the earlier one counts, as one call of one process would have noted them."""
     ledger = memories.ledger("c")
     for share, now_ms in (("g", 70), ("new", 60)):
-        part = opened(Cutter(memories, "c").groups(share.__eq__), tmp_path / share)
+        part = opened(hand_groups(memories, "c", share.__eq__), tmp_path / share)
         part.begin({"a": A})
         part.ages({"a": 3}, [share], now_ms)
         ledger.take_ages(*part.noted_ages())

@@ -125,7 +125,7 @@ def replayed(value: Any, output: Any) -> None:
     days, reasons, differences, unsized, decisions = value
     totals = {name: sum(getattr(one, name) for one in differences) for name in Difference._fields[3:7]}
     totals |= {"unread": sum(one.unread for one in differences), "lacking": unsized % 3, "partitions": 4}
-    found = Replayed([], decisions, 0, days, totals, unsized, reasons, lambda: iter(differences))
+    found = Replayed([], decisions, days, totals, unsized, reasons, lambda: iter(differences))
     history.print_replayed(found, "policy.yaml", output)
 
 
