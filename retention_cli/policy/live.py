@@ -21,7 +21,7 @@ from retention_cli.core.json_values import JsonContentError, parse_json
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.printable import plain
 from retention_cli.policy.errors import value_problem
-from retention_cli.policy.model import COMMITOFFSET_TIMES, LiveSettings, Policy
+from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.settings import Origin
 
@@ -296,12 +296,6 @@ def check_settings(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:
     _values, problems = _checked(new, policy.live_keys(topic), unmarked, len(new))
     if problems:
         raise LiveEditError("; ".join(problems))
-
-
-def merged(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings merged with new ones. R1's time has three keys: a new one replaces all three."""
-    replaced = COMMITOFFSET_TIMES if any(key in new for key in COMMITOFFSET_TIMES) else ()
-    return {**{key: value for key, value in before.items() if key not in replaced}, **new}
 
 
 def without(before: Mapping[str, Any], topic: str, keys: Collection[str]) -> dict[str, Any]:

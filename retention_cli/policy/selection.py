@@ -62,12 +62,6 @@ class Selection:
         parted = {one.topic for one in self.partitions}
         return tuple(one for one in self.topics if one not in parted)
 
-    @property
-    def parted(self) -> dict[str, list[int]]:
-        """The topics of which some partitions alone are chosen, and these."""
-        parts = (one for one in sorted(self.partitions) if not matches(self.whole_topics, one.topic))
-        return by_key((one.topic, one.partition) for one in parts)
-
     def asks_for(self, tp: TopicPartition) -> bool:
         """Return whether a partition of a chosen topic is itself chosen: named alone, or its topic is as a whole."""
         return not self.partitions or tp in self.partitions or matches(self.whole_topics, tp.topic)
@@ -122,7 +116,7 @@ _BEGINS: Final = re.compile(r"\^?((?:[a-zA-Z0-9_-]|\\[.-])*)")
 
 def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
     """Return a problem for each entry that matches none of ``names``, in the file's order."""
-    entries = policy.unmatched(names)
+    entries = [entry for entry in policy.entries if not any(matches(entry.match, name) for name in names)]
     near = [nearest(entry.match[:_PATTERNS], names) for entry in entries[:NAMED]]
     return [_problem(policy, entry, near[number] if number < NAMED else None) for number, entry in enumerate(entries)]
 
