@@ -341,12 +341,13 @@ def _in_lines(pem: str) -> str:
     return _PEM.sub(block, pem).lstrip()
 
 
-def _store(text: Any, kind: str) -> JavaStore | str | None:
+def _store(text: Any, kind: str) -> JavaStore | None:
     setting = f"ssl.{kind}store.location"
     if (location := text(setting)) is None:
         return None
     if (text(f"ssl.{kind}store.type") or "").upper() == "PEM":
-        return _pem_file(location, setting)
+        pem = _pem_file(location, setting)
+        return JavaStore(certificates=pem, key=pem, chain=pem)  # TLS libraries take what they look for
     return read_java_store(Path(location), text(f"ssl.{kind}store.password"), text("ssl.key.password"), setting)
 
 
@@ -355,13 +356,11 @@ def _trusted(text: Any) -> str | None:
         return _in_lines(pem)
     if (location := text("ssl.ca.location")) is not None and location != "probe":
         return _pem_file(location, "ssl.ca.location")
-    if isinstance(store := _store(text, "trust"), JavaStore):
-        if not store.certificates:
-            raise SettingsError(
-                f"ssl.truststore.location: {text('ssl.truststore.location')} holds no trusted certificate"
-            )
-        return store.certificates
-    return store
+    if (store := _store(text, "trust")) is None:
+        return None
+    if not store.certificates:
+        raise SettingsError(f"ssl.truststore.location: {text('ssl.truststore.location')} holds no trusted certificate")
+    return store.certificates
 
 
 def _own_key(text: Any) -> tuple[str | None, str | None]:
@@ -371,12 +370,10 @@ def _own_key(text: Any) -> tuple[str | None, str | None]:
         chain = _pem_file(location, "ssl.certificate.location")
     if key is None and (location := text("ssl.key.location")) is not None:
         key = _pem_file(location, "ssl.key.location")
-    if chain is None and key is None:
-        if isinstance(store := _store(text, "key"), JavaStore):
-            if store.key is None:
-                raise SettingsError(f"ssl.keystore.location: {text('ssl.keystore.location')} holds no private key")
-            return store.chain, store.key
-        chain = key = store  # a PEM store has both
+    if chain is None and key is None and (store := _store(text, "key")) is not None:
+        if store.key is None:
+            raise SettingsError(f"ssl.keystore.location: {text('ssl.keystore.location')} holds no private key")
+        return store.chain, store.key
     if (chain is None) != (key is None):
         raise SettingsError("a client certificate needs both: ssl.certificate.location and ssl.key.location")
     return chain, key
