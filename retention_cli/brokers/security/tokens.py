@@ -281,23 +281,12 @@ class TokenProvider:
 
 
 _providers: dict[OAuthSettings, TokenProvider] = {}
-_providers_lock = threading.Lock()
+os.register_at_fork(after_in_child=_providers.clear)  # none of the threads lives there that may hold a provider's lock
 
 
 def provider_of(settings: OAuthSettings) -> TokenProvider:
     """Return this process's provider for these settings."""
-    with _providers_lock:
-        return _providers.setdefault(settings, TokenProvider(settings))
-
-
-def _forget() -> None:
-    """A forked child has none of the threads that its parent's locks may be held by."""
-    global _providers_lock  # noqa: PLW0603
-    _providers_lock = threading.Lock()
-    _providers.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+    return _providers.setdefault(settings, TokenProvider(settings))  # one for all threads: setdefault is atomic
 
 
 def librdkafka_callback(provider: TokenProvider) -> Callback:
