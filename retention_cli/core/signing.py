@@ -22,7 +22,7 @@ PASSPHRASE: Final = "KRETAIN_KEY_PASSPHRASE"  # noqa: S105  (its name)
 _SSH: Final = b"ssh-ed25519 "
 
 
-class KeyProblemError(ValueError):
+class KeyProblemError(Exception):
     """A key is not usable. The text quotes no part of it."""
 
 
@@ -57,8 +57,6 @@ def private_key(content: bytes, passphrase: bytes | None = None) -> Ed25519Priva
             if not passphrase:
                 raise KeyProblemError(f"is encrypted: put its passphrase into {PASSPHRASE}") from None
             key = load(content, passphrase)
-    except KeyProblemError:
-        raise
     except (ValueError, UnsupportedAlgorithm):
         raise KeyProblemError(f"is not a private key in PEM, or {PASSPHRASE} is not its passphrase") from None
     if not isinstance(key, Ed25519PrivateKey):
