@@ -15,8 +15,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -183,28 +184,25 @@ def _hint(name: str, allowed: list[str], at_top: bool) -> str:
     return nearest_key(name.replace("_", "-"), allowed)
 
 
-def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
-    """Return problems between keys: duplicate names or contexts, and clusters with two connections or none."""
-    found = []
+def _combinations(model: FleetModel, document: Document) -> Iterator[PolicyProblem]:
+    """Yield problems between keys: duplicate names or contexts, and clusters with two connections or none."""
     names: dict[str, int | None] = {}
     contexts: dict[str, str] = {}
     for index, one in enumerate(model.clusters):
-
-        def problem(key: str, text: str, path: tuple[str | int, ...] = ("clusters", index)) -> PolicyProblem:
-            return PolicyProblem(document.source, document.line_of((*path, key)), key, text)
-
+        problem = partial(_problem, document, index)
         if one.name in names:
-            found.append(problem("name", f"{one.name} is given twice (first in line {names[one.name]})"))
+            yield problem("name", f"{one.name} is given twice (first in line {names[one.name]})")
         names.setdefault(one.name, document.line_of(("clusters", index, "name")))
         own = [key for key in CONNECTION if one.model_dump(by_alias=True).get(key) is not None]
         if one.context is not None:
             if own:
-                found.append(problem(own[0], "can't be combined with context, which names the connection"))
+                yield problem(own[0], "can't be combined with context, which names the connection")
             if one.context in contexts:
-                found.append(
-                    problem("context", f"{one.context} is {contexts[one.context]}'s already: name each cluster once")
-                )
+                yield problem("context", f"{one.context} is {contexts[one.context]}'s already: name each cluster once")
             contexts.setdefault(one.context, one.name)
         elif not own:
-            found.append(problem("name", f"{one.name} can't be reached: give context or {', '.join(CONNECTION)}"))
-    return found
+            yield problem("name", f"{one.name} can't be reached: give context or {', '.join(CONNECTION)}")
+
+
+def _problem(document: Document, index: int, key: str, text: str) -> PolicyProblem:
+    return PolicyProblem(document.source, document.line_of(("clusters", index, key)), key, text)

@@ -244,12 +244,9 @@ class LiveList:
 def list_settings(messages: Sequence[Message], policy: Policy | None) -> LiveList:
     """Return the policy topic's settings, and which of them count by the policy file."""
     last, notes = latest_messages(messages)
-    rows: list[LiveRow] = []
-    problems: list[Reason] = []
-    for topic, message in last.items():
-        parsed = read_message(topic, message, _marked(policy, topic))
-        rows += [_row(parsed, key, policy) for key in parsed.values]
-        problems += [Reason("policy-topic", text) for text in parsed.problems]
+    parsed = [read_message(topic, message, _marked(policy, topic)) for topic, message in last.items()]
+    rows = [_row(one, key, policy) for one in parsed for key in one.values]
+    problems = [Reason("policy-topic", text) for one in parsed for text in one.problems]
     if policy is not None:  # it decides what is held or ignored
         live = live_settings(policy, messages)
         problems = [reason for unknown in live.unsettled.values() for reason in unknown.reasons]
