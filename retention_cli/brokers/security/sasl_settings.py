@@ -263,14 +263,21 @@ def _check_endpoint(endpoint: str) -> None:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         raise SettingsError(f"{ENDPOINT}: it is not an address: write https://HOST/PATH") from None
-    if "@" in parts.netloc:
-        raise SettingsError(f"{ENDPOINT}: write it without a user: that is {_ID[0]} and {_SECRET[0]}")
-    if parts.scheme not in ("https", "http") or _HOST.fullmatch(host) is None or port == 0 or parts.fragment:
-        raise SettingsError(f"{ENDPOINT}: it is not an address: write https://HOST/PATH")
-    if _PATH.fullmatch(parts.path + parts.query) is None:
-        raise SettingsError(f"{ENDPOINT}: it has a space or another character that must be percent-encoded: write %20")
-    if parts.scheme == "http" and not _is_loopback(host):
-        raise SettingsError(f"{ENDPOINT}: http would send the client secret unencrypted: write https://…")
+    unlike_one = parts.scheme not in ("https", "http") or _HOST.fullmatch(host) is None or port == 0 or parts.fragment
+    for wrong, why in (
+        ("@" in parts.netloc, f"write it without a user: that is {_ID[0]} and {_SECRET[0]}"),
+        (unlike_one, "it is not an address: write https://HOST/PATH"),
+        (
+            _PATH.fullmatch(parts.path + parts.query) is None,
+            "it has a space or another character that must be percent-encoded: write %20",
+        ),
+        (
+            parts.scheme == "http" and not _is_loopback(host),
+            "http would send the client secret unencrypted: write https://…",
+        ),
+    ):
+        if wrong:
+            raise SettingsError(f"{ENDPOINT}: {why}")
 
 
 def _is_loopback(host: str) -> bool:
