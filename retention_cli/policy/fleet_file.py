@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from retention_cli.core.files import beside
-from retention_cli.core.units import UnitError, parse_duration_ms
+from retention_cli.core.units import parse_duration_ms
 from retention_cli.policy.errors import FileError, PolicyError, PolicyProblem
 from retention_cli.policy.load import Models, nearest_key, problems_of, read_text_file
 from retention_cli.policy.schema import keys_of
@@ -50,10 +50,7 @@ def _version(value: object) -> int:
 def _duration(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    try:
-        found = parse_duration_ms(value) if isinstance(value, str) else 0
-    except UnitError as error:
-        raise ValueError(str(error)) from None
+    found = parse_duration_ms(value) if isinstance(value, str) else 0
     if found <= 0:
         raise ValueError("is not a duration such as 30s")
     return found
@@ -117,7 +114,6 @@ class FleetEntry:
     """One cluster of the file. ``values`` are a context's keys; paths in them are relative to the working directory."""
 
     name: str
-    line: int | None
     context: str | None
     values: Mapping[str, Any] = field(repr=False)
 
@@ -166,14 +162,14 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
     if problems or model is None:
         raise FleetFileError(sorted(set(problems), key=lambda one: (one.line or 0, one.key, one.text)))
     entries = []
-    for index, cluster in enumerate(model.clusters):
+    for cluster in model.clusters:
         values = cluster.model_dump(by_alias=True, exclude_none=True, exclude={"name", "context"})
         if model.policy is not None:
             values.setdefault("policy", model.policy)
         for key in _PATHS:
             if key in values:
                 values[key] = beside(folder, values[key])
-        entries.append(FleetEntry(cluster.name, document.line_of(("clusters", index)), cluster.context, values))
+        entries.append(FleetEntry(cluster.name, cluster.context, values))
     named = model.policy is not None or any(one.policy is not None for one in model.clusters)
     return FleetFile(source, digest, tuple(entries), named)
 

@@ -141,7 +141,6 @@ class LiveSettings:
 class Entry:
     """One element of ``topics``: its patterns, the keys that it sets, and the line of each."""
 
-    index: int
     line: int | None
     match: tuple[str, ...]
     values: Mapping[str, Any]
