@@ -189,13 +189,9 @@ class Policy:
 
         Keys marked ``cluster`` have the policy topic's value, or :data:`LIVE` if it was not read or has none. The
         file's triggers that one-off rules turn off have no value; their place says so.
-
-        Raises:
-            PolicyError: R1 is enabled for it without a time.
         """
         if (effective := self._effective(topic)) is None:
             return None
-        self._settings(topic, *effective)
         found = effective[0]
         if self.one_off.any_trigger:
             off = {key: one for key, one in (self.origins_in_file(topic) or {}).items() if key in TRIGGER_KEYS}
