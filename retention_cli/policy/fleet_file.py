@@ -125,7 +125,6 @@ class FleetFile:
     source: str
     digest: str
     entries: tuple[FleetEntry, ...]
-    names_policies: bool
 
 
 def load_fleet(path: Path) -> FleetFile:
@@ -170,8 +169,7 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
             if key in values:
                 values[key] = beside(folder, values[key])
         entries.append(FleetEntry(cluster.name, cluster.context, values))
-    named = model.policy is not None or any(one.policy is not None for one in model.clusters)
-    return FleetFile(source, digest, tuple(entries), named)
+    return FleetFile(source, digest, tuple(entries))
 
 
 def _hint(name: str, allowed: list[str], at_top: bool) -> str:
