@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -31,8 +32,8 @@ _PARAMETERS: Final = frozenset(
 """The query parameters of pyarrow's file systems that are not secret."""
 
 
-def check_url(text: str) -> str:
-    """Return the URL without a trailing slash.
+def check_url(text: str, also: Sequence[str] = ()) -> str:
+    """Return the URL without a trailing slash. ``also`` are schemes that its key takes besides, to be named in errors.
 
     Raises:
         ValueError: it has an unknown scheme, is not an absolute path, or may hold a user or a password.
@@ -52,7 +53,7 @@ def check_url(text: str) -> str:
     for wrong, why in (
         (
             parts.scheme not in SCHEMES,
-            f"starts with {parts.scheme}://, which is not one of {', '.join(SCHEMES[:-1])}",
+            f"starts with {parts.scheme}://, which is not one of {', '.join((*SCHEMES[:-1], *also))}",
         ),
         (
             azure and not _CONTAINER.fullmatch(parts.netloc),
