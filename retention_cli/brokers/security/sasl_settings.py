@@ -239,8 +239,11 @@ def read_oauth(
 
 
 def _path_of(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    if parts is None or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise SettingsError(f"{ENDPOINT}: write a file as file:///PATH, or as {FILE}")
     return unquote(parts.path)
 
