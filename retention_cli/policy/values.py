@@ -230,7 +230,7 @@ def read_place(value: object) -> str:
         raise ValueError("is not a path or a URL")
     if "://" not in value:
         return value
-    if urlsplit(value).scheme not in _HTTP:
+    if _scheme(value) not in _HTTP:
         check_url(value.replace("hdfs:///", "hdfs://default/", 1), also=_HTTP)  # a client's own default is good here
         return value
     if "@" in value or "?" in value or "#" in value:
@@ -238,11 +238,18 @@ def read_place(value: object) -> str:
     return value
 
 
+def _scheme(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:  # its text may quote a user and a password
+        raise ValueError("is not a URL that can be read") from None
+
+
 def read_folder(value: object) -> str:
     """Read a folder's path, or its URL: one that has listings, so not over HTTP."""
     text = read_place(value)
-    if urlsplit(text).scheme in _HTTP:
-        raise ValueError(f"starts with {urlsplit(text).scheme}://, which is not one of {', '.join(SCHEMES[:-1])}")
+    if (scheme := _scheme(text)) in _HTTP:
+        raise ValueError(f"starts with {scheme}://, which is not one of {', '.join(SCHEMES[:-1])}")
     return text.rstrip("/") or "/"
 
 
