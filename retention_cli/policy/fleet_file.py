@@ -34,7 +34,6 @@ from retention_cli.policy.yaml_file import Document, read_document
 
 CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
 """The keys of the connection to a cluster, for entries without a context."""
-_PATHS: Final = ("command-config", "policy", "state-dir")
 
 
 class FleetFileError(FileError):
@@ -68,19 +67,19 @@ def _settings(value: object) -> dict[str, str]:
     return found
 
 
-_text: Final = text_reader(r"(?s).*\S.*", "is not a text")
-_name: Final = text_reader(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*", "is not a name: letters, digits, dots, hyphens and underscores"
-)
-_Text = Annotated[str, BeforeValidator(_text)]
+_Text = Annotated[str, BeforeValidator(text_reader(r"(?s).*\S.*", "is not a text"))]
+_Name = Annotated[
+    _Text,
+    AfterValidator(
+        text_reader(r"[A-Za-z0-9][A-Za-z0-9._-]*", "is not a name: letters, digits, dots, hyphens and underscores")
+    ),
+]
 
 
 class ClusterModel(StrictModel):
     """One cluster of a fleet: a context, or a connection's own keys."""
 
-    name: Annotated[str, BeforeValidator(_text), AfterValidator(_name)] = Field(
-        description="Its name here and in plans."
-    )
+    name: _Name = Field(description="Its name here and in plans.")
     context: _Text | None = Field(default=None, description="A context of the configuration file.")
     bootstrap_server: _Text | None = Field(default=None, alias="bootstrap-server", description="HOST:PORT,…")
     command_config: _Text | None = Field(
@@ -165,7 +164,7 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
         values = cluster.model_dump(by_alias=True, exclude_none=True, exclude={"name", "context"})
         if model.policy is not None:
             values.setdefault("policy", model.policy)
-        for key in _PATHS:
+        for key in ("command-config", "policy", "state-dir"):
             if key in values:
                 values[key] = beside(folder, values[key])
         entries.append(FleetEntry(cluster.name, cluster.context, values))

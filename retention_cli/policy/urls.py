@@ -19,7 +19,6 @@ from retention_cli.core.files import read_file
 NONE: Final = "none"
 """The word that turns off an archive that an earlier entry set."""
 SCHEMES: Final = ("file", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss", "gcs")
-_AZURE: Final = ("abfs", "abfss")
 _CONTAINER: Final = re.compile(r"[a-z0-9-]+@[a-z0-9]+(\.[a-z0-9-]+)+")
 _PARAMETERS: Final = frozenset(
     {
@@ -49,7 +48,7 @@ def check_url(text: str, also: Sequence[str] = ()) -> str:
         parameters = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         raise ValueError("is not a URL that can be read") from None
-    azure, local = parts.scheme in _AZURE, parts.scheme == "file"
+    azure, local = parts.scheme in ("abfs", "abfss"), parts.scheme == "file"
     for wrong, why in (
         (
             parts.scheme not in SCHEMES,

@@ -83,7 +83,6 @@ _SUBSTITUTES: Final = {
     "config.providers": "kretain runs no Java: write the values themselves, or a file that your secret store renders",
 }
 
-_PORT: Final = re.compile(r"[0-9]{1,5}")
 _TLS_VERSIONS: Final = frozenset({"TLS", "TLSv1.2", "TLSv1.3"})
 
 _LEFT_OUT: Final = re.compile(
@@ -111,7 +110,6 @@ _TLS: Final = ("ssl.protocol", "ssl.enabled.protocols")
 _SECTION: Final = re.compile(r"\[[^\]=]*\]")
 _PEM: Final = re.compile(r"\s*(-----BEGIN [A-Z0-9 ]+-----)([^-]*)(-----END [A-Z0-9 ]+-----)")
 _A_SETTING: Final = re.compile(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", re.IGNORECASE)
-_USERINFO: Final = re.compile(r"\S*:\S*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ def masked(key: str, value: str) -> str:
         return MASK
     if key == sasl_settings.ENDPOINT:  # its query may contain a key
         value = re.sub(r"\?.*", f"?{MASK}", value, flags=re.DOTALL)
-    return _USERINFO.sub(f"{MASK}@", value)
+    return re.sub(r"\S*:\S*@", f"{MASK}@", value)
 
 
 def _is_known(key: str) -> bool:
@@ -266,7 +264,7 @@ def _check_addresses(bootstrap: str) -> None:
         )
     for address in filter(None, (one.strip() for one in bootstrap.split(","))):
         host, _, port = address.rpartition(":")
-        if not host or _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
+        if not host or re.fullmatch(r"[0-9]{1,5}", port) is None or not 0 < int(port) < 65536:
             shown = address if len(address) <= 80 else address[:79] + "…"
             raise SettingsError(f"bootstrap.servers: {shown!r} is not HOST:PORT")
 

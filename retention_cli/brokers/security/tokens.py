@@ -214,8 +214,6 @@ _PATIENCE_S: Final = 2.0
 _AGAIN_S: Final = 1.0
 """How long a failure counts: a cluster's connections must not each ask again."""
 
-Callback = Callable[[str | None], tuple[str, float, str, dict[str, str]]]
-
 
 class TokenProvider:
     """Returns a valid token. Safe for threads."""
@@ -289,7 +287,7 @@ def provider_of(settings: OAuthSettings) -> TokenProvider:
     return _providers.setdefault(settings, TokenProvider(settings))  # one for all threads: setdefault is atomic
 
 
-def librdkafka_callback(provider: TokenProvider) -> Callback:
+def librdkafka_callback(provider: TokenProvider) -> Callable[[str | None], tuple[str, float, str, dict[str, str]]]:
     """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
 
     def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:
