@@ -257,15 +257,11 @@ class Policy:
         if in_file is None and not flagged:
             return None
         marked = _marked(in_file or {})
-        found = self._with_live(topic, in_file or {}, marked)
+        live = self.live.values.get(topic, {})
+        found = merged(in_file or {}, {key: origin for key, origin in live.items() if key in marked})
         if flags.any_trigger:
             found = {key: origin for key, origin in found.items() if key not in TRIGGER_KEYS}
         return ({**found, **flags.origins(topic)} if flagged else found), marked
-
-    def _with_live(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> dict[str, Origin]:
-        """Return the keys with the marked ones' live values."""
-        live = self.live.values.get(topic, {})
-        return merged(found, {key: origin for key, origin in live.items() if key in marked})
 
     def _unsettled(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> Unknown | None:
         """Return why the topic's live settings are unknown, None if they are known or it has none.
