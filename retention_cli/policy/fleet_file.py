@@ -150,13 +150,12 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
     if not isinstance(document.data, dict):
         raise FleetFileError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
     problems = [*document.problems]
+    model: FleetModel | None = None
     try:
         model = FleetModel.model_validate(document.data)
-    except ValidationError as error:
-        model = None
-        problems += problems_of(error, document, _MODELS, _hint, _TEXTS)
-    if model is not None:
         problems += _combinations(model, document)
+    except ValidationError as error:
+        problems += problems_of(error, document, _MODELS, _hint, _TEXTS)
     if problems or model is None:
         raise FleetFileError(sorted(set(problems), key=lambda one: (one.line or 0, one.key, one.text)))
     entries = []
