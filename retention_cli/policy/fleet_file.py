@@ -153,9 +153,10 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
     model: FleetModel | None = None
     try:
         model = FleetModel.model_validate(document.data)
-        problems += _combinations(model, document)
     except ValidationError as error:
         problems += problems_of(error, document, _MODELS, _hint, _TEXTS)
+    else:
+        problems += _combinations(model, document)
     if problems or model is None:
         raise FleetFileError(sorted(set(problems), key=lambda one: (one.line or 0, one.key, one.text)))
     entries = []
