@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from email.message import Message
 from typing import Any, Final, NamedTuple, Self
 
-_REDIRECTS: Final = 5
 OTHER_HOST: Final = "its certificate is for another host"
 NOT_TRUSTED: Final = "its certificate is not trusted"
 _OTHER_HOST: Final = (62, 64)
@@ -72,16 +71,12 @@ def ask(
         try:
             answer = _opener(watch, tls, follows=body is None and not direct).open(request)
             with contextlib.closing(answer):
-                parts, size = [], 0
-                while size <= most_bytes and (part := answer.read1(1 << 20)):
-                    parts.append(part)
-                    size += len(part)
+                content = answer.read(most_bytes + 1)
                 watch.check()
-                if size > most_bytes:
+                if len(content) > most_bytes:
                     raise HttpError(f"its answer is longer than {most_bytes >> 10:,} KiB")
-                content = b"".join(parts)
                 length = answer.headers.get("Content-Length")
-                if length is not None and length.strip() != str(size):
+                if length is not None and length.strip() != str(len(content)):
                     raise HttpError("its answer was cut short")
                 return Answer(answer.status, answer.headers, content)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -97,6 +92,8 @@ def late(timeout_s: float) -> str:
 
 
 def _why(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, urllib.error.HTTPError):  # its own text has the new address, which may hold a token
+        return f"its redirect (HTTP {error.code}) can't be followed: it has no http address, or goes in a circle"
     match error.reason if isinstance(error, urllib.error.URLError) else error:
         case TimeoutError():
             return late(timeout_s)
@@ -165,7 +162,7 @@ class _Watch:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects without reading what is sent with them."""
 
-    max_redirections = _REDIRECTS
+    max_redirections = 5
 
     def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
         fp.read = lambda *_: b""

@@ -22,7 +22,7 @@ PASSPHRASE: Final = "KRETAIN_KEY_PASSPHRASE"  # noqa: S105  (its name)
 _SSH: Final = b"ssh-ed25519 "
 
 
-class KeyProblemError(ValueError):
+class KeyProblemError(Exception):
     """A key is not usable. The text quotes no part of it."""
 
 
@@ -39,7 +39,7 @@ def key_id(key: Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
-def private_key(content: bytes, passphrase: bytes | None = None) -> Ed25519PrivateKey:
+def private_key(content: bytes, passphrase: bytes = b"") -> Ed25519PrivateKey:
     """Return the private key in a PEM file, of OpenSSL or OpenSSH.
 
     Raises:
@@ -57,8 +57,6 @@ def private_key(content: bytes, passphrase: bytes | None = None) -> Ed25519Priva
             if not passphrase:
                 raise KeyProblemError(f"is encrypted: put its passphrase into {PASSPHRASE}") from None
             key = load(content, passphrase)
-    except KeyProblemError:
-        raise
     except (ValueError, UnsupportedAlgorithm):
         raise KeyProblemError(f"is not a private key in PEM, or {PASSPHRASE} is not its passphrase") from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -127,8 +125,7 @@ def private_key_at(path: Path) -> Ed25519PrivateKey:
         KeyRefusedError: it can't be used.
     """
     try:
-        given = os.environ.get(PASSPHRASE)
-        return private_key(read_file(path, pipes=True), None if given is None else given.encode())
+        return private_key(read_file(path, pipes=True), os.environ.get(PASSPHRASE, "").encode())
     except OSError as error:
         raise KeyRefusedError(f"the key {path} cannot be read: {error.strerror}") from None
     except KeyProblemError as error:

@@ -39,10 +39,11 @@ def output_of(command: Sequence[str], timeout_s: float, most_bytes: int, folder:
     except (OSError, ValueError) as error:
         why = str(getattr(error, "strerror", None) or error)
         raise CommandError(f"can't be run: {why[:1].lower()}{why[1:]}") from None
-    try:
-        return _output(process, timeout_s, most_bytes)
-    finally:
-        _end(process)
+    with process:  # its end closes the pipe, and waits
+        try:
+            return _output(process, timeout_s, most_bytes)
+        finally:
+            _kill(process)
 
 
 def _output(process: subprocess.Popen[bytes], timeout_s: float, most_bytes: int) -> bytes:
@@ -70,7 +71,7 @@ def _output(process: subprocess.Popen[bytes], timeout_s: float, most_bytes: int)
     return b"".join(parts)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill the command, and whatever it has started in its process group, unless it was waited for.
 
     Until then its process id can't be another process's.
@@ -78,6 +79,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    if process.stdout is not None:
-        process.stdout.close()
-    process.wait()

@@ -130,8 +130,7 @@ def format_time(ms: int) -> str:
     """Return Unix ms as ISO 8601 in UTC, to the second if that is exact: ``2026-11-01T00:00:00Z``."""
     if not 0 <= ms <= LAST_DATE_MS:
         return f"{ms} ms (no date: microseconds?)" if ms > LAST_DATE_MS else f"{ms} ms"
-    moment = dt.datetime.fromtimestamp(ms // 1000, dt.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{ms % 1000:03d}Z" if ms % 1000 else "Z")
+    return timestamp(ms).replace(".000Z", "Z")
 
 
 def format_bytes(size: int) -> str:

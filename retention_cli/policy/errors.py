@@ -23,6 +23,12 @@ class PolicyProblem:
     key: str
     text: str
 
+    @classmethod
+    def at(cls, place: str, key: str, text: str) -> PolicyProblem:
+        """Return a problem of a key that was set at a place such as ``kretain.yaml:7``, or outside the file."""
+        source, _, line = place.rpartition(":")
+        return cls(source, int(line), key, text) if line.isdigit() else cls(place, None, key, text)
+
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.line is not None else self.source
         return f"{place}: {plain(self.key)}: {self.text}" if self.key else f"{place}: {self.text}"

@@ -15,15 +15,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from retention_cli.core.files import beside
-from retention_cli.core.units import UnitError, parse_duration_ms
+from retention_cli.core.units import parse_duration_ms
 from retention_cli.policy.errors import FileError, PolicyError, PolicyProblem
 from retention_cli.policy.load import Models, nearest_key, problems_of, read_text_file
 from retention_cli.policy.schema import keys_of
@@ -33,7 +34,6 @@ from retention_cli.policy.yaml_file import Document, read_document
 
 CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
 """The keys of the connection to a cluster, for entries without a context."""
-_PATHS: Final = ("command-config", "policy", "state-dir")
 
 
 class FleetFileError(FileError):
@@ -49,10 +49,7 @@ def _version(value: object) -> int:
 def _duration(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    try:
-        found = parse_duration_ms(value) if isinstance(value, str) else 0
-    except UnitError as error:
-        raise ValueError(str(error)) from None
+    found = parse_duration_ms(value) if isinstance(value, str) else 0
     if found <= 0:
         raise ValueError("is not a duration such as 30s")
     return found
@@ -70,19 +67,19 @@ def _settings(value: object) -> dict[str, str]:
     return found
 
 
-_text: Final = text_reader(r"(?s).*\S.*", "is not a text")
-_name: Final = text_reader(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*", "is not a name: letters, digits, dots, hyphens and underscores"
-)
-_Text = Annotated[str, BeforeValidator(_text)]
+_Text = Annotated[str, BeforeValidator(text_reader(r"(?s).*\S.*", "is not a text"))]
+_Name = Annotated[
+    _Text,
+    AfterValidator(
+        text_reader(r"[A-Za-z0-9][A-Za-z0-9._-]*", "is not a name: letters, digits, dots, hyphens and underscores")
+    ),
+]
 
 
 class ClusterModel(StrictModel):
     """One cluster of a fleet: a context, or a connection's own keys."""
 
-    name: Annotated[str, BeforeValidator(_text), AfterValidator(_name)] = Field(
-        description="Its name here and in plans."
-    )
+    name: _Name = Field(description="Its name here and in plans.")
     context: _Text | None = Field(default=None, description="A context of the configuration file.")
     bootstrap_server: _Text | None = Field(default=None, alias="bootstrap-server", description="HOST:PORT,…")
     command_config: _Text | None = Field(
@@ -116,7 +113,6 @@ class FleetEntry:
     """One cluster of the file. ``values`` are a context's keys; paths in them are relative to the working directory."""
 
     name: str
-    line: int | None
     context: str | None
     values: Mapping[str, Any] = field(repr=False)
 
@@ -128,7 +124,6 @@ class FleetFile:
     source: str
     digest: str
     entries: tuple[FleetEntry, ...]
-    names_policies: bool
 
 
 def load_fleet(path: Path) -> FleetFile:
@@ -155,26 +150,25 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
     if not isinstance(document.data, dict):
         raise FleetFileError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
     problems = [*document.problems]
+    model: FleetModel | None = None
     try:
         model = FleetModel.model_validate(document.data)
     except ValidationError as error:
-        model = None
         problems += problems_of(error, document, _MODELS, _hint, _TEXTS)
-    if model is not None:
+    else:
         problems += _combinations(model, document)
     if problems or model is None:
         raise FleetFileError(sorted(set(problems), key=lambda one: (one.line or 0, one.key, one.text)))
     entries = []
-    for index, cluster in enumerate(model.clusters):
+    for cluster in model.clusters:
         values = cluster.model_dump(by_alias=True, exclude_none=True, exclude={"name", "context"})
         if model.policy is not None:
             values.setdefault("policy", model.policy)
-        for key in _PATHS:
+        for key in ("command-config", "policy", "state-dir"):
             if key in values:
                 values[key] = beside(folder, values[key])
-        entries.append(FleetEntry(cluster.name, document.line_of(("clusters", index)), cluster.context, values))
-    named = model.policy is not None or any(one.policy is not None for one in model.clusters)
-    return FleetFile(source, digest, tuple(entries), named)
+        entries.append(FleetEntry(cluster.name, cluster.context, values))
+    return FleetFile(source, digest, tuple(entries))
 
 
 def _hint(name: str, allowed: list[str], at_top: bool) -> str:
@@ -183,28 +177,25 @@ def _hint(name: str, allowed: list[str], at_top: bool) -> str:
     return nearest_key(name.replace("_", "-"), allowed)
 
 
-def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
-    """Return problems between keys: duplicate names or contexts, and clusters with two connections or none."""
-    found = []
+def _combinations(model: FleetModel, document: Document) -> Iterator[PolicyProblem]:
+    """Yield problems between keys: duplicate names or contexts, and clusters with two connections or none."""
     names: dict[str, int | None] = {}
     contexts: dict[str, str] = {}
     for index, one in enumerate(model.clusters):
-
-        def problem(key: str, text: str, path: tuple[str | int, ...] = ("clusters", index)) -> PolicyProblem:
-            return PolicyProblem(document.source, document.line_of((*path, key)), key, text)
-
+        problem = partial(_problem, document, index)
         if one.name in names:
-            found.append(problem("name", f"{one.name} is given twice (first in line {names[one.name]})"))
+            yield problem("name", f"{one.name} is given twice (first in line {names[one.name]})")
         names.setdefault(one.name, document.line_of(("clusters", index, "name")))
         own = [key for key in CONNECTION if one.model_dump(by_alias=True).get(key) is not None]
         if one.context is not None:
             if own:
-                found.append(problem(own[0], "can't be combined with context, which names the connection"))
+                yield problem(own[0], "can't be combined with context, which names the connection")
             if one.context in contexts:
-                found.append(
-                    problem("context", f"{one.context} is {contexts[one.context]}'s already: name each cluster once")
-                )
+                yield problem("context", f"{one.context} is {contexts[one.context]}'s already: name each cluster once")
             contexts.setdefault(one.context, one.name)
         elif not own:
-            found.append(problem("name", f"{one.name} can't be reached: give context or {', '.join(CONNECTION)}"))
-    return found
+            yield problem("name", f"{one.name} can't be reached: give context or {', '.join(CONNECTION)}")
+
+
+def _problem(document: Document, index: int, key: str, text: str) -> PolicyProblem:
+    return PolicyProblem(document.source, document.line_of(("clusters", index, key)), key, text)

@@ -21,7 +21,7 @@ from retention_cli.core.json_values import JsonContentError, parse_json
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.printable import plain
 from retention_cli.policy.errors import value_problem
-from retention_cli.policy.model import COMMITOFFSET_TIMES, LiveSettings, Policy
+from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.settings import Origin
 
@@ -244,12 +244,9 @@ class LiveList:
 def list_settings(messages: Sequence[Message], policy: Policy | None) -> LiveList:
     """Return the policy topic's settings, and which of them count by the policy file."""
     last, notes = latest_messages(messages)
-    rows: list[LiveRow] = []
-    problems: list[Reason] = []
-    for topic, message in last.items():
-        parsed = read_message(topic, message, _marked(policy, topic))
-        rows += [_row(parsed, key, policy) for key in parsed.values]
-        problems += [Reason("policy-topic", text) for text in parsed.problems]
+    parsed = [read_message(topic, message, _marked(policy, topic)) for topic, message in last.items()]
+    rows = [_row(one, key, policy) for one in parsed for key in one.values]
+    problems = [Reason("policy-topic", text) for one in parsed for text in one.problems]
     if policy is not None:  # it decides what is held or ignored
         live = live_settings(policy, messages)
         problems = [reason for unknown in live.unsettled.values() for reason in unknown.reasons]
@@ -296,12 +293,6 @@ def check_settings(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:
     _values, problems = _checked(new, policy.live_keys(topic), unmarked, len(new))
     if problems:
         raise LiveEditError("; ".join(problems))
-
-
-def merged(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings merged with new ones. R1's time has three keys: a new one replaces all three."""
-    replaced = COMMITOFFSET_TIMES if any(key in new for key in COMMITOFFSET_TIMES) else ()
-    return {**{key: value for key, value in before.items() if key not in replaced}, **new}
 
 
 def without(before: Mapping[str, Any], topic: str, keys: Collection[str]) -> dict[str, Any]:

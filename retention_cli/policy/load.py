@@ -159,7 +159,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         del set_here["match"]
         set_here |= dict.fromkeys(marked.get(index, ()), LIVE)
         lines = {key: document.line_of(("topics", index, key)) for key in ("match", *set_here)}
-        entries.append(Entry(index, document.line_of(("topics", index)), tuple(entry.match), set_here, lines))
+        entries.append(Entry(document.line_of(("topics", index)), tuple(entry.match), set_here, lines))
     folder = Path(document.source).absolute().parent
     return Policy(
         source=document.source,

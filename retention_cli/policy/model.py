@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import translate
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.printable import short, shown
@@ -67,7 +67,17 @@ def compiled(pattern: str) -> re.Pattern[str]:
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's time has three keys, the finest unit first: in one entry the finer wins."""
 
+_ENABLE: Final = "retention.commitoffset.enable"
 _OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
+
+
+_V = TypeVar("_V")
+
+
+def merged(before: Mapping[str, _V], new: Mapping[str, _V]) -> dict[str, _V]:
+    """Return settings overridden by new ones. R1's time has three keys: a new one replaces all three."""
+    replaced = COMMITOFFSET_TIMES if any(key in new for key in COMMITOFFSET_TIMES) else ()
+    return {**{key: value for key, value in before.items() if key not in replaced}, **new}
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
@@ -131,7 +141,6 @@ class LiveSettings:
 class Entry:
     """One element of ``topics``: its patterns, the keys that it sets, and the line of each."""
 
-    index: int
     line: int | None
     match: tuple[str, ...]
     values: Mapping[str, Any]
@@ -180,13 +189,9 @@ class Policy:
 
         Keys marked ``cluster`` have the policy topic's value, or :data:`LIVE` if it was not read or has none. The
         file's triggers that one-off rules turn off have no value; their place says so.
-
-        Raises:
-            PolicyError: R1 is enabled for it without a time.
         """
         if (effective := self._effective(topic)) is None:
             return None
-        self._settings(topic, *effective)
         found = effective[0]
         if self.one_off.any_trigger:
             off = {key: one for key, one in (self.origins_in_file(topic) or {}).items() if key in TRIGGER_KEYS}
@@ -198,14 +203,9 @@ class Policy:
         matching = [entry for entry in self.entries if matches(entry.match, topic)]
         found: dict[str, Origin] = {}
         for entry in matching:
-            if any(key in entry.values for key in COMMITOFFSET_TIMES):  # the last entry that sets any of the three
-                for key in COMMITOFFSET_TIMES:
-                    found.pop(key, None)
-            for key, value in entry.values.items():
-                line = entry.lines.get(key, entry.line)
-                found[key] = Origin(value, f"{self.source}:{line}" if line is not None else self.source)
+            found = merged(found, {key: Origin(value, self._place(entry, key)) for key, value in entry.values.items()})
             if topic in entry.match:
-                found["match"] = Origin(topic, f"{self.source}:{entry.lines.get('match', entry.line)}")
+                found["match"] = Origin(topic, self._place(entry, "match"))
         return found if matching else None
 
     def labels_of(self, topic: str) -> Mapping[str, str]:
@@ -218,10 +218,9 @@ class Policy:
         """Whether rules may differ from what the file says: by live keys, watermarks or flags."""
         return self.any_live or bool(self.disks.watermarks) or self.one_off.any_rule
 
-    def unmatched(self, topics: Iterable[str]) -> list[Entry]:
-        """Return the entries that match none of ``topics``."""
-        names = list(topics)
-        return [entry for entry in self.entries if not any(matches(entry.match, name) for name in names)]
+    def _place(self, entry: Entry, key: str) -> str:
+        line = entry.lines.get(key, entry.line)
+        return self.source if line is None else f"{self.source}:{line}"
 
     def problem(self, entry: Entry, key: str, text: str) -> PolicyProblem:
         """Return a problem at the place of an entry's key."""
@@ -258,16 +257,11 @@ class Policy:
         if in_file is None and not flagged:
             return None
         marked = _marked(in_file or {})
-        found = self._with_live(topic, in_file or {}, marked)
+        live = self.live.values.get(topic, {})
+        found = merged(in_file or {}, {key: origin for key, origin in live.items() if key in marked})
         if flags.any_trigger:
             found = {key: origin for key, origin in found.items() if key not in TRIGGER_KEYS}
         return ({**found, **flags.origins(topic)} if flagged else found), marked
-
-    def _with_live(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> dict[str, Origin]:
-        """Return the keys with the marked ones' live values. A live one of R1's three times replaces the others."""
-        live = {key: origin for key, origin in self.live.values.get(topic, {}).items() if key in marked}
-        dropped = COMMITOFFSET_TIMES if any(key in live for key in COMMITOFFSET_TIMES) else ()
-        return {**{key: origin for key, origin in found.items() if key not in dropped}, **live}
 
     def _unsettled(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> Unknown | None:
         """Return why the topic's live settings are unknown, None if they are known or it has none.
@@ -280,7 +274,7 @@ class Policy:
         if (unsettled := self.live.unread or self.live.unsettled.get(topic)) is not None:
             return unsettled
         missing = _marked(found)
-        enabled = found.get("retention.commitoffset.enable")
+        enabled = found.get(_ENABLE)
         timed = any(key in found and key not in missing for key in COMMITOFFSET_TIMES)
         if enabled is not None and enabled.value is True and not timed:
             return _NO_LIVE_TIME
@@ -293,10 +287,11 @@ class Policy:
             return found[key].value if key in found and found[key].value is not LIVE else default
 
         consumed_after = next((time for key in COMMITOFFSET_TIMES if (time := value(key, None)) is not None), None)
-        if not value("retention.commitoffset.enable", default=False):
+        if not value(_ENABLE, default=False):
             consumed_after = None
         elif consumed_after is None and unsettled is None:
-            raise PolicyError([self._no_time(topic, found["retention.commitoffset.enable"])])
+            text = f"is true for topic {topic} but no time is set: add retention.commitoffset.hours, .minutes or .ms"
+            raise PolicyError([PolicyProblem.at(found[_ENABLE].place, _ENABLE, text)])
         required = tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ()))))
         source = value("retention.eventtime.source", None)
         return Settings(
@@ -327,15 +322,6 @@ class Policy:
             scan_records=value("lookup.scan.records", self.scan_records),
             unsettled=unsettled,
             until_consumed=_until_consumed(value("retention.until.consumed", None), required),
-        )
-
-    def _no_time(self, topic: str, enabled: Origin) -> PolicyProblem:
-        source, _, line = enabled.place.rpartition(":")
-        return PolicyProblem(
-            source or enabled.place,
-            int(line) if line.isdigit() else None,
-            "retention.commitoffset.enable",
-            f"is true for topic {topic} but no time is set: add retention.commitoffset.hours, .minutes or .ms",
         )
 
 

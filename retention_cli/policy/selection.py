@@ -62,12 +62,6 @@ class Selection:
         parted = {one.topic for one in self.partitions}
         return tuple(one for one in self.topics if one not in parted)
 
-    @property
-    def parted(self) -> dict[str, list[int]]:
-        """The topics of which some partitions alone are chosen, and these."""
-        parts = (one for one in sorted(self.partitions) if not matches(self.whole_topics, one.topic))
-        return by_key((one.topic, one.partition) for one in parts)
-
     def asks_for(self, tp: TopicPartition) -> bool:
         """Return whether a partition of a chosen topic is itself chosen: named alone, or its topic is as a whole."""
         return not self.partitions or tp in self.partitions or matches(self.whole_topics, tp.topic)
@@ -122,14 +116,9 @@ _BEGINS: Final = re.compile(r"\^?((?:[a-zA-Z0-9_-]|\\[.-])*)")
 
 def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
     """Return a problem for each entry that matches none of ``names``, in the file's order."""
-    entries = policy.unmatched(names)
+    entries = [entry for entry in policy.entries if not any(matches(entry.match, name) for name in names)]
     near = [nearest(entry.match[:_PATTERNS], names) for entry in entries[:NAMED]]
     return [_problem(policy, entry, near[number] if number < NAMED else None) for number, entry in enumerate(entries)]
-
-
-def names_groups(policy: Policy) -> bool:
-    """Return whether the policy itself names any group, or a pattern of groups."""
-    return bool(_required(policy) or policy.groups.start or any(some for _, some in _patterns(policy)))
 
 
 def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
@@ -137,13 +126,24 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
 
     A required group that is missing holds every topic that requires it (F4); patterns that match nothing do nothing.
     """
+    rules = policy.groups
+    of_entries = (name for entry in policy.entries for name in entry.values.get("groups.require", ()))
+    names = {
+        "groups.require": dict.fromkeys((*rules.require, *of_entries)),
+        "groups.start": [name for name, _ms in rules.start],
+    }
+    patterns = {
+        "groups.ignore": () if rules.ignore == DEFAULT_IGNORED_GROUPS else rules.ignore,
+        "groups.latest": rules.latest,
+        "groups.by.commits": rules.by_commits,
+        "groups.stale.epochs": rules.stale_epochs,
+    }
     wanted = [
-        *(("groups.require", one) for one in _required(policy) if one not in groups),
-        *(("groups.start", one) for one, _ms in policy.groups.start if one not in groups),
+        *((key, one) for key, some in names.items() for one in some if one not in groups),
         *(
             (key, one)
-            for key, patterns in _patterns(policy)
-            for one in patterns
+            for key, some in patterns.items()
+            for one in some
             if not any(matches((one,), group) for group in groups)
         ),
     ]
@@ -154,21 +154,6 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
     if len(wanted) > NAMED:
         notes.append(f"{len(wanted) - NAMED:,} more groups do not exist")
     return notes
-
-
-def _required(policy: Policy) -> Collection[str]:
-    of_entries = (name for entry in policy.entries for name in entry.values.get("groups.require", ()))
-    return dict.fromkeys((*policy.groups.require, *of_entries))
-
-
-def _patterns(policy: Policy) -> list[tuple[str, Collection[str]]]:
-    groups = policy.groups
-    return [
-        ("groups.ignore", () if groups.ignore == DEFAULT_IGNORED_GROUPS else groups.ignore),
-        ("groups.latest", groups.latest),
-        ("groups.by.commits", groups.by_commits),
-        ("groups.stale.epochs", groups.stale_epochs),
-    ]
 
 
 def first_few(problems: list[PolicyProblem]) -> list[PolicyProblem]:

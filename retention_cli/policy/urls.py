@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -18,7 +19,6 @@ from retention_cli.core.files import read_file
 NONE: Final = "none"
 """The word that turns off an archive that an earlier entry set."""
 SCHEMES: Final = ("file", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss", "gcs")
-_AZURE: Final = ("abfs", "abfss")
 _CONTAINER: Final = re.compile(r"[a-z0-9-]+@[a-z0-9]+(\.[a-z0-9-]+)+")
 _PARAMETERS: Final = frozenset(
     {
@@ -31,8 +31,8 @@ _PARAMETERS: Final = frozenset(
 """The query parameters of pyarrow's file systems that are not secret."""
 
 
-def check_url(text: str) -> str:
-    """Return the URL without a trailing slash.
+def check_url(text: str, also: Sequence[str] = ()) -> str:
+    """Return the URL without a trailing slash. ``also`` are schemes that its key takes besides, to be named in errors.
 
     Raises:
         ValueError: it has an unknown scheme, is not an absolute path, or may hold a user or a password.
@@ -48,30 +48,44 @@ def check_url(text: str) -> str:
         parameters = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         raise ValueError("is not a URL that can be read") from None
-    if parts.scheme not in SCHEMES:
-        raise ValueError(f"starts with {parts.scheme}://, which is not one of {', '.join(SCHEMES[:-1])}")
-    azure = parts.scheme in _AZURE
-    if azure and not _CONTAINER.fullmatch(parts.netloc):
-        raise ValueError("is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder")
-    if text.count("@") > azure:  # a password may hold a slash, and then the host does not begin where it seems to
-        raise ValueError(
-            "has an @, as if it named a user or a password: remove them, and use the environment's own credentials "
-            "(such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_KEY, "
-            "a Kerberos ticket)"
-        )
-    if not _PARAMETERS.issuperset(name for name, _value in parameters):
-        raise ValueError(
-            f"has a parameter that is not one of {', '.join(sorted(_PARAMETERS))}; credentials are the environment's"
-        )
-    if parts.fragment:
-        raise ValueError("has a part after #, which has no meaning here")
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise ValueError("names a host: a file URL has three slashes, file:///archive")
-        if not parts.path.startswith("/") or parts.query:
-            raise ValueError("is not a file URL: write file:///archive")
-    elif not parts.netloc:
-        raise ValueError(f"names no {'bucket' if parts.scheme in ('s3', 'gs', 'gcs') else 'name node'}")
+    azure, local = parts.scheme in ("abfs", "abfss"), parts.scheme == "file"
+    for wrong, why in (
+        (
+            parts.scheme not in SCHEMES,
+            f"starts with {parts.scheme}://, which is not one of {', '.join((*SCHEMES[:-1], *also))}",
+        ),
+        (
+            azure and not _CONTAINER.fullmatch(parts.netloc),
+            "is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder",
+        ),
+        (  # a password may hold a slash, and then the host does not begin where it seems to
+            text.count("@") > azure,
+            (
+                "has an @, as if it named a user or a password: remove them, and use the environment's own credentials "
+                "(such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_KEY, "
+                "a Kerberos ticket)"
+            ),
+        ),
+        (
+            not _PARAMETERS.issuperset(name for name, _value in parameters),
+            f"has a parameter that is not one of {', '.join(sorted(_PARAMETERS))}; credentials are the environment's",
+        ),
+        (parts.fragment, "has a part after #, which has no meaning here"),
+        (
+            local and parts.netloc not in ("", "localhost"),
+            "names a host: a file URL has three slashes, file:///archive",
+        ),
+        (
+            local and (not parts.path.startswith("/") or parts.query),
+            "is not a file URL: write file:///archive",
+        ),
+        (
+            not local and not parts.netloc,
+            f"names no {'bucket' if parts.scheme in ('s3', 'gs', 'gcs') else 'name node'}",
+        ),
+    ):
+        if wrong:
+            raise ValueError(why)
     return text if parts.query else text.rstrip("/") if parts.path.strip("/") or parts.netloc else text
 
 

@@ -60,12 +60,13 @@ def quantity_reader(
             amount = parse(short(value))
         else:
             raise ValueError(f"{shown(value)} is not {wanted}")
-        if amount < min(least, 0):
-            raise ValueError(f"{shown(value)} is negative")
-        if amount > _LARGEST:
-            raise ValueError(f"{shown(value)} is more than Kafka allows")
-        if amount < least:
-            raise ValueError(f"{shown(value)} is too small: give at least 1 byte")
+        for wrong, why in (
+            (amount < min(least, 0), "is negative"),
+            (amount > _LARGEST, "is more than Kafka allows"),
+            (amount < least, "is too small: give at least 1 byte"),
+        ):
+            if wrong:
+                raise ValueError(f"{shown(value)} {why}")
         return amount
 
     return read
@@ -229,25 +230,26 @@ def read_place(value: object) -> str:
         raise ValueError("is not a path or a URL")
     if "://" not in value:
         return value
-    try:
-        if urlsplit(value).scheme not in _HTTP:
-            check_url(value.replace("hdfs:///", "hdfs://default/", 1))  # a client's own default is good here
-            return value
-    except ValueError as error:
-        text = str(error)
-        if "which is not one of" in text:
-            text = f"starts with {urlsplit(value).scheme}://, which is not one of {', '.join((*SCHEMES[:-1], *_HTTP))}"
-        raise ValueError(text) from None
+    if _scheme(value) not in _HTTP:
+        check_url(value.replace("hdfs:///", "hdfs://default/", 1), also=_HTTP)  # a client's own default is good here
+        return value
     if "@" in value or "?" in value or "#" in value:
         raise ValueError("has @, ? or #, which may carry a secret: use a URL without one, or fetch it with a command")
     return value
 
 
+def _scheme(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:  # its text may quote a user and a password
+        raise ValueError("is not a URL that can be read") from None
+
+
 def read_folder(value: object) -> str:
     """Read a folder's path, or its URL: one that has listings, so not over HTTP."""
     text = read_place(value)
-    if urlsplit(text).scheme in _HTTP:
-        raise ValueError(f"starts with {urlsplit(text).scheme}://, which is not one of {', '.join(SCHEMES[:-1])}")
+    if (scheme := _scheme(text)) in _HTTP:
+        raise ValueError(f"starts with {scheme}://, which is not one of {', '.join(SCHEMES[:-1])}")
     return text.rstrip("/") or "/"
 
 

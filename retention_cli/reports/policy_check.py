@@ -180,7 +180,4 @@ def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> P
         (key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), ""
     )
     place = origins[key].place if key else policy.source
-    source, _, line = place.rpartition(":")
-    if not line.isdigit():  # it comes from the policy topic
-        return PolicyProblem(place, None, key, f"{some_of(topics, noun='topic')}: {text}")
-    return PolicyProblem(source, int(line), key, f"{some_of(topics, noun='topic')}: {text}")
+    return PolicyProblem.at(place, key, f"{some_of(topics, noun='topic')}: {text}")

@@ -161,8 +161,9 @@ def set_(
     """
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, check_value, merged
+    from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, check_value
     from retention_cli.policy.load import load_policy
+    from retention_cli.policy.model import merged
     from retention_cli.state.own_topics import change
 
     check_topic(topic)

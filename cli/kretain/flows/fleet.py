@@ -132,7 +132,7 @@ def _several(common: Common, flags: FleetFlags) -> Several | None:
 
         _alone(common, "--fleet", "bootstrap_server", "command_config", "context")
         file = load_fleet(flags.fleet)
-        if common.policy is not None and file.names_policies:
+        if common.policy is not None and any("policy" in one.values for one in file.entries):
             raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
         of = {one.name: {} if one.context is None else context_of(one.context)[0] for one in file.entries}
         keys = {one.name: ({**of[one.name], **one.values}, f"{file.source}: {one.name}") for one in file.entries}

@@ -198,7 +198,7 @@ def selection_or_all(policy_file: Path | None, topics: list[str] | None) -> Sele
     if policy_file is not None:
         return selection(policy_file, topics)
     return Selection(
-        Policy(source="no policy", digest="", entries=(Entry(0, None, tuple(topics or ("*",)), {}),)),
+        Policy(source="no policy", digest="", entries=(Entry(None, tuple(topics or ("*",)), {}),)),
         tuple(topics or ()),
     )
 

@@ -83,7 +83,6 @@ _SUBSTITUTES: Final = {
     "config.providers": "kretain runs no Java: write the values themselves, or a file that your secret store renders",
 }
 
-_PORT: Final = re.compile(r"[0-9]{1,5}")
 _TLS_VERSIONS: Final = frozenset({"TLS", "TLSv1.2", "TLSv1.3"})
 
 _LEFT_OUT: Final = re.compile(
@@ -111,7 +110,6 @@ _TLS: Final = ("ssl.protocol", "ssl.enabled.protocols")
 _SECTION: Final = re.compile(r"\[[^\]=]*\]")
 _PEM: Final = re.compile(r"\s*(-----BEGIN [A-Z0-9 ]+-----)([^-]*)(-----END [A-Z0-9 ]+-----)")
 _A_SETTING: Final = re.compile(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", re.IGNORECASE)
-_USERINFO: Final = re.compile(r"\S*:\S*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ def masked(key: str, value: str) -> str:
         return MASK
     if key == sasl_settings.ENDPOINT:  # its query may contain a key
         value = re.sub(r"\?.*", f"?{MASK}", value, flags=re.DOTALL)
-    return _USERINFO.sub(f"{MASK}@", value)
+    return re.sub(r"\S*:\S*@", f"{MASK}@", value)
 
 
 def _is_known(key: str) -> bool:
@@ -266,7 +264,7 @@ def _check_addresses(bootstrap: str) -> None:
         )
     for address in filter(None, (one.strip() for one in bootstrap.split(","))):
         host, _, port = address.rpartition(":")
-        if not host or _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
+        if not host or re.fullmatch(r"[0-9]{1,5}", port) is None or not 0 < int(port) < 65536:
             shown = address if len(address) <= 80 else address[:79] + "…"
             raise SettingsError(f"bootstrap.servers: {shown!r} is not HOST:PORT")
 
@@ -341,12 +339,13 @@ def _in_lines(pem: str) -> str:
     return _PEM.sub(block, pem).lstrip()
 
 
-def _store(text: Any, kind: str) -> JavaStore | str | None:
+def _store(text: Any, kind: str) -> JavaStore | None:
     setting = f"ssl.{kind}store.location"
     if (location := text(setting)) is None:
         return None
     if (text(f"ssl.{kind}store.type") or "").upper() == "PEM":
-        return _pem_file(location, setting)
+        pem = _pem_file(location, setting)
+        return JavaStore(certificates=pem, key=pem, chain=pem)  # TLS libraries take what they look for
     return read_java_store(Path(location), text(f"ssl.{kind}store.password"), text("ssl.key.password"), setting)
 
 
@@ -355,13 +354,11 @@ def _trusted(text: Any) -> str | None:
         return _in_lines(pem)
     if (location := text("ssl.ca.location")) is not None and location != "probe":
         return _pem_file(location, "ssl.ca.location")
-    if isinstance(store := _store(text, "trust"), JavaStore):
-        if not store.certificates:
-            raise SettingsError(
-                f"ssl.truststore.location: {text('ssl.truststore.location')} holds no trusted certificate"
-            )
-        return store.certificates
-    return store
+    if (store := _store(text, "trust")) is None:
+        return None
+    if not store.certificates:
+        raise SettingsError(f"ssl.truststore.location: {text('ssl.truststore.location')} holds no trusted certificate")
+    return store.certificates
 
 
 def _own_key(text: Any) -> tuple[str | None, str | None]:
@@ -371,12 +368,10 @@ def _own_key(text: Any) -> tuple[str | None, str | None]:
         chain = _pem_file(location, "ssl.certificate.location")
     if key is None and (location := text("ssl.key.location")) is not None:
         key = _pem_file(location, "ssl.key.location")
-    if chain is None and key is None:
-        if isinstance(store := _store(text, "key"), JavaStore):
-            if store.key is None:
-                raise SettingsError(f"ssl.keystore.location: {text('ssl.keystore.location')} holds no private key")
-            return store.chain, store.key
-        chain = key = store  # a PEM store has both
+    if chain is None and key is None and (store := _store(text, "key")) is not None:
+        if store.key is None:
+            raise SettingsError(f"ssl.keystore.location: {text('ssl.keystore.location')} holds no private key")
+        return store.chain, store.key
     if (chain is None) != (key is None):
         raise SettingsError("a client certificate needs both: ssl.certificate.location and ssl.key.location")
     return chain, key

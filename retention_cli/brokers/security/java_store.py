@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import struct
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from retention_cli.brokers.errors import SettingsError
@@ -32,7 +32,7 @@ class JavaStore:
     """A store's content as PEM text: trusted certificates, and the first private key with its chain."""
 
     certificates: str
-    key: str | None
+    key: str | None = field(repr=False)
     chain: str | None
 
 

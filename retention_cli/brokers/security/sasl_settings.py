@@ -21,11 +21,12 @@ from retention_cli.brokers.security.aws import AwsIdentity
 
 _MODULES = {
     "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
     "AWS_MSK_IAM": "IAMLoginModule",
     "GSSAPI": "Krb5LoginModule",
 }
-_SCRAM = "ScramLoginModule"
 _INSTEAD = {
     "OAUTHBEARER": "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead",
     "AWS_MSK_IAM": "remove it: AWS's default credentials are used",
@@ -44,9 +45,9 @@ def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
     instead = _INSTEAD.get(mechanism, "write sasl.username and sasl.password instead")
     if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
         raise SettingsError(f"{where}: it names no login module; {instead}")
-    if (name := module.rpartition(".")[2]) not in (_SCRAM, *_MODULES.values()):
+    if (name := module.rpartition(".")[2]) not in _MODULES.values():
         raise SettingsError(f"{where}: {name} is not supported; {instead}")
-    if name != (wanted := _MODULES.get(mechanism, _SCRAM)):
+    if name != (wanted := _MODULES[mechanism]):
         raise SettingsError(f"{where}: {name} does not fit sasl.mechanism={mechanism}, which wants {wanted}")
     return {
         match[1]: next(
@@ -146,10 +147,6 @@ _CHOICES: Final = {
         "FileJwtRetriever",
     ),
 }
-_EXTENSION: Final = re.compile(r"[A-Za-z]+")
-_EXTENSION_VALUE: Final = re.compile(r"[\x20-\x7e]*")
-_HOST: Final = re.compile(r"[A-Za-z0-9._:-]+")
-_PATH: Final = re.compile(r"[\x21-\x7e]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +236,11 @@ def read_oauth(
 
 
 def _path_of(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    if parts is None or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise SettingsError(f"{ENDPOINT}: write a file as file:///PATH, or as {FILE}")
     return unquote(parts.path)
 
@@ -263,14 +263,24 @@ def _check_endpoint(endpoint: str) -> None:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         raise SettingsError(f"{ENDPOINT}: it is not an address: write https://HOST/PATH") from None
-    if "@" in parts.netloc:
-        raise SettingsError(f"{ENDPOINT}: write it without a user: that is {_ID[0]} and {_SECRET[0]}")
-    if parts.scheme not in ("https", "http") or _HOST.fullmatch(host) is None or port == 0 or parts.fragment:
-        raise SettingsError(f"{ENDPOINT}: it is not an address: write https://HOST/PATH")
-    if _PATH.fullmatch(parts.path + parts.query) is None:
-        raise SettingsError(f"{ENDPOINT}: it has a space or another character that must be percent-encoded: write %20")
-    if parts.scheme == "http" and not _is_loopback(host):
-        raise SettingsError(f"{ENDPOINT}: http would send the client secret unencrypted: write https://…")
+    is_host = re.fullmatch(r"[A-Za-z0-9._:-]+", host) is not None
+    for wrong, why in (
+        ("@" in parts.netloc, f"write it without a user: that is {_ID[0]} and {_SECRET[0]}"),
+        (
+            parts.scheme not in ("https", "http") or not is_host or port == 0 or parts.fragment,
+            "it is not an address: write https://HOST/PATH",
+        ),
+        (
+            re.fullmatch(r"[\x21-\x7e]*", parts.path + parts.query) is None,
+            "it has a space or another character that must be percent-encoded: write %20",
+        ),
+        (
+            parts.scheme == "http" and not _is_loopback(host),
+            "http would send the client secret unencrypted: write https://…",
+        ),
+    ):
+        if wrong:
+            raise SettingsError(f"{ENDPOINT}: {why}")
 
 
 def _is_loopback(host: str) -> bool:
@@ -286,6 +296,6 @@ def _extensions(text: str | None, jaas: Mapping[str, str]) -> tuple[tuple[str, s
         name, _, value = one.partition("=")
         found[name.strip()] = value.strip()
     for name, value in found.items():
-        if _EXTENSION.fullmatch(name) is None or name == "auth" or _EXTENSION_VALUE.fullmatch(value) is None:
+        if name == "auth" or not re.fullmatch(r"[A-Za-z]+", name) or not re.fullmatch(r"[\x20-\x7e]*", value):
             raise SettingsError("sasl.oauthbearer.extensions: write NAME=VALUE,…; names have letters only")
     return tuple(sorted(found.items()))

@@ -175,17 +175,15 @@ class ConnectionSettings:
                 "sasl.password": self.password or "",
             }
         if self.uses_tls:
-            conf |= {
+            tls = {
                 "enable.ssl.certificate.verification": self.verify_certificate,
                 "ssl.endpoint.identification.algorithm": "https" if self.verify_hostname else "none",
-            }
-            optional = {
                 "ssl.ca.pem": self.ca_pem,
                 "ssl.certificate.pem": self.certificate_pem,
                 "ssl.key.pem": self.key_pem,
                 "ssl.key.password": self.key_password,
             }
-            conf |= {key: value for key, value in optional.items() if value is not None}
+            conf |= {key: value for key, value in tls.items() if value is not None}
         return conf
 
     def for_kafka_python(self) -> dict[str, Any]:

@@ -214,8 +214,6 @@ _PATIENCE_S: Final = 2.0
 _AGAIN_S: Final = 1.0
 """How long a failure counts: a cluster's connections must not each ask again."""
 
-Callback = Callable[[str | None], tuple[str, float, str, dict[str, str]]]
-
 
 class TokenProvider:
     """Returns a valid token. Safe for threads."""
@@ -281,26 +279,15 @@ class TokenProvider:
 
 
 _providers: dict[OAuthSettings, TokenProvider] = {}
-_providers_lock = threading.Lock()
+os.register_at_fork(after_in_child=_providers.clear)  # none of the threads lives there that may hold a provider's lock
 
 
 def provider_of(settings: OAuthSettings) -> TokenProvider:
     """Return this process's provider for these settings."""
-    with _providers_lock:
-        return _providers.setdefault(settings, TokenProvider(settings))
+    return _providers.setdefault(settings, TokenProvider(settings))  # one for all threads: setdefault is atomic
 
 
-def _forget() -> None:
-    """A forked child has none of the threads that its parent's locks may be held by."""
-    global _providers_lock  # noqa: PLW0603
-    _providers_lock = threading.Lock()
-    _providers.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
-def librdkafka_callback(provider: TokenProvider) -> Callback:
+def librdkafka_callback(provider: TokenProvider) -> Callable[[str | None], tuple[str, float, str, dict[str, str]]]:
     """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
 
     def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:

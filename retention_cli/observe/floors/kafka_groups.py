@@ -22,7 +22,7 @@ from retention_cli.observe.floors.outside import Read, fold_outside
 from retention_cli.observe.lineage import EpochEnds
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.model import REGEX, PatternError, Policy, compiled, matches
-from retention_cli.policy.selection import groups_not_there, names_groups
+from retention_cli.policy.selection import groups_not_there
 from retention_cli.policy.settings import GroupRules
 
 CommitListener = Callable[[GroupCommits], None]
@@ -374,7 +374,7 @@ def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Ledger, now_m
     There is none where the policy names no groups, and where not every group can be listed (F8). A group that is
     remembered counts (F6), so its name is no mistake.
     """
-    if not names_groups(policy):
+    if not groups_not_there(policy, ()):  # it names none
         return []
     try:
         if not reader.may_describe_cluster():

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, merged
+from retention_cli.policy.live import POLICY_TOPIC, LiveEditError
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import merged
 from retention_cli.state import own_topics
 from tests.support.clusters import EmbeddedKafka, kafka_tool
 from tests.support.ledger_stores import make_kretain_topics, run

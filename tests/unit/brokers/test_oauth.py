@@ -322,6 +322,7 @@ def test_token_file_and_command_are_read_from_a_client_file(keys: dict[str, str]
         ({"sasl.oauthbearer.token.file": "/t", "sasl.oauthbearer.client.secret": CLIENT_SECRET}, "come from one place"),
         ({"sasl.oauthbearer.token.command": f"t '{CLIENT_SECRET}"}, "it is not a command line"),
         ({"sasl.oauthbearer.token.endpoint.url": "file://elsewhere/t"}, "write a file as file:///PATH"),
+        ({"sasl.oauthbearer.token.endpoint.url": "file://[elsewhere/t"}, "write a file as file:///PATH"),
     ],
 )
 def test_unusable_token_source_is_refused_in_one_line(keys: dict[str, str], said: str) -> None:

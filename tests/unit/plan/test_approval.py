@@ -295,7 +295,7 @@ def test_keys_are_read_in_every_common_form() -> None:
     forms = (ssh, der.encode(), f"-----BEGIN PUBLIC KEY-----\n{der}\n-----END PUBLIC KEY-----\n".encode())
     assert {key_id(public_key(one)) for one in forms} == {key_id(ALICE.public_key())}
     openssh = ALICE.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, ser.NoEncryption())
-    for content, word in ((pem(ALICE), None), (pem(ALICE), b"unused"), (openssh, b""), (pem(ALICE, b"x"), b"x")):
+    for content, word in ((pem(ALICE), b""), (pem(ALICE), b"unused"), (openssh, b""), (pem(ALICE, b"x"), b"x")):
         signed = sign(b"text", private_key(content, word))
         assert check(b"text", signed, ALICE.public_key())
         assert not check(b"other", signed, ALICE.public_key())
@@ -305,12 +305,12 @@ def test_keys_are_read_in_every_common_form() -> None:
 @pytest.mark.parametrize(
     ("content", "word", "why"),
     [
-        (pem(ALICE, b"x"), None, "is encrypted: put its passphrase into KRETAIN_KEY_PASSPHRASE"),
+        (pem(ALICE, b"x"), b"", "is encrypted: put its passphrase into KRETAIN_KEY_PASSPHRASE"),
         (pem(ALICE, b"x"), b"y", "is not its passphrase"),
-        (b"no key", None, "is not a private key in PEM"),
+        (b"no key", b"", "is not a private key in PEM"),
     ],
 )
-def test_unusable_private_key_is_refused_without_its_content(content: bytes, word: bytes | None, why: str) -> None:
+def test_unusable_private_key_is_refused_without_its_content(content: bytes, word: bytes, why: str) -> None:
     assert why in refusal(KeyProblemError, private_key, content, word)
 
 

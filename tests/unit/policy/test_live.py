@@ -18,12 +18,12 @@ from retention_cli.policy.live import (
     last_message,
     list_settings,
     live_settings,
-    merged,
     parse_value,
     valid_settings,
     without,
 )
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import merged
 from retention_cli.policy.schema import LIVE_KEYS
 from tests.support.facts import known
 from tests.support.refusals import refusal

@@ -588,6 +588,7 @@ def test_each_floor_kind_has_its_defaults() -> None:
                 "with a command"
             ),
         ),
+        ("  - {name: a, file: 'https://user:hunter2℀@host/x'}", "policy.yaml:3: file: is not a URL that can be read"),
         (
             "  - {name: a, file: 'https://host/x?token=hunter2'}",
             (
