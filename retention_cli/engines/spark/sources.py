@@ -42,7 +42,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
 from retention_cli.observe.recall import Recall
-from retention_cli.observe.request import Prepared, SliceRead
+from retention_cli.observe.request import Prepared, Request
 from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, Settings
@@ -294,7 +294,7 @@ class OffsetsReader(SlicedReader):
         # No commits are read, and the floors not asked for.
         floors = FloorFold({name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()})
         with self.options.reader_at(cluster) as reader:
-            request = SliceRead(
+            request = Request(
                 lambda _topic: settings,
                 GroupRules(),
                 SYSTEM.wall_ms(),

@@ -56,7 +56,7 @@ from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.recall import Recall
-from retention_cli.observe.request import Prepared, SliceRead
+from retention_cli.observe.request import Prepared, Request
 from retention_cli.plan.make import LocalPlanner, PlanJob, decide_all, managed_records, with_owners
 from retention_cli.plan.saved import head_of, plan_of_parts
 from retention_cli.plan.value import Plan, Totals, as_parquet
@@ -436,7 +436,7 @@ def plan_slice(
     clock_ms = clock_since(giant.sent_ms)
     memories = HandedMemories(one.memory, folder, clock_ms, SliceLedger)
     selection = giant.selection
-    request = SliceRead(
+    request = Request(
         selection.settings_for,
         selection.policy.groups,
         giant.now_ms,
