@@ -130,7 +130,7 @@ MUTANTS: Final = (
     Mutant(
         "F2: a missing commit is none",
         "observe/floors/fold.py",
-        "if there < self._count(topic):",
+        "if there < self.counts[topic]:",
         "if False:",
     ),
     Mutant(

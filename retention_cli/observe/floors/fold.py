@@ -132,7 +132,6 @@ class Latest:
         return self.ages.covered(group, topic, partitions) if group in self.groups else 0
 
 
-NOBODY: Final = Latest()
 SEEN_A_PARTITION: Final = 8
 """If groups have more commits than this on a partition (on average), evidence has only those that decide the floor."""
 
@@ -148,29 +147,24 @@ class FloorFold:
     has the positions of groups whose commits are gone (F6), ``starts`` how far back (ms) groups without a commit start
     (F2), by key; None: unknown. ``rows`` has every group as rows, a group's together, if they are wanted.
     ``seen`` has what was folded in, as it came, if that is wanted: evidence keeps it.
+    ``latest`` are the groups that start at the end if they have no commit (F2).
     ``may_lack``: groups may be missing from the listing (F8, F9), so what is remembered of them satisfies no F4.
+    ``counts`` are the topics' partition counts.
 
     Args:
         topics: the managed topics.
-        latest: the groups that start at the end if they have no commit (F2).
         with_rows: whether to keep rows, too.
         with_seen: whether to keep what is folded in.
     """
 
-    def __init__(
-        self,
-        topics: Mapping[str, TopicScope],
-        latest: Latest = NOBODY,
-        *,
-        with_rows: bool = False,
-        with_seen: bool = False,
-    ) -> None:
+    def __init__(self, topics: Mapping[str, TopicScope], *, with_rows: bool = False, with_seen: bool = False) -> None:
         self.topics = topics
+        self.counts = {name: len(one.leader_epochs) for name, one in topics.items()}
         self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
         self.rows: list[CommitRow] | None = [] if with_rows else None
         self.seen: list[Seen] | None = [] if with_seen else None
         self._room = SEEN_A_PARTITION * sum(self.counts.values())
-        self.latest = latest
+        self.latest = Latest()
         self.starts: Mapping[str, int | None] = {}
         self.may_lack = False
         self.columns = {
@@ -183,11 +177,6 @@ class FloorFold:
         self.present: dict[tuple[str, str], set[int]] = {
             (group, name): set() for name, scope in topics.items() for group in scope.require
         }
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The managed topics' partition counts."""
-        return {name: len(one.leader_epochs) for name, one in self.topics.items()}
 
     def add(
         self,
@@ -217,7 +206,7 @@ class FloorFold:
                 there = self._fold(group, topic, rows, skipped.get(topic, ()))
                 if (present := self.present.get((group, topic))) is not None:
                     present.update(row[0] for row in rows)
-                if there < self._count(topic):
+                if there < self.counts[topic]:
                     has = {row[0] for row in rows} | known.get(topic, set()) | unset.get(topic, set())
                     self._mark_missing(group, topic, has, without_commit_text(group, topic, rows), live=topic in live)
         for topic in {*live, *known, *unset}:
@@ -233,7 +222,7 @@ class FloorFold:
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
         """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
         for topic, partitions in self._add_gone_commits(group, gone, seen, listed=False).items():
-            if len(partitions) < self._count(topic):
+            if len(partitions) < self.counts[topic]:
                 self._mark_missing(group, topic, partitions, gone_without_commit_text(group, topic, seen))
 
     def _add_gone_commits(
@@ -247,7 +236,7 @@ class FloorFold:
             if self.seen is not None:
                 self.seen.append(Seen(group, topic, "gone", gone[topic]))
             for partition, offset, epoch in gone[topic]:
-                if 0 <= partition < self._count(topic):
+                if 0 <= partition < self.counts[topic]:
                     here.add(partition)
                     self.at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
                     if group in self.starts:  # it has no commit any more
@@ -282,7 +271,7 @@ class FloorFold:
         for topic in [one for one in stored if one in self.topics]:
             here = found[topic] = set()
             for partition, offset in stored[topic].items():
-                if 0 <= partition < self._count(topic):
+                if 0 <= partition < self.counts[topic]:
                     here.add(partition)
                     self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
         return found
@@ -407,7 +396,7 @@ class FloorFold:
         return known
 
     def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str, *, live: bool = False) -> None:
-        count = self._count(topic)
+        count = self.counts[topic]
         if group in self.starts:
             for partition in (one for one in range(count) if one not in there):
                 if live:
@@ -465,9 +454,6 @@ class FloorFold:
                     for epoch, (offset, group) in one.epochs.items()
                 ]
         return found
-
-    def _count(self, topic: str) -> int:
-        return len(self.topics[topic].leader_epochs)
 
     def at(self, topic: str, partition: int) -> Irregular:
         """Return what is out of the ordinary on a partition, to add to: such as where a leader epoch ends."""

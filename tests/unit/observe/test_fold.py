@@ -33,7 +33,9 @@ ORDERS0 = TopicPartition("orders", 0)
 
 
 def three(*groups: tuple[str, dict[int, int]], epoch: int | None = None, **more: Any) -> FloorFold:
+    latest = more.pop("latest", Latest())
     fold = FloorFold({"orders": TopicScope([5, 5, 5], more.pop("require", ()))}, **more)
+    fold.latest = latest
     for name, commits in groups:
         fold.add(name, {"orders": [(n, offset, epoch) for n, offset in commits.items()]})
     return fold
@@ -264,14 +266,16 @@ def test_partial_folds_add_up_to_the_complete_fold(
     rng.shuffle(order)
     folds = []
     for number in range(shares):
-        fold = FloorFold(SCOPES, latest)
+        fold = FloorFold(SCOPES)
+        fold.latest = latest
         for group in order[number::shares]:
             tell(fold, group)
         if doubtful and number == 0:
             fold.fail_all(Reason("F8", "listed in part"))
         folds.append(fold)
     for topic, scope in SCOPES.items():
-        whole = FloorFold(SCOPES, latest)
+        whole = FloorFold(SCOPES)
+        whole.latest = latest
         for group in drawn:
             tell(whole, group)
         if doubtful:
