@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
 from retention_cli.core.clock import SYSTEM
@@ -279,10 +279,8 @@ class OffsetsReader(SlicedReader):
         names = [name for name in sorted(metadata.topics) if self.options.takes(name)]
         found = []
         for some in sliced(metadata.places(names).items(), lambda place: place[1].leader, _PARTITIONS_A_SLICE):
-            topics: dict[str, dict[int, PartitionMetadata]] = {}
-            for tp, place in some:
-                topics.setdefault(tp.topic, {})[tp.partition] = place
-            theirs = {name: replace(metadata.topics[name], partitions=those) for name, those in topics.items()}
+            topics = by_key((tp.topic, (tp.partition, place)) for tp, place in some)
+            theirs = {name: replace(metadata.topics[name], partitions=dict(those)) for name, those in topics.items()}
             found.append(InputPartition((metadata.cluster_id, theirs)))
         return found
 
