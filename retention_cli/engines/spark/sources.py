@@ -51,7 +51,6 @@ T = TypeVar("T")
 _GROUPS_A_SLICE: Final = 50
 _PARTITIONS_A_SLICE: Final = 1_000
 _NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
-_UNKNOWN: Final = pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))
 
 COMMITS: Final = pa.schema(
     [
@@ -99,7 +98,7 @@ OFFSETS: Final = pa.schema(
                 )
             ),
         ),
-        ("unknown", _UNKNOWN),
+        ("unknown", pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))),
         ("read_ms", pa.int64()),
     ]
 )

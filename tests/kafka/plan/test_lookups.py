@@ -42,7 +42,7 @@ def looked_up(world: World, topic: str, times_ms: list[int], limit: int = 10_000
             )
         )
     found = {}
-    for _tp, time_ms, answer, _data, _record in answers:
+    for _tp, time_ms, answer, _data in answers:
         assert isinstance(answer, LookUp), answer
         found[time_ms] = answer
     return found
