@@ -133,11 +133,7 @@ def plan_over_spark(
 def _target(member: Member, now_ms: int, stack: contextlib.ExitStack, progress: Progress) -> Target:
     selection = member.selection()
     files = inventory_paths(selection.policy)
-    reader = stack.enter_context(member.reader())
-    memories = member.memories(reader, selection.policy.state)
-    stack.callback(memories.close)
-    job = PlanJob(reader, selection, now_ms, member.past_day(selection, now_ms), memories, progress=progress)
-    return Target(member.name, job, files, stack.close)
+    return Target(member.name, member.job(selection, now_ms, progress, stack), files, stack.close)
 
 
 def make_plans(
