@@ -7,7 +7,7 @@ groups arrive does not matter.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -117,21 +117,6 @@ def position_of(row: CommitRow, leader_epoch: int | None, ends: Mapping[int, int
     return None if end is None or (row.kind == "commit" and offset > end) else min(offset, end)
 
 
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """The groups of ``groups.latest``, by key, which start at the end where they have no commit (F2).
-
-    A partition that was added after a group was first seen is not covered: with KIP-1327 its members read it from 0.
-    """
-
-    groups: frozenset[str] = frozenset()
-    ages: Ages = field(default_factory=Ages)
-
-    def covered(self, group: str, topic: str, partitions: int) -> int:
-        """Return on how many of a topic's partitions, the first ones, a missing commit of a group says nothing."""
-        return self.ages.covered(group, topic, partitions) if group in self.groups else 0
-
-
 SEEN_A_PARTITION: Final = 8
 """If groups have more commits than this on a partition (on average), evidence has only those that decide the floor."""
 
@@ -147,7 +132,9 @@ class FloorFold:
     has the positions of groups whose commits are gone (F6), ``starts`` how far back (ms) groups without a commit start
     (F2), by key; None: unknown. ``rows`` has every group as rows, a group's together, if they are wanted.
     ``seen`` has what was folded in, as it came, if that is wanted: evidence keeps it.
-    ``latest`` are the groups that start at the end if they have no commit (F2).
+    ``latest`` are the groups of ``groups.latest``, by key, which start at the end where they have no commit (F2).
+    By ``ages``, a partition that was added after a group was first seen is not covered: with KIP-1327 its members read
+    it from 0.
     ``may_lack``: groups may be missing from the listing (F8, F9), so what is remembered of them satisfies no F4.
     ``counts`` are the topics' partition counts.
 
@@ -164,7 +151,8 @@ class FloorFold:
         self.rows: list[CommitRow] | None = [] if with_rows else None
         self.seen: list[Seen] | None = [] if with_seen else None
         self._room = SEEN_A_PARTITION * sum(self.counts.values())
-        self.latest = Latest()
+        self.latest: frozenset[str] = frozenset()
+        self.ages = Ages()
         self.starts: Mapping[str, int | None] = {}
         self.may_lack = False
         self.columns = {
@@ -404,8 +392,9 @@ class FloorFold:
                 else:
                     self._start(group, topic, partition, text)
             return
-        text = younger_text(group) if group in self.latest.groups else text
-        for partition in range(self.latest.covered(group, topic, count), count):
+        text = younger_text(group) if group in self.latest else text
+        waived = self.ages.covered(group, topic, count) if group in self.latest else 0  # of the first partitions
+        for partition in range(waived, count):
             if partition not in there:
                 self._lacks(group, topic, partition, text)
 
