@@ -122,7 +122,6 @@ SEEN_A_PARTITION: Final = 8
 
 
 _NOWHERE: Final[Mapping[str, set[int]]] = MappingProxyType({})
-NO_OFFSETS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType({})
 
 
 class FloorFold:
@@ -172,7 +171,7 @@ class FloorFold:
         commits: Mapping[str, Sequence[Commit]],
         reads: Iterable[str] = (),
         recalled: RecalledGroup = NOTHING_RECALLED,
-        no_position: Mapping[str, Mapping[int, int]] = NO_OFFSETS,
+        no_position: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
     ) -> None:
         """Fold in a group.
 
