@@ -198,9 +198,8 @@ class FloorFold:
                     self._mark_missing(group, topic, has, without_commit_text(group, topic, rows), live=topic in live)
         for topic in {*live, *known, *unset}:
             if topic in self.topics and not commits.get(topic):  # or it has no position there any more
-                why = only_member_text(group, topic)
-                if topic not in live:
-                    why = gone_without_commit_text(group, topic, "before")
+                gone = gone_without_commit_text(group, topic, "before")
+                why = only_member_text(group, topic) if topic in live else gone
                 has = known.get(topic, set()) | unset.get(topic, set())
                 self._mark_missing(group, topic, has, why, live=topic in live)
         for topic, partitions in unset.items():  # what is remembered there is no commit, either (F4)
@@ -372,8 +371,12 @@ class FloorFold:
                 bare[partition] = 1
             elif epoch != epochs[partition]:
                 self.at(topic, partition).commits(epoch, offset, group)
-        if self.seen is not None:
-            self._see(Seen(group, topic, "commit", [row for row in rows if row[0] not in skipped] if skipped else rows))
+        if self.seen is not None and self._room >= 0:  # as long as there is room for everyone's, as they are
+            seen = [row for row in rows if row[0] not in skipped] if skipped else rows
+            self.seen.append(Seen(group, topic, "commit", seen))
+            self._room -= len(seen)
+            if self._room < 0:
+                self.seen[:] = [one for one in self.seen if one.kind != "commit"]
         if self.rows is not None:
             self.rows += (
                 CommitRow(group, topic, partition, "commit", offset, epoch)
@@ -413,16 +416,6 @@ class FloorFold:
     def _row(self, group: str, topic: str | None, partition: int | None, kind: Kind, *more: Any, **named: Any) -> None:
         if self.rows is not None:
             self.rows.append(CommitRow(group, topic, partition, kind, *more, **named))
-
-    def _see(self, one: Seen) -> None:
-        """Keep a group's commits as they are, as long as there is room for everyone's."""
-        if self.seen is None or self._room < 0:
-            return
-        self._room -= len(one.commits)
-        if self._room < 0:
-            self.seen[:] = [kept for kept in self.seen if kept.kind != "commit"]
-        else:
-            self.seen.append(one)
 
     def all_seen(self) -> list[Seen]:
         """Return what groups have, for evidence.
