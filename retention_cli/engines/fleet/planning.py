@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Final
@@ -148,13 +148,13 @@ def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progres
         return LocalPlanner(inventory).plan(job)
 
 
+@dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """The name of each cluster; a cluster has only one."""
+    """The name of each cluster; a cluster has only one. ``order`` has all names."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._order = names
-        self._lock = threading.Lock()
-        self._by_id: dict[str, str] = {}
+    order: Sequence[str]
+    _by_id: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self, cluster_id: str, name: str) -> None:
         """Record a cluster's name.
@@ -165,7 +165,7 @@ class ClusterNames:
         with self._lock:
             other = self._by_id.setdefault(cluster_id, name)
         if other != name:
-            first, second = sorted((other, name), key=self._order.index)
+            first, second = sorted((other, name), key=self.order.index)
             raise SameClusterError(
                 f"{first} and {second} are one cluster, {cluster_id}: name it once, under one policy; "
                 "nothing was trimmed"
