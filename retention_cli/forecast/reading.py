@@ -59,7 +59,7 @@ from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import FullRead, Observation
+from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.make import with_live
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
@@ -96,7 +96,7 @@ def read_forecast(
     selection, now_ms = with_live(reader, selection), terms.now_ms
     policy = selection.policy
     before = groups_before(memories, reader.metadata([]).cluster_id) if before is None else before
-    request = FullRead(selection.settings_for, policy.groups, now_ms, memories, clock_ms, scan_all=False)
+    request = Request(selection.settings_for, policy.groups, now_ms, memories, clock_ms, scan_all=False)
     commits: list[GroupCommits] = []
     try:
         observation = observe(reader, request, progress, commits.append)

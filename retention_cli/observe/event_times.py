@@ -203,19 +203,20 @@ def _scan_records(
     found: EventTimes,
 ) -> None:
     scans: dict[TopicPartition, EventScan] = {}
-    ends: dict[TopicPartition, int] = {}
+    logs: dict[TopicPartition, Range] = {}
     for tp, one in facts.items():
-        if isinstance(stable := one.last_stable_offset, Unknown) or isinstance(one.log_start, Unknown):
+        start, stable = one.log_start, one.last_stable_offset
+        if isinstance(stable, Unknown) or isinstance(start, Unknown):
             found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because(Code.R2, "no log start")
             continue
+        logs[tp] = Range(start, stable)
         name = _scan_name(reading, tp, sources[tp], one)
-        scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, one.log_start)
-        if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
-            scans[tp] = EventScan(name, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
-        ends[tp] = stable
+        scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, start)
+        if scans[tp].end > max(stable, start):  # what was read is no longer stable
+            scans[tp] = EventScan(name, start, start, restarts=scans[tp].restarts + 1)
     if not scans:
         return
-    stopped = _read_new(reading, scans, ends, sources, facts)
+    stopped = _read_new(reading, scans, logs, sources)
     for tp, scan in scans.items():
         newest = scan.newest
         if (error := stopped.get(tp)) is not None and newest is not None:
@@ -229,7 +230,7 @@ def _scan_records(
                 str(sources[tp]), first.start if first.unreadable is None else first.unreadable
             )
     _find_prefixes(
-        reading, {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}, facts, sources, stopped, found
+        reading, {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}, logs, sources, stopped, found
     )
 
 
@@ -251,11 +252,10 @@ def _scan_name(reading: Reading, tp: TopicPartition, source: EventSource, facts:
 def _read_new(
     reading: Reading,
     scans: dict[TopicPartition, EventScan],
-    ends: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, Range],
     sources: Mapping[TopicPartition, EventSource],
-    facts: Mapping[TopicPartition, PartitionFacts],
 ) -> dict[TopicPartition, RequestFailedError]:
-    ranges = {tp: Range(scan.end, ends[tp]) for tp, scan in scans.items() if scan.end < ends[tp]}
+    ranges = {tp: Range(scan.end, logs[tp].end) for tp, scan in scans.items() if scan.end < logs[tp].end}
     total = sum(one.end - one.start for one in ranges.values())
     read = 0
     ceilings = {
@@ -285,14 +285,12 @@ def _read_new(
             if error is not None:
                 stopped[tp] = error
             else:
-                scans[tp].end = max(scans[tp].end, ends[tp])  # no data record is left: it ends with a marker
+                scans[tp].end = max(scans[tp].end, logs[tp].end)  # no data record is left: it ends with a marker
     finally:  # also after Ctrl-C: the next run continues from here
         for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
             stopped[tp] = RequestFailedError(why, retriable=True)
-            start = facts[tp].log_start  # back to the remembered scan
-            scans[tp] = EventScan.from_bytes(
-                reading.memory[tp].scan, scans[tp].source, 0 if isinstance(start, Unknown) else start
-            )
+            # back to the remembered scan
+            scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, scans[tp].source, logs[tp].start)
         for tp in ranges:
             reading.memory[tp].note(scan=scans[tp].as_bytes())
     return stopped
@@ -301,24 +299,23 @@ def _read_new(
 def _find_prefixes(
     reading: Reading,
     scans: Mapping[TopicPartition, EventScan],
-    facts: Mapping[TopicPartition, PartitionFacts],
+    logs: Mapping[TopicPartition, Range],
     sources: Mapping[TopicPartition, EventSource],
     stopped: Mapping[TopicPartition, RequestFailedError],
     found: EventTimes,
 ) -> None:
     searches = {}
     for tp, scan in scans.items():
-        newest, keep_ms = scan.newest, reading.settings[tp.topic].event_time_ms
-        start = facts[tp].log_start
         settings = reading.settings[tp.topic]
-        if newest is None or keep_ms is None or isinstance(start, Unknown):
+        newest, keep_ms = scan.newest, settings.event_time_ms
+        if newest is None or keep_ms is None:
             first = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
             found.prefix[tp] = EventPrefix(0, None if first is None else _unreadable(first, sources[tp]))
             continue
         cutoff_ms = newest.time_ms - keep_ms
         by_schema = sources[tp].kind in ("avro", "protobuf")
         searches[tp] = _PrefixSearch(
-            scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient, by_schema
+            scan, logs[tp].start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient, by_schema
         )
     while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 

@@ -96,9 +96,8 @@ class Remembered:
             elif cut is not None:
                 self.cuts[tp] = cut
         if self.cuts:  # at once, so that the memory knows of the cut however this pass ends
-            logs = {tp: self._log_now(tp, read[tp].high_watermark, answers) for tp in self.cuts}
-            cuts = Logs((tp, log) for tp, log in logs.items() if log is not None)
-            self.memory.judge(lambda: cuts, {tp.topic for tp in logs}, list(logs))
+            cuts = self._logs_now({tp: read[tp] for tp in self.cuts}, answers)
+            self.memory.judge(lambda: cuts, {tp.topic for tp in self.cuts}, list(self.cuts))
 
     def recall(self, facts: dict[TopicPartition, PartitionFacts], *, all_samples: bool = False) -> None:
         """Fill in the samples of each partition whose policy needs them (G3), or of all; the last one is of now."""
@@ -124,26 +123,24 @@ class Remembered:
                 known = self.set_aside.get(tp, memory)
                 known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
         answers = by_partition(commit_epochs)
-
-        def logs() -> Logs:
-            read = ((tp, self._log_now(tp, one.high_watermark, answers)) for tp, one in facts.items())
-            return Logs((tp, log) for tp, log in read if log is not None)
-
         cuts = [tp for tp in self.cuts if not isinstance(facts[tp].high_watermark, Unknown)]
-        self.memory.judge(logs, {tp.topic for tp in self.partitions}, cuts)
+        self.memory.judge(lambda: self._logs_now(facts, answers), {tp.topic for tp in self.partitions}, cuts)
 
-    def _log_now(
-        self,
-        tp: TopicPartition,
-        high_watermark: Maybe[int],
-        answered: Mapping[TopicPartition, Mapping[int, Answer]],
-    ) -> LogNow | None:
-        if isinstance(high_watermark, Unknown):
-            return None
+    def _logs_now(
+        self, read: Mapping[TopicPartition, PartitionFacts], answers: Mapping[TopicPartition, Mapping[int, Answer]]
+    ) -> Logs:
+        """Return what judges the commits on these partitions, but for those of which H is unknown."""
+        return Logs(
+            (tp, self._log_now(tp, one.high_watermark, answers.get(tp, {})))
+            for tp, one in read.items()
+            if not isinstance(one.high_watermark, Unknown)
+        )
+
+    def _log_now(self, tp: TopicPartition, high_watermark: int, ends: Mapping[int, Answer]) -> LogNow:
         epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
         if tp in self.doubts:
             return LogNow(high_watermark, epoch, in_doubt=True)
-        answers = sorted(answered.get(tp, {}).items())
+        answers = sorted(ends.items())
         unknown = frozenset(one for one, answer in answers if isinstance(answer, NotFound))
         unasked = frozenset(one for one, answer in answers if isinstance(answer, RequestFailedError))
         ended = ((one, answer.offset) for one, answer in answers if isinstance(answer, Found))

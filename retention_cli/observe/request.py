@@ -20,13 +20,6 @@ from retention_cli.observe.lineage import Cut, EpochEnds, by_partition
 from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import GroupRules, Settings
 
-SettingsFor = Callable[[str], Settings | None]
-"""Returns a topic's effective settings, None if the topic is not managed."""
-
-
-MemoryFor = Callable[[str], Ledger]
-"""Returns what is remembered of a cluster, by its id."""
-
 
 class Times(NamedTuple):
     """When a reading began each step of the safe order, by the reader's clock: the one before was over by then."""
@@ -112,42 +105,14 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What every kind of read has: :class:`FullRead`, :class:`SliceRead` and :class:`RecheckRead`.
-
-    What only some kinds can be given has its default in the others.
+    """What to read of a cluster: all of it, a slice (``prepared``), or partitions again, right before they are trimmed.
 
     Args:
-        settings_for: returns each topic's settings.
+        settings_for: returns a topic's effective settings, None if the topic is not managed.
         groups: which groups count.
         now_ms: now, for all cutoffs (Unix ms).
         memory_for: returns what is remembered of a cluster, by its id; None: remember nothing.
         clock_ms: returns our wall clock (Unix ms), for what is remembered.
-    """
-
-    settings_for: SettingsFor
-    groups: GroupRules
-    now_ms: int
-    memory_for: MemoryFor | None = None
-    clock_ms: Callable[[], int] = SYSTEM.wall_ms
-    _: KW_ONLY
-    only: Collection[TopicPartition] | None = field(default=None, init=False)
-    decides: bool = field(default=True, init=False)
-    scan_all: bool = field(default=True, init=False)
-    disks: Disks | None = field(default=None, init=False)
-    outside: Sequence[Read] | None = field(default=None, init=False)
-    with_rows: bool = field(default=False, init=False)
-    with_seen: bool = field(default=False, init=False)
-    prepared: Prepared | None = field(default=None, init=False)
-    patience_s: float | None = field(default=None, init=False)
-    clock: Unknown | None = field(default=None, init=False)
-    epochs: Mapping[TopicPartition, int] = field(default_factory=dict, init=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullRead(Request):
-    """Read a cluster: for a plan, or for a report.
-
-    Args:
         only: only these of the managed partitions; None: all.
         decides: read all that decisions need. Else only log ends, floors and each partition's samples of H, also of
             topics that are never touched.
@@ -156,8 +121,19 @@ class FullRead(Request):
         outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
         with_rows: keep every consumer as rows, and read sizes, too.
         with_seen: keep what groups have committed, for evidence.
+        prepared: what was read before, if this is a slice of a cluster. A partition that changes is held, and not read
+            again: its commits are not available.
+        patience_s: how long to wait for leaders and coordinators that move; None: the reader's time-out.
+        clock: why our clock can't be trusted, if it was compared (G8).
+        epochs: further leader epochs to ask about, by partition: those of the plan (M2).
     """
 
+    settings_for: Callable[[str], Settings | None]
+    groups: GroupRules
+    now_ms: int
+    memory_for: Callable[[str], Ledger] | None = None
+    clock_ms: Callable[[], int] = SYSTEM.wall_ms
+    _: KW_ONLY
     only: Collection[TopicPartition] | None = None
     decides: bool = True
     scan_all: bool = True
@@ -165,37 +141,7 @@ class FullRead(Request):
     outside: Sequence[Read] | None = None
     with_rows: bool = False
     with_seen: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRead(Request):
-    """Read a slice of a cluster, of which metadata and commits were read before (``prepared``).
-
-    A partition that changes is held, and not read again: its commits are not available. ``decides`` is as in
-    :class:`FullRead`.
-    """
-
-    prepared: Prepared
-    decides: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecheckRead(Request):
-    """Read partitions again, right before they are trimmed.
-
-    Args:
-        only: only these of the managed partitions; None: all.
-        patience_s: how long to wait for leaders and coordinators that move.
-        clock: why our clock can't be trusted, if it was compared (G8).
-        disks: fills in what rules need to know about disks; None if no rule does.
-        epochs: further leader epochs to ask about, by partition: those of the plan (M2).
-        with_seen: keep what groups have committed, for evidence.
-    """
-
-    only: Collection[TopicPartition] | None
-    patience_s: float
-    scan_all: bool = field(default=False, init=False)
+    prepared: Prepared | None = None
+    patience_s: float | None = None
     clock: Unknown | None = None
-    disks: Disks | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
-    with_seen: bool = False

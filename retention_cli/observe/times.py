@@ -46,7 +46,6 @@ class Answered(NamedTuple):
     time_ms: int
     answer: Maybe[LookUp]
     data: bool = False
-    record: int | None = None
 
 
 def look_up(
@@ -246,7 +245,7 @@ def _search(
             found = LookUp(reached.offset, note, reached.timestamp, reached.record)
             if scan_records is None and reached.record is None:  # there is no record whose stamp could be old
                 found = LookUp(start)
-            yield Answered(tp, time_ms, found, data=True, record=reached.record)
+            yield Answered(tp, time_ms, found, data=True)
 
 
 def _ended_early(reached: Reached, facts: PartitionFacts) -> str | None:
@@ -342,8 +341,8 @@ def read_times(
     until = soon(reader, last, len(facts))
     for one in look_up(reader, facts, asked(), leaders, limits, until, lambda tp: reading.memory[tp].data_at, maxima):
         (data if one.data else plain)[one.tp][one.time_ms] = one.answer
-        if one.record is not None:
-            reading.memory[one.tp].add_data(one.record)
+        if isinstance(one.answer, LookUp) and one.answer.record is not None:
+            reading.memory[one.tp].add_data(one.answer.record)
     stamped: list[TopicPartition] = []
     for tp, answers in plain.items():
         facts[tp] = known = facts[tp]._replace(lookups=answers, data_lookups=data[tp])

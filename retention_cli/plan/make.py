@@ -33,7 +33,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
-from retention_cli.observe.request import FullRead, Observation
+from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.approval import approval_notes
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy
@@ -153,7 +153,7 @@ class LocalPlanner:
         selection = with_live(reader, job.selection)
         policy = selection.policy
         disks = disk_run(selection.decided_alone.policy, inventory)
-        request = FullRead(
+        request = Request(
             selection.settings_for,
             policy.groups,
             now_ms,

@@ -12,7 +12,7 @@ from retention_cli.core.progress import Progress
 from retention_cli.core.units import format_bytes, format_duration, format_time
 from retention_cli.decide.decision import Weighed, weigh
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import FullRead
+from retention_cli.observe.request import Request
 from retention_cli.plan.make import decide_all, disk_run, with_live
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
 from retention_cli.policy.settings import Settings
@@ -53,7 +53,7 @@ def explain(
     """
     selection = with_live(reader, selection)
     disks = disk_run(selection.policy, inventory)
-    request = FullRead(
+    request = Request(
         (selection if disks is None else replace(selection, topics=())).settings_for,
         selection.policy.groups,
         now_ms,

@@ -20,7 +20,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.partition import pack, seen_past
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow, position_of
-from retention_cli.observe.request import FullRead, Observation
+from retention_cli.observe.request import Observation, Request
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.state.memories import Memories
@@ -216,7 +216,7 @@ def read_positions(
         if matches(groups, plain_name(commits.group)):
             committed[commits.group] = commits
 
-    request = FullRead(
+    request = Request(
         selection.settings_for,
         selection.policy.groups,
         now_ms,

@@ -19,7 +19,7 @@ from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow, position_of
-from retention_cli.observe.request import FullRead, Observation, RecheckRead
+from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.approval import Offered, lacking, unseen
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
@@ -178,13 +178,14 @@ class Rechecks:
         disks = disk_run(alone, self.inventory) if alone.needs_disks else None
         # A limit in percent needs the number of all managed records, once.
         everything = disks is not None or (self._limits.max_percent is not None and self._managed == 0)
-        request = RecheckRead(
+        request = Request(
             selection.settings_for,
             selection.policy.groups,
             now_ms,
             self.memories,
             reader.clock.wall_ms,
             only=None if everything else partitions,
+            scan_all=False,
             patience_s=RECHECK_PATIENCE_S,
             clock=wrong,
             disks=disks,
@@ -222,7 +223,7 @@ class Rechecks:
             PolicyError: the policy is broken by now.
         """
         selection = self.selection()
-        request = FullRead(
+        request = Request(
             lambda name: selection.settings_for(name) if name in topics else None,
             selection.policy.groups,
             self.clock_ms(),

@@ -28,8 +28,8 @@ WITHOUT: Final[dict[str, tuple[Mutant, ...]]] = {
         Mutant(
             "F2",
             "observe/floors/fold.py",
-            "range(self.latest.covered(group, topic, count), count)",
-            "range(count if group in self.latest.groups else 0, count)",
+            "self.ages.covered(group, topic, count) if group in self.latest else 0",
+            "count if group in self.latest else 0",
         ),
     ),
     "F3": (

@@ -130,7 +130,7 @@ MUTANTS: Final = (
     Mutant(
         "F2: a missing commit is none",
         "observe/floors/fold.py",
-        "if there < self._count(topic):",
+        "if there < self.counts[topic]:",
         "if False:",
     ),
     Mutant(
@@ -192,7 +192,7 @@ MUTANTS: Final = (
         "F5: a log in doubt refuses nothing",
         "observe/recall.py",
         "            return LogNow(high_watermark, epoch, in_doubt=True)",
-        "            return None",
+        "            return LogNow(2**63 - 1, epoch, in_doubt=True)",
     ),
     Mutant(
         "F5: beyond the end of its epoch counts once it is gone",

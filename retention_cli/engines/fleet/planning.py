@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_paths, inventory_view
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, failure_of
-from retention_cli.plan.make import LocalPlanner, PastDay, PlanJob
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
@@ -55,13 +55,23 @@ class Member:
         """Return an unopened reader of the cluster."""
         return ClusterReader(self.settings, self.timeout_s, elsewhere=self.elsewhere)
 
-    def past_day(self, selection: Selection, now_ms: int) -> PastDay:
-        """Return what tells how much was trimmed in the cluster in the last 24 hours (G6)."""
-        return lambda cluster: past_day(self.state_dir, cluster, now_ms, selection.policy.limits)
-
     def memories(self, reader: ClusterReader, kind: Kind) -> Memories:
         """Return the cluster's ledgers, unopened; ``kind`` is the policy's ``state``."""
         return memories_of(self.state_dir, reader, kind)
+
+    def job(self, selection: Selection, now_ms: int, progress: Progress, stack: contextlib.ExitStack) -> PlanJob:
+        """Return the job to plan the cluster as of a moment (Unix ms); ``stack`` closes its reader and its ledgers."""
+        reader = stack.enter_context(self.reader())
+        memories = self.memories(reader, selection.policy.state)
+        stack.callback(memories.close)
+        return PlanJob(
+            reader,
+            selection,
+            now_ms,
+            lambda cluster: past_day(self.state_dir, cluster, now_ms, selection.policy.limits),
+            memories,
+            progress=progress,
+        )
 
 
 Engine = Callable[[Sequence[Member], int, Watch], Iterator[tuple[str, Plan | Failure]]]
@@ -132,22 +142,19 @@ def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progres
     """Plan one cluster."""
     selection = member.selection()
     inventory = inventory_view(inventory_paths(selection.policy))
-    with member.reader() as reader:
-        names.claim(reader.metadata([]).cluster_id, member.name)  # before two threads open one cluster's ledger
-        memories = member.memories(reader, selection.policy.state)
-        with contextlib.closing(memories):
-            return LocalPlanner(inventory).plan(
-                PlanJob(reader, selection, now_ms, member.past_day(selection, now_ms), memories, progress=progress)
-            )
+    with contextlib.ExitStack() as stack:
+        job = member.job(selection, now_ms, progress, stack)
+        names.claim(job.reader.metadata([]).cluster_id, member.name)  # before two threads open one cluster's ledger
+        return LocalPlanner(inventory).plan(job)
 
 
+@dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """The name of each cluster; a cluster has only one."""
+    """The name of each cluster; a cluster has only one. ``order`` has all names."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._order = names
-        self._lock = threading.Lock()
-        self._by_id: dict[str, str] = {}
+    order: Sequence[str]
+    _by_id: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self, cluster_id: str, name: str) -> None:
         """Record a cluster's name.
@@ -158,7 +165,7 @@ class ClusterNames:
         with self._lock:
             other = self._by_id.setdefault(cluster_id, name)
         if other != name:
-            first, second = sorted((other, name), key=self._order.index)
+            first, second = sorted((other, name), key=self.order.index)
             raise SameClusterError(
                 f"{first} and {second} are one cluster, {cluster_id}: name it once, under one policy; "
                 "nothing was trimmed"

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from retention_cli.archive.catalog import stitched
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, checksum_of
@@ -139,7 +139,7 @@ class SparkArchiver(Archiver):
             return failed(request.tp, request.url, "Spark's task said nothing of it")
         if row["error"] is not None:
             return failed(request.tp, request.url, row["error"])
-        report = RemoteReport.from_json(row["report"])
+        report = REMOTE_REPORT.validate_json(row["report"])
         try:
             done = check_report(self.store(request.url), request.source, request.end, report, stopped)
         except StoppedError as error:
@@ -192,7 +192,7 @@ def copies(
                 reader = reader or stack.enter_context(reader_of(*where))
                 store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url, keys))
                 done = archive_range(reader, store, one.source, one.end, lambda: timestamp(SYSTEM.wall_ms()), size)
-                said: Row = {"report": store.report(done).as_json()}
+                said: Row = {"report": REMOTE_REPORT.dump_json(store.report(done)).decode()}
             except (ArchiveError, BrokerError, MissingPartError) as error:
                 said = {"error": str(error)}
             yield {"topic": one.tp.topic, "partition": one.tp.partition, **said}
@@ -240,15 +240,8 @@ class RemoteReport:
     segments: tuple[ReportedSegment, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def as_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> RemoteReport:
-        """Return the report that :meth:`as_json` wrote."""
-        said = json.loads(text)
-        return cls(said["start"], tuple(ReportedSegment(**one) for one in said["segments"]), tuple(said["notes"]))
+REMOTE_REPORT: Final = TypeAdapter(RemoteReport)
 
 
 class StoppedError(ArchiveError):

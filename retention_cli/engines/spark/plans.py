@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
@@ -133,11 +133,7 @@ def plan_over_spark(
 def _target(member: Member, now_ms: int, stack: contextlib.ExitStack, progress: Progress) -> Target:
     selection = member.selection()
     files = inventory_paths(selection.policy)
-    reader = stack.enter_context(member.reader())
-    memories = member.memories(reader, selection.policy.state)
-    stack.callback(memories.close)
-    job = PlanJob(reader, selection, now_ms, member.past_day(selection, now_ms), memories, progress=progress)
-    return Target(member.name, job, files, stack.close)
+    return Target(member.name, member.job(selection, now_ms, progress, stack), files, stack.close)
 
 
 def make_plans(
@@ -157,11 +153,16 @@ def make_plans(
         SameClusterError: two targets are one cluster. Nothing was saved.
         SparkError: Spark can't be used.
     """
-    failures: dict[str, BaseException] = {}
-    found = sorted(_identified(targets, failures), key=lambda one: -_ledger_bytes(*one))
-    yield from failures.items()
+    found: list[tuple[Target, str]] = []
+    for target, cluster in _identified(targets):
+        if isinstance(cluster, BrokerError):
+            target.done()
+            yield target.name, cluster
+        else:
+            found.append((target, cluster))
     if not found:
         return
+    found.sort(key=lambda one: -_ledger_bytes(*one))
     sender = spark(progress)
     if runs_here(sender.session):  # elsewhere executors were asked when Spark was opened
         check_executors(sender.session, 1)
@@ -183,8 +184,8 @@ def make_plans(
         yield target.name, plan
 
 
-def _identified(targets: Sequence[Target], failures: MutableMapping[str, BaseException]) -> list[tuple[Target, str]]:
-    """Return the targets with their clusters' ids; those that can't be reached are in ``failures``, and done.
+def _identified(targets: Sequence[Target]) -> list[tuple[Target, str | BrokerError]]:
+    """Return the targets with their clusters' ids, or why these can't be reached.
 
     Raises:
         SameClusterError: two targets are one cluster; its ledger is opened once alone.
@@ -199,15 +200,8 @@ def _identified(targets: Sequence[Target], failures: MutableMapping[str, BaseExc
         names.claim(cluster, target.name)
         return cluster
 
-    there = []
     with ThreadPool(max(1, min(_IDENTIFIED_AT_ONCE, len(targets)))) as pool:  # its threads are daemons
-        for target, found in zip(targets, pool.map(identify, targets, chunksize=1), strict=True):
-            if isinstance(found, BrokerError):
-                failures[target.name] = found
-                target.done()
-            else:
-                there.append((target, found))
-    return there
+        return list(zip(targets, pool.map(identify, targets, chunksize=1), strict=True))
 
 
 def _ledger_bytes(target: Target, cluster: str) -> int:

@@ -36,7 +36,6 @@ Ranges = dict[TopicPartition, Range]
 OFFSETS_A_SLICE: Final = STEPS_AT_MOST
 """At most this many offsets per task: some seconds of reading. No piece is larger than a profile's front can hold, so
 that pieces of hours merge exactly."""
-_Slice = tuple[Ranges, Mapping[str, TopicHours]]
 Leaders = Mapping[TopicPartition, int | None]
 SLICES_A_JOB: Final = 64
 JOBS_AT_ONCE: Final = 4
@@ -155,7 +154,9 @@ class SparkReading:
         return ended
 
 
-def _rows(where: tuple[str, ConnectionRef, float], slices: Sequence[_Slice], number: int) -> Iterator[Row]:
+def _rows(
+    where: tuple[str, ConnectionRef, float], slices: Sequence[tuple[Ranges, Mapping[str, TopicHours]]], number: int
+) -> Iterator[Row]:
     """Yield a slice's rows of :data:`PIECES`, in a task: one per piece, read or not."""
     ranges, topics = slices[number]
     hours = {tp: PartitionHours.begin(topics[tp.topic].frame, one.start, piece=True) for tp, one in ranges.items()}

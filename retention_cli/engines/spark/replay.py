@@ -11,7 +11,7 @@ import pyarrow as pa
 from retention_cli.archive.store import Store
 from retention_cli.core.json_values import loads
 from retention_cli.engines.spark.session import SparkError, runs_here, slots
-from retention_cli.engines.spark.shipping import Row, Sender, run_tasks
+from retention_cli.engines.spark.shipping import Row, Sender, Sent, run_tasks
 from retention_cli.evidence.format import as_json
 from retention_cli.evidence.replay import Day, Difference, Held, Recorded, Replayed, merged, replay
 from retention_cli.policy.model import Policy
@@ -37,11 +37,7 @@ def replay_over(sender: Sender, runs: Sequence[Recorded], policy: Policy) -> Rep
     nowhere: Any = None  # a task has its own: credentials are those of the executors
     work: _Work = ([one._replace(store=nowhere) for one in runs], urls, policy)
     count, sent = slots(sender.session), sender.send(work)
-
-    def rows_of(number: int) -> Iterator[Row]:
-        return _rows(*sent.load(), (number, count))
-
-    rows = run_tasks(sender.session, rows_of, _SHARES, count, "Spark could not replay the runs")
+    rows = run_tasks(sender.session, partial(_rows, sent, count), _SHARES, count, "Spark could not replay the runs")
     texts: list[list[str]] = [[] for _ in range(count)]
     for row in rows:
         texts[row["share"]].append(row["text"])
@@ -58,9 +54,12 @@ def _read(texts: Sequence[str]) -> Iterator[Difference]:
     return (Difference(*loads(one)) for one in texts)
 
 
-def _rows(bare: Sequence[Recorded], urls: Sequence[str], policy: Policy, share: tuple[int, int]) -> Iterator[Row]:
+def _rows(sent: Sent[_Work], shares: int, share: int) -> Iterator[Row]:
+    """Decide a share of the topics, in a task; yield rows of :data:`_SHARES`."""
+    bare, urls, policy = sent.load()
     store = cache(Store)
-    found = replay([one._replace(store=store(url)) for one, url in zip(bare, urls, strict=True)], policy, share=share)
+    runs = [one._replace(store=store(url)) for one, url in zip(bare, urls, strict=True)]
+    found = replay(runs, policy, share=(share, shares))
     head = (found.decisions, found.days, found.totals, found.unsized, found.reasons)
     for one in (head, *found.differences()):
-        yield {"share": share[0], "text": as_json(one)}
+        yield {"share": share, "text": as_json(one)}

@@ -18,7 +18,7 @@ import os
 import pickle
 import shutil
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -195,27 +195,20 @@ def from_bytes(raw: bytes) -> Any:
 
 
 Row = dict[str, Any]
-ArrowTask = Callable[[Iterator[Any]], Iterator[Any]]
-"""A function for ``mapInArrow``."""
 ROWS_A_BATCH: Final = 5_000
 _ASKED_EVERY_S: Final = 0.25
 
 
-def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield rows as Arrow batches, as they arrive; none is empty."""
-    for some in in_batches(rows, ROWS_A_BATCH):
-        yield pa.RecordBatch.from_pylist(some, schema=schema)
-
-
-def task(rows_of: Callable[[int], Iterable[Row]], schema: pa.Schema) -> ArrowTask:
-    """Return the task for ``mapInArrow``: from numbers to what ``rows_of`` yields for each.
+def task(rows_of: Callable[[int], Iterable[Row]], schema: pa.Schema) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task for ``mapInArrow``: from numbers to what ``rows_of`` yields for each, in batches as it arrives.
 
     It reads all input: Spark ends a Python worker whose task leaves some, and the next must import everything again.
     """
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from batches_of(rows_of(number), schema)
+            for some in in_batches(rows_of(number), ROWS_A_BATCH):
+                yield pa.RecordBatch.from_pylist(some, schema=schema)
 
     return run
 

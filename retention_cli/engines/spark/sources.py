@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
 from retention_cli.core.clock import SYSTEM
@@ -42,7 +42,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
 from retention_cli.observe.recall import Recall
-from retention_cli.observe.request import Prepared, SliceRead
+from retention_cli.observe.request import Prepared, Request
 from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, Settings
@@ -51,7 +51,6 @@ T = TypeVar("T")
 _GROUPS_A_SLICE: Final = 50
 _PARTITIONS_A_SLICE: Final = 1_000
 _NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
-_UNKNOWN: Final = pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))
 
 COMMITS: Final = pa.schema(
     [
@@ -99,7 +98,7 @@ OFFSETS: Final = pa.schema(
                 )
             ),
         ),
-        ("unknown", _UNKNOWN),
+        ("unknown", pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))),
         ("read_ms", pa.int64()),
     ]
 )
@@ -279,10 +278,8 @@ class OffsetsReader(SlicedReader):
         names = [name for name in sorted(metadata.topics) if self.options.takes(name)]
         found = []
         for some in sliced(metadata.places(names).items(), lambda place: place[1].leader, _PARTITIONS_A_SLICE):
-            topics: dict[str, dict[int, PartitionMetadata]] = {}
-            for tp, place in some:
-                topics.setdefault(tp.topic, {})[tp.partition] = place
-            theirs = {name: replace(metadata.topics[name], partitions=those) for name, those in topics.items()}
+            topics = by_key((tp.topic, (tp.partition, place)) for tp, place in some)
+            theirs = {name: replace(metadata.topics[name], partitions=dict(those)) for name, those in topics.items()}
             found.append(InputPartition((metadata.cluster_id, theirs)))
         return found
 
@@ -294,7 +291,7 @@ class OffsetsReader(SlicedReader):
         # No commits are read, and the floors not asked for.
         floors = FloorFold({name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()})
         with self.options.reader_at(cluster) as reader:
-            request = SliceRead(
+            request = Request(
                 lambda _topic: settings,
                 GroupRules(),
                 SYSTEM.wall_ms(),

@@ -56,7 +56,7 @@ from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.recall import Recall
-from retention_cli.observe.request import Prepared, SliceRead
+from retention_cli.observe.request import Prepared, Request
 from retention_cli.plan.make import LocalPlanner, PlanJob, decide_all, managed_records, with_owners
 from retention_cli.plan.saved import head_of, plan_of_parts
 from retention_cli.plan.value import Plan, Totals, as_parquet
@@ -102,25 +102,22 @@ class ClusterWork(TaskWork):
     inventory: tuple[SentFile, ...] = ()
 
 
-def plan_cluster(work: Sent[ClusterWork], _number: int) -> Iterator[Row]:
+def plan_cluster(sent: Sent[ClusterWork], _number: int) -> Iterator[Row]:
     """Plan a cluster, in a task; yield a row of :data:`ANSWER`."""
+    work = sent.load_once()
+    clock_ms = clock_since(work.sent_ms)
     # Spark removes its own folder, also if this process is killed.
     with tempfile.TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder:
-        yield _answer(work.load_once(), Path(folder))
-
-
-def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
-    clock_ms = clock_since(work.sent_ms)
-    memories = HandedMemories(work.memory, folder, clock_ms)
-    try:
-        check_clock(work.sent_ms)
-        with reader_of(work.cluster, work.connection, work.timeout_s) as reader:
-            row = _planned(work, reader, memories, clock_ms)
-    except _FAILED as error:
-        row = {"failure": failure_text(error)}
-    finally:
-        memories.close()
-    return {**row, "ledger": memories.added(work.cluster)}
+        memories = HandedMemories(work.memory, Path(folder), clock_ms)
+        try:
+            check_clock(work.sent_ms)
+            with reader_of(work.cluster, work.connection, work.timeout_s) as reader:
+                row = _planned(work, reader, memories, clock_ms)
+        except _FAILED as error:
+            row = {"failure": failure_text(error)}
+        finally:
+            memories.close()
+        yield {**row, "ledger": memories.added(work.cluster)}
 
 
 class TooLargeError(Exception):
@@ -436,7 +433,7 @@ def plan_slice(
     clock_ms = clock_since(giant.sent_ms)
     memories = HandedMemories(one.memory, folder, clock_ms, SliceLedger)
     selection = giant.selection
-    request = SliceRead(
+    request = Request(
         selection.settings_for,
         selection.policy.groups,
         giant.now_ms,

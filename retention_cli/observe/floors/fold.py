@@ -7,7 +7,7 @@ groups arrive does not matter.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -117,28 +117,11 @@ def position_of(row: CommitRow, leader_epoch: int | None, ends: Mapping[int, int
     return None if end is None or (row.kind == "commit" and offset > end) else min(offset, end)
 
 
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """The groups of ``groups.latest``, by key, which start at the end where they have no commit (F2).
-
-    A partition that was added after a group was first seen is not covered: with KIP-1327 its members read it from 0.
-    """
-
-    groups: frozenset[str] = frozenset()
-    ages: Ages = field(default_factory=Ages)
-
-    def covered(self, group: str, topic: str, partitions: int) -> int:
-        """Return on how many of a topic's partitions, the first ones, a missing commit of a group says nothing."""
-        return self.ages.covered(group, topic, partitions) if group in self.groups else 0
-
-
-NOBODY: Final = Latest()
 SEEN_A_PARTITION: Final = 8
 """If groups have more commits than this on a partition (on average), evidence has only those that decide the floor."""
 
 
 _NOWHERE: Final[Mapping[str, set[int]]] = MappingProxyType({})
-NO_OFFSETS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType({})
 
 
 class FloorFold:
@@ -148,29 +131,27 @@ class FloorFold:
     has the positions of groups whose commits are gone (F6), ``starts`` how far back (ms) groups without a commit start
     (F2), by key; None: unknown. ``rows`` has every group as rows, a group's together, if they are wanted.
     ``seen`` has what was folded in, as it came, if that is wanted: evidence keeps it.
+    ``latest`` are the groups of ``groups.latest``, by key, which start at the end where they have no commit (F2).
+    By ``ages``, a partition that was added after a group was first seen is not covered: with KIP-1327 its members read
+    it from 0.
     ``may_lack``: groups may be missing from the listing (F8, F9), so what is remembered of them satisfies no F4.
+    ``counts`` are the topics' partition counts.
 
     Args:
         topics: the managed topics.
-        latest: the groups that start at the end if they have no commit (F2).
         with_rows: whether to keep rows, too.
         with_seen: whether to keep what is folded in.
     """
 
-    def __init__(
-        self,
-        topics: Mapping[str, TopicScope],
-        latest: Latest = NOBODY,
-        *,
-        with_rows: bool = False,
-        with_seen: bool = False,
-    ) -> None:
+    def __init__(self, topics: Mapping[str, TopicScope], *, with_rows: bool = False, with_seen: bool = False) -> None:
         self.topics = topics
+        self.counts = {name: len(one.leader_epochs) for name, one in topics.items()}
         self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
         self.rows: list[CommitRow] | None = [] if with_rows else None
         self.seen: list[Seen] | None = [] if with_seen else None
         self._room = SEEN_A_PARTITION * sum(self.counts.values())
-        self.latest = latest
+        self.latest: frozenset[str] = frozenset()
+        self.ages = Ages()
         self.starts: Mapping[str, int | None] = {}
         self.may_lack = False
         self.columns = {
@@ -184,18 +165,13 @@ class FloorFold:
             (group, name): set() for name, scope in topics.items() for group in scope.require
         }
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """The managed topics' partition counts."""
-        return {name: len(one.leader_epochs) for name, one in self.topics.items()}
-
     def add(
         self,
         group: str,
         commits: Mapping[str, Sequence[Commit]],
         reads: Iterable[str] = (),
         recalled: RecalledGroup = NOTHING_RECALLED,
-        no_position: Mapping[str, Mapping[int, int]] = NO_OFFSETS,
+        no_position: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
     ) -> None:
         """Fold in a group.
 
@@ -217,14 +193,13 @@ class FloorFold:
                 there = self._fold(group, topic, rows, skipped.get(topic, ()))
                 if (present := self.present.get((group, topic))) is not None:
                     present.update(row[0] for row in rows)
-                if there < self._count(topic):
+                if there < self.counts[topic]:
                     has = {row[0] for row in rows} | known.get(topic, set()) | unset.get(topic, set())
                     self._mark_missing(group, topic, has, without_commit_text(group, topic, rows), live=topic in live)
         for topic in {*live, *known, *unset}:
             if topic in self.topics and not commits.get(topic):  # or it has no position there any more
-                why = only_member_text(group, topic)
-                if topic not in live:
-                    why = gone_without_commit_text(group, topic, "before")
+                gone = gone_without_commit_text(group, topic, "before")
+                why = only_member_text(group, topic) if topic in live else gone
                 has = known.get(topic, set()) | unset.get(topic, set())
                 self._mark_missing(group, topic, has, why, live=topic in live)
         for topic, partitions in unset.items():  # what is remembered there is no commit, either (F4)
@@ -233,7 +208,7 @@ class FloorFold:
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
         """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
         for topic, partitions in self._add_gone_commits(group, gone, seen, listed=False).items():
-            if len(partitions) < self._count(topic):
+            if len(partitions) < self.counts[topic]:
                 self._mark_missing(group, topic, partitions, gone_without_commit_text(group, topic, seen))
 
     def _add_gone_commits(
@@ -247,7 +222,7 @@ class FloorFold:
             if self.seen is not None:
                 self.seen.append(Seen(group, topic, "gone", gone[topic]))
             for partition, offset, epoch in gone[topic]:
-                if 0 <= partition < self._count(topic):
+                if 0 <= partition < self.counts[topic]:
                     here.add(partition)
                     self.at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
                     if group in self.starts:  # it has no commit any more
@@ -282,7 +257,7 @@ class FloorFold:
         for topic in [one for one in stored if one in self.topics]:
             here = found[topic] = set()
             for partition, offset in stored[topic].items():
-                if 0 <= partition < self._count(topic):
+                if 0 <= partition < self.counts[topic]:
                     here.add(partition)
                     self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
         return found
@@ -396,8 +371,12 @@ class FloorFold:
                 bare[partition] = 1
             elif epoch != epochs[partition]:
                 self.at(topic, partition).commits(epoch, offset, group)
-        if self.seen is not None:
-            self._see(Seen(group, topic, "commit", [row for row in rows if row[0] not in skipped] if skipped else rows))
+        if self.seen is not None and self._room >= 0:  # as long as there is room for everyone's, as they are
+            seen = [row for row in rows if row[0] not in skipped] if skipped else rows
+            self.seen.append(Seen(group, topic, "commit", seen))
+            self._room -= len(seen)
+            if self._room < 0:
+                self.seen[:] = [one for one in self.seen if one.kind != "commit"]
         if self.rows is not None:
             self.rows += (
                 CommitRow(group, topic, partition, "commit", offset, epoch)
@@ -407,7 +386,7 @@ class FloorFold:
         return known
 
     def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str, *, live: bool = False) -> None:
-        count = self._count(topic)
+        count = self.counts[topic]
         if group in self.starts:
             for partition in (one for one in range(count) if one not in there):
                 if live:
@@ -415,8 +394,9 @@ class FloorFold:
                 else:
                     self._start(group, topic, partition, text)
             return
-        text = younger_text(group) if group in self.latest.groups else text
-        for partition in range(self.latest.covered(group, topic, count), count):
+        text = younger_text(group) if group in self.latest else text
+        waived = self.ages.covered(group, topic, count) if group in self.latest else 0  # of the first partitions
+        for partition in range(waived, count):
             if partition not in there:
                 self._lacks(group, topic, partition, text)
 
@@ -437,16 +417,6 @@ class FloorFold:
         if self.rows is not None:
             self.rows.append(CommitRow(group, topic, partition, kind, *more, **named))
 
-    def _see(self, one: Seen) -> None:
-        """Keep a group's commits as they are, as long as there is room for everyone's."""
-        if self.seen is None or self._room < 0:
-            return
-        self._room -= len(one.commits)
-        if self._room < 0:
-            self.seen[:] = [kept for kept in self.seen if kept.kind != "commit"]
-        else:
-            self.seen.append(one)
-
     def all_seen(self) -> list[Seen]:
         """Return what groups have, for evidence.
 
@@ -465,9 +435,6 @@ class FloorFold:
                     for epoch, (offset, group) in one.epochs.items()
                 ]
         return found
-
-    def _count(self, topic: str) -> int:
-        return len(self.topics[topic].leader_epochs)
 
     def at(self, topic: str, partition: int) -> Irregular:
         """Return what is out of the ordinary on a partition, to add to: such as where a leader epoch ends."""

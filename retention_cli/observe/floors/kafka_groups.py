@@ -17,7 +17,7 @@ from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Code, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.ledger import Ledger
-from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
 from retention_cli.observe.lineage import EpochEnds
 from retention_cli.observe.recall import Recall
@@ -104,7 +104,10 @@ class GroupReader:
             if isinstance(listing := list_counted(reader, recall.rules, before, deadline), Doubt):
                 return fold, listing
             mine = tuple(one for one in listing.counted if self.is_mine(one.name))
-            fold.latest = _latest(mine, fold.counts, recall)
+            fold.latest = latest_of(mine, recall.rules)
+            fold.ages = recall.memory.ages(
+                fold.counts, [group_key(group.kind, group.name) for group in mine], recall.now_ms
+            )
             fold.starts = starts_of(mine, recall.rules)
             fold.may_lack = bool(listing.may_lack)
             for reason in listing.may_lack:
@@ -145,15 +148,13 @@ class Listing:
     everyone: bool = True
 
 
-def _latest(groups: Sequence[ListedGroup], partitions: Mapping[str, int], recall: Recall) -> Latest:
-    """Return the groups that start at the end if they have no commit (F2): no share groups.
+def latest_of(groups: Sequence[ListedGroup], rules: GroupRules) -> frozenset[str]:
+    """Return the groups, by key, that start at the end if they have no commit (F2): no share groups.
 
-    A share group reads new partitions of a topic that it already knows from 0. ``partitions`` are the numbers of those
-    that the managed topics have: which are younger than which group is remembered from run to run.
+    A share group reads new partitions of a topic that it already knows from 0.
     """
-    ages = recall.memory.ages(partitions, [group_key(group.kind, group.name) for group in groups], recall.now_ms)
-    named = (one for one in groups if one.kind != "share" and matches(recall.rules.latest, one.name))
-    return Latest(frozenset(group_key(one.kind, one.name) for one in named), ages)
+    named = (one for one in groups if one.kind != "share" and matches(rules.latest, one.name))
+    return frozenset(group_key(one.kind, one.name) for one in named)
 
 
 def starts_of(groups: Sequence[ListedGroup], rules: GroupRules) -> dict[str, int | None]:

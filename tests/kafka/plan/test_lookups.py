@@ -20,7 +20,7 @@ from retention_cli.brokers.records import Search
 from retention_cli.core.model import LookUp, TopicPartition
 from retention_cli.decide.lookups import Wanted
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import FullRead
+from retention_cli.observe.request import Request
 from retention_cli.observe.times import look_up
 from retention_cli.policy.settings import GroupRules, Settings
 from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for
@@ -29,7 +29,7 @@ from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for
 def looked_up(world: World, topic: str, times_ms: list[int], limit: int = 10_000) -> dict[int, LookUp]:
     tp = TopicPartition(topic, 0)
     with reader_for(world.bootstrap) as reader:
-        request = FullRead(lambda name: Settings() if name == topic else None, GroupRules(), now_ms(), decides=False)
+        request = Request(lambda name: Settings() if name == topic else None, GroupRules(), now_ms(), decides=False)
         seen = observe(reader, request)
         answers = list(
             look_up(
@@ -42,7 +42,7 @@ def looked_up(world: World, topic: str, times_ms: list[int], limit: int = 10_000
             )
         )
     found = {}
-    for _tp, time_ms, answer, _data, _record in answers:
+    for _tp, time_ms, answer, _data in answers:
         assert isinstance(answer, LookUp), answer
         found[time_ms] = answer
     return found

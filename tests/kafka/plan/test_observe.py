@@ -20,7 +20,7 @@ from retention_cli.disks.run import DiskRun
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.request import FullRead
+from retention_cli.observe.request import Request
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.support.leaders import move_leader
@@ -246,7 +246,7 @@ def test_log_changed_during_the_disk_read_is_unknown(world: World) -> None:
     same, elected, recreated = (world.topic(replicas=2) for _ in range(3))
     with reader_for(world.bootstrap) as reader:
         selection = Selection(parse_policy("version: 1\ntopics: [{match: '*'}]", "policy.yaml", "sha256:test"))
-        observed = observe(reader, FullRead(selection.settings_for, selection.policy.groups, now_ms()))
+        observed = observe(reader, Request(selection.settings_for, selection.policy.groups, now_ms()))
         facts = {tp: one for tp, one in observed.facts.items() if tp.topic in (same, elected, recreated)}
         state = DiskRun(selection.policy.disks)
         state.look(reader, facts, {}, observed.leaders, Remembered(Ledger(None), {}, observed.leaders), now_ms)

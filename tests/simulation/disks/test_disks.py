@@ -15,7 +15,7 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.run import DiskRun
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.request import FullRead
+from retention_cli.observe.request import Request
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
@@ -164,7 +164,7 @@ def test_topic_recreated_between_two_looks_is_not_trimmed_by_r6(world: DiskWorld
     world.kafka.others = dict.fromkeys(world.kafka.others, 12_000_000)
     reader, selection, state = world.reader(), Selection(POLICY), DiskRun(POLICY.disks)
     with closing(world.memories(world.folders[0])) as memories:
-        seen = observe(reader, FullRead(selection.settings_for, POLICY.groups, world.clock.wall_ms(), memories))
+        seen = observe(reader, Request(selection.settings_for, POLICY.groups, world.clock.wall_ms(), memories))
         for some in ({"a", "b"}, {"b"}):
             facts = {tp: one for tp, one in seen.facts.items() if tp.topic in some}
             leaders = {tp: one for tp, one in seen.leaders.items() if tp.topic in some}

@@ -12,7 +12,7 @@ from retention_cli.decide.decision import disk_limit
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import FullRead
+from retention_cli.observe.request import Request
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
@@ -236,7 +236,7 @@ class DiskWorld(Simulated):
     def limits(self, memories: Memories) -> Bounds:
         """Return how far the guards let R6 go of each managed partition that it may touch; it is not what is judged."""
         now_ms = self.clock.wall_ms()
-        request = FullRead(Selection(WITHOUT).settings_for, WITHOUT.groups, now_ms, memories, self.clock.wall_ms)
+        request = Request(Selection(WITHOUT).settings_for, WITHOUT.groups, now_ms, memories, self.clock.wall_ms)
         seen = observe(self.reader(), request)
         found = {}
         for tp, facts in seen.facts.items():

@@ -45,6 +45,7 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.model import TimestampType
 from retention_cli.engines.spark.archiver import (
     RECORDS_A_TASK,
+    REMOTE_REPORT,
     TASKS_A_LEADER,
     ArchiveRequest,
     NotingStore,
@@ -432,7 +433,7 @@ def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> RemoteReport:
     """What a task says of segments that it wrote through a store of its own."""
     store = NotingStore(str(folder))
     done = Archived(SOURCE, str(folder), start, 30, tuple(segments(store, *spans)))
-    return RemoteReport.from_json(store.report(done).as_json())
+    return REMOTE_REPORT.validate_json(REMOTE_REPORT.dump_json(store.report(done)))
 
 
 def file_of(folder: Path, what: str) -> Path:

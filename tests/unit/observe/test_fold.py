@@ -19,7 +19,7 @@ from retention_cli.memory.group import RecalledGroup
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Logs, Rows
 from retention_cli.observe.cluster import by_wrong_clock
-from retention_cli.observe.floors.fold import Commit, FloorFold, Latest, TopicScope
+from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import read_groups, starts_of
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.sources.interface import Consumer
@@ -33,7 +33,9 @@ ORDERS0 = TopicPartition("orders", 0)
 
 
 def three(*groups: tuple[str, dict[int, int]], epoch: int | None = None, **more: Any) -> FloorFold:
+    latest, ages = more.pop("latest", ()), more.pop("ages", Ages())
     fold = FloorFold({"orders": TopicScope([5, 5, 5], more.pop("require", ()))}, **more)
+    fold.latest, fold.ages = frozenset(latest), ages
     for name, commits in groups:
         fold.add(name, {"orders": [(n, offset, epoch) for n, offset in commits.items()]})
     return fold
@@ -103,7 +105,7 @@ GONE = RecalledGroup({"orders": [(0, 9, 5)]})
             id="a live member that has committed nothing makes the topic unknown",
         ),
         pytest.param(
-            three(("done", EVERYWHERE), ("tail", {1: 4}), latest=Latest(frozenset({"tail"}))),
+            three(("done", EVERYWHERE), ("tail", {1: 4}), latest={"tail"}),
             *([DONE, Floor(4, "group:tail"), DONE],),
             id="a group that starts at the end needs no commit",
         ),
@@ -159,7 +161,7 @@ def test_floors_of_a_topics_partitions_follow_from_what_groups_tell(fold: FloorF
 def test_partition_that_is_younger_than_the_group_needs_its_commit() -> None:
     """F2: with ``auto.offset.reset.new.partitions=earliest`` (KIP-1327) the group reads it from 0."""
     ages = Ages({"orders": [(1, 0), (2, 100), (3, 200)]}, {"fresh": 200, "between": 150})
-    fold = three(("done", EVERYWHERE), latest=Latest(frozenset({"old", "between", "fresh"}), ages))
+    fold = three(("done", EVERYWHERE), latest={"old", "between", "fresh"}, ages=ages)
     for group in ("old", "between", "fresh"):
         fold.add(group, {"orders": [(0, 9, None)]}, reads=["orders"])
     floors = [fold.floor(TopicPartition("orders", n), 0, 10) for n in range(3)]
@@ -176,7 +178,7 @@ def test_stored_offset_below_zero_is_unknown_despite_a_remembered_commit(
     stored: int, latest: list[str], gone: dict[str, list[Commit]]
 ) -> None:
     """F1, F2: only the client knows where it starts. No remembered position and no ``groups.latest`` replaces it."""
-    fold = three(("done", {0: 10, 1: 10, 2: 10}), require=("reset",), latest=Latest(frozenset(latest)))
+    fold = three(("done", {0: 10, 1: 10, 2: 10}), require=("reset",), latest=latest)
     below_zero = {"orders": {0: stored, 7: stored}, "unmanaged": {0: stored}}
     fold.add("reset", {"orders": [(1, 10, None), (2, 10, None)]}, recalled=RecalledGroup(gone), no_position=below_zero)
     assert at(fold) == ["F2", "F4"]
@@ -259,19 +261,21 @@ def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
 def test_partial_folds_add_up_to_the_complete_fold(
     drawn: list[tuple[Any, ...]], shares: int, rng: random.Random, doubtful: bool
 ) -> None:
-    latest = Latest(frozenset({"g0", "g1"}), Ages({"orders": [(1, 0), (3, 7)]}, {"g1": 7}))
+    latest, ages = frozenset({"g0", "g1"}), Ages({"orders": [(1, 0), (3, 7)]}, {"g1": 7})
     order = [*drawn]
     rng.shuffle(order)
     folds = []
     for number in range(shares):
-        fold = FloorFold(SCOPES, latest)
+        fold = FloorFold(SCOPES)
+        fold.latest, fold.ages = latest, ages
         for group in order[number::shares]:
             tell(fold, group)
         if doubtful and number == 0:
             fold.fail_all(Reason("F8", "listed in part"))
         folds.append(fold)
     for topic, scope in SCOPES.items():
-        whole = FloorFold(SCOPES, latest)
+        whole = FloorFold(SCOPES)
+        whole.latest, whole.ages = latest, ages
         for group in drawn:
             tell(whole, group)
         if doubtful:
@@ -447,11 +451,11 @@ def test_start_of_several_groups_is_the_longest_in_any_order() -> None:
 
 def test_start_that_nobody_can_tell_is_f2_also_beside_a_commit_that_is_gone_and_groups_latest() -> None:
     """F2, G8: with a wrong clock, or members that are not asked, neither a start nor ``groups.latest`` waives it."""
-    fold = three(("done", EVERYWHERE), latest=Latest(frozenset({"daily"})))
+    fold = three(("done", EVERYWHERE), latest={"daily"})
     fold.starts = {"daily": None}
     fold.add("daily", {"orders": [(1, 4, None)]})
     assert [at(fold), at(fold, 1), at(fold, 2)] == [["F2"], Floor(4, "group:daily"), ["F2"]]
-    fold = three(("done", EVERYWHERE), latest=Latest(frozenset({"daily"})))
+    fold = three(("done", EVERYWHERE), latest={"daily"})
     fold.starts = {"daily": None}
     fold.add_gone("daily", {"orders": [(0, 6, 5)]}, "2026-11-01")
     assert [at(fold), at(fold, 2)] == [["F2"], ["F2"]]

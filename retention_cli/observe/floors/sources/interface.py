@@ -13,18 +13,16 @@ MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
 Position = tuple[int, int]
 """Partition, and the offset of the next record that the consumer will read."""
-Positions = Mapping[str, Sequence[Position]]
-"""One consumer's positions, by topic."""
 
 
 class Consumer(NamedTuple):
-    """A consumer's positions, and the topics on which they are ``unreadable``, with the reason.
+    """A consumer's positions by topic, and the topics on which they are ``unreadable``, with the reason.
 
     ``reads`` are the topics that its live members read, None if unknown. ``unread`` are partitions of these topics on
     which it may have a position that this reading does not give: what is known of it there stays as it is (F5).
     """
 
-    positions: Positions
+    positions: Mapping[str, Sequence[Position]]
     reads: frozenset[str] | None = frozenset()
     unreadable: Mapping[str, str] = MappingProxyType({})
     unread: frozenset[tuple[str, int]] = frozenset()

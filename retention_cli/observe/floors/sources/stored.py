@@ -6,13 +6,12 @@ It is never skipped: its consumer would not count there.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from retention_cli.core.extras import MissingPartError, arrow
@@ -157,7 +156,7 @@ def _json_row(number: int, row: Any) -> _Row:
 
 
 def _moment(at: Any) -> int:
-    with contextlib.suppress(UnitError):
+    with suppress(UnitError):
         if isinstance(at, str):
             return parse_time_ms(at)
     if type(at) is int and 0 < at <= MAX_OFFSET:
