@@ -176,7 +176,8 @@ async def epoch_ends(
             return
         for topic in reply.topics:
             for row in topic.partitions:
-                tp = TopicPartition(topic.topic, row.partition)
+                if (tp := TopicPartition(topic.topic, row.partition)) not in epochs:
+                    continue
                 epoch, named = epochs[tp], row.leader_epoch
                 failed = error_named(row.error_code)
                 if failed is None and 0 <= named < epoch:

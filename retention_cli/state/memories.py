@@ -198,10 +198,8 @@ def hand_over(memories: Memories, cluster_id: str) -> Handed:
 class HandedMemories(Memories):
     """The memory of one cluster that was handed to this process, in a folder of its own."""
 
-    def __init__(
-        self, handed: Handed, folder: Path, clock_ms: Callable[[], int], ledger: type[Ledger] = Ledger
-    ) -> None:
-        super().__init__(folder, clock_ms=clock_ms)
+    def __init__(self, handed: Handed, folder: Path, ledger: type[Ledger] = Ledger) -> None:
+        super().__init__(folder)
         self._class = ledger
         self.kind = handed.kind
         self.notes = list(handed.notes)

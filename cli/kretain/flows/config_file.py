@@ -84,10 +84,11 @@ def remove_context(name: str, *, dry_run: bool = False) -> bool:
     was_default = default_context() == name
     with _edited(config_path(), dry_run=dry_run) as (lines, wanted):
         del wanted["contexts"][name]
-        node = _contexts(lines)
-        key, value = next(pair for pair in node.value if pair[0].value == name)
-        del lines[key.start_mark.line : _end(value)]
-        if len(node.value) == 1:
+        pairs = [] if (node := _contexts(lines)) is None else node.value
+        found = [pair for pair in pairs if pair[0].value == name]  # none if a merge key (<<) brings it
+        for key, value in found:
+            del lines[key.start_mark.line : _end(value)]
+        if found and len(pairs) == 1:
             number = next(n for n, line in enumerate(lines) if re.match(r"contexts\s*:", line))
             lines[number] = f"contexts: {{}}{lines[number].partition(':')[2]}"
         if was_default:

@@ -56,11 +56,11 @@ _EVERY: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """A partition of which something is unknown, and what (``topic`` None: of the whole dir)."""
+    """A partition of which something is unknown, and what."""
 
     dir: str
-    topic: str | None
-    partition: int | None
+    topic: str
+    partition: int
     problem: str
 
 

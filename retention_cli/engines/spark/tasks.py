@@ -108,7 +108,7 @@ def plan_cluster(sent: Sent[ClusterWork], _number: int) -> Iterator[Row]:
     clock_ms = clock_since(work.sent_ms)
     # Spark removes its own folder, also if this process is killed.
     with tempfile.TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder:
-        memories = HandedMemories(work.memory, Path(folder), clock_ms)
+        memories = HandedMemories(work.memory, Path(folder))
         try:
             check_clock(work.sent_ms)
             with reader_of(work.cluster, work.connection, work.timeout_s) as reader:
@@ -335,7 +335,7 @@ def read_share(giant: Giant, share: int, handed: Handed, reader: ClusterReader, 
         StateError: what is remembered of them can't be read.
     """
     clock_ms = clock_since(giant.sent_ms)
-    memory = HandedMemories(handed, folder, clock_ms)(giant.cluster)
+    memory = HandedMemories(handed, folder)(giant.cluster)
     memory.begin(giant.topic_ids)
     memory.reads = []
     seen: set[str] = set()
@@ -431,7 +431,7 @@ def plan_slice(
     for _, fold in arrived:
         floors.take(fold)
     clock_ms = clock_since(giant.sent_ms)
-    memories = HandedMemories(one.memory, folder, clock_ms, SliceLedger)
+    memories = HandedMemories(one.memory, folder, SliceLedger)
     selection = giant.selection
     request = Request(
         selection.settings_for,

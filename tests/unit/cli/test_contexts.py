@@ -284,6 +284,8 @@ def test_last_context_can_be_removed_and_another_be_added(kretain_here: Said, ne
         (COMMENTED, ("context", "remove", "lub", "--dry-run"), 1, "did you mean lab?"),
         ("contexts: {a: {bootstrap-server: b:1}}\n", ("context", "add", "x", "-b", "x:1"), 1, "edit it by hand"),
         ("contexts: {a: {}, b: {}}\n", ("context", "remove", "a"), 1, "edit it by hand"),
+        ("contexts:\n  b: {}\n  <<: {a: {}}\n", ("context", "remove", "a"), 1, "edit it by hand"),
+        ("<<: {contexts: {a: {}}}\n", ("context", "remove", "a"), 1, "edit it by hand"),
         ("contexts: [\n", ("context", "add", "x", "-b", "x:1"), 1, "config.yaml:2"),
     ],
 )

@@ -219,7 +219,7 @@ def test_large_ledger_is_sealed_in_little_memory(tmp_path: Path) -> None:
 
 
 CLOSED_WHILE_USED = """
-import sys, threading, time
+import sys, threading
 from pathlib import Path
 from retention_cli.memory.disk import Look
 from retention_cli.memory.ledger import Ledger
@@ -230,13 +230,12 @@ began, told = threading.Event(), []
 
 def use():
     with ledger.transaction():
-        began.set()
+        ledger.db.set_progress_handler(began.set, 1000)  # it is called while SQLite counts
         told.extend(ledger.db.execute(COUNT).fetchone())
 
 thread = threading.Thread(target=use)
 thread.start()
 began.wait()
-time.sleep(0.05)
 ledger.close()
 print(told)
 thread.join()
@@ -377,7 +376,7 @@ def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> 
 
 
 def opened(handed: Handed, folder: Path) -> Ledger:
-    return HandedMemories(handed, folder, lambda: 0)("c")
+    return HandedMemories(handed, folder)("c")
 
 
 @given(looks=LOOKS)
@@ -581,7 +580,7 @@ def plan_elsewhere(tmp_path: Path) -> Callable[[Handed], bytes]:
     """Look at group ``new`` with a memory that was handed over; return what comes back."""
 
     def plan(handed: Handed) -> bytes:
-        memories = HandedMemories(handed, tmp_path / "there", lambda: NOW)
+        memories = HandedMemories(handed, tmp_path / "there")
         see(memories(CLUSTER), "new", 7)
         memories.close()
         return memories.added(CLUSTER)
@@ -646,7 +645,7 @@ def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
     (tmp_path / "here").chmod(0o700)
     (folder / "ledger.sqlite").write_bytes(b"no ledger")
-    found = HandedMemories(hand_over(Memories(tmp_path / "here"), CLUSTER), tmp_path / "there", lambda: NOW)(CLUSTER)
+    found = HandedMemories(hand_over(Memories(tmp_path / "here"), CLUSTER), tmp_path / "there")(CLUSTER)
     assert not found.on_disk
     assert isinstance(found.lost, Unknown)
 
