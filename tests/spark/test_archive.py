@@ -161,7 +161,7 @@ def test_failed_archive_job_holds_its_partitions_with_one_line(
 def test_spark_starts_only_for_archiving_and_holds_where_it_cannot_start(world: World, tmp_path: Path) -> None:
     topic, other = filled(world, records=10), filled(world, records=10)
     file, saved = tmp_path / "policy.yaml", tmp_path / "plan.json"
-    free = [line for line in policy(other, "none").splitlines()[2:] if "archive" not in line]
+    free = [line for line in policy(other, "none").splitlines()[2:] if "archive:" not in line]
     file.write_text("\n".join([policy(topic, tmp_path / "archive"), *free]))
     world.cli("plan", "-p", str(file), "--out", str(saved), check=0)
     nowhere = ("-p", str(file), "--plan", str(saved), "--spark", "--master", "nowhere", "-o", "json")

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import struct
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from retention_cli.brokers.errors import SettingsError
@@ -27,12 +27,15 @@ class _StoreError(ValueError):
     """What is wrong with a store, found by us."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JavaStore:
-    """A store's content as PEM text: trusted certificates, and the first private key with its chain."""
+    """A store's content as PEM text: trusted certificates, and the first private key with its chain.
+
+    Of a PEM store each is the whole file, key included, so none is in its repr.
+    """
 
     certificates: str
-    key: str | None = field(repr=False)
+    key: str | None
     chain: str | None
 
 

@@ -67,8 +67,8 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
             self.broker_version_data = None  # another's, which may be a controller: each is asked for its own
         connection = super().get_connection(node_id, *args, **options)
         if not isinstance(connection, TimedConnection):  # it is new, and the client makes only its own kind
-            connection.__class__ = TimedConnection
             connection.deletes = set()
+            connection.__class__ = TimedConnection
         return connection
 
     def offered(self) -> Mapping[int, tuple[int, int]]:

@@ -229,7 +229,7 @@ class ReportedSegment:
     start: int
     end: int
     manifest: str
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +237,8 @@ class RemoteReport:
     """The segments of a partition that another machine archived; its log began at ``start``."""
 
     start: int
-    segments: tuple[ReportedSegment, ...] = ()
-    notes: tuple[str, ...] = ()
+    segments: tuple[ReportedSegment, ...]
+    notes: tuple[str, ...]
 
 
 REMOTE_REPORT: Final = TypeAdapter(RemoteReport)

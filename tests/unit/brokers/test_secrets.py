@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from retention_cli.brokers.errors import RequestFailedError, SettingsError
 from retention_cli.brokers.records import Range, Search, read_ranges, search_records
 from retention_cli.brokers.security.client_files import _UNDERSTOOD, masked, read_properties, translate
+from retention_cli.brokers.security.java_store import JavaStore
 from retention_cli.brokers.security.sasl_settings import KerberosSettings
 from retention_cli.brokers.security.settings import MASK, is_secret
 from retention_cli.brokers.wire.problems import connection_problem
@@ -95,6 +96,10 @@ def test_no_key_combination_shows_a_secret(keys: dict[str, str]) -> None:
 def test_secrets_are_masked(key: str) -> None:
     assert is_secret(key)
     assert masked(key, SECRET) == MASK
+
+
+def test_store_of_pem_shows_no_key_in_its_repr() -> None:
+    assert SECRET not in repr(JavaStore(certificates=SECRET, key=SECRET, chain=SECRET))
 
 
 def test_every_secret_key_is_known_as_secret() -> None:
