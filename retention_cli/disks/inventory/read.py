@@ -157,7 +157,7 @@ def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], st
         if size > MOST_BYTES:
             most, mib = MOST_BYTES >> 20, size >> 20
             raise InventoryError(f"{path} has {mib:,} MiB uncompressed, and at most {most:,} are read")
-        if written != rows:
+        if written not in (None, rows):
             raise InventoryError(f"{path} has {rows:,} rows, and its scan wrote {written:,}: scan again")
         opened.seek(0)
         with parquet.ParquetFile(opened, read_dictionary=list(_DICTIONARY), page_checksum_verification=True) as file:
@@ -175,8 +175,8 @@ def _check_columns(path: Path, found: Any) -> None:
             raise InventoryError(f"{path}: the column {field.name} is {kind}, not {field.type}: scan again")
 
 
-def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str], int]:
-    """Parse a file's metadata; return also its incomplete replicas, and its number of segments."""
+def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str], int | None]:
+    """Parse a file's metadata; return also its incomplete replicas, and its number of segments (None: not stated)."""
     if said is None:
         raise InventoryError(f"{path} is not an inventory of segments: `kretain segments scan --out` writes one")
     try:
@@ -193,7 +193,8 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
         incomplete = {
             (about.broker, str(one["topic"]), int(one["partition"])): str(one["problem"]) for one in value["incomplete"]
         }
-        written = int(value["totals"]["segments"])
+        totals = value.get("totals")
+        written = None if totals is None else int(totals["segments"])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, UnitError):
         raise InventoryError(f"{path}: its metadata can't be read: scan again") from None
     if what != FORMAT:
