@@ -41,7 +41,7 @@ class KretainError(Exception):
     ``problems`` are the lines to show: one, or one per problem of a policy.
     """
 
-    def __init__(self, text: str, code: ErrorCode = "failed", problems: tuple[str, ...] = ()) -> None:
+    def __init__(self, text: str, code: ErrorCode, problems: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.code: ErrorCode = code
         self.exit_code = CODES[code].exit

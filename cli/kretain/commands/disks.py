@@ -63,7 +63,7 @@ def disk(
             made = engine(job)
             outcomes, notes = made.disks, [note for note in made.notes if note.code in (Code.R6, "disk", "inventory")]
         else:
-            policy = settings.load_or_default()
+            policy = settings.load_or_default() if chosen is None else chosen.policy
             memories = settings.memories(reader, policy.state)
             outcomes, notes = look(reader, policy.disks, memories(cluster_id), now)
             memories.save(now)
