@@ -430,7 +430,7 @@ def tests_of(mutant: Mutant) -> list[list[str]]:
     unit = sorted(str(one.relative_to(ROOT)) for one in (ROOT / "tests/unit").rglob("test_*.py"))
     unit = [one for one in unit if Path(one).stem.removeprefix("test_") not in HOUSE]
     room = [one for one in unit if one.startswith(f"tests/unit/{mutant.file.partition('/')[0]}/")]
-    near = [[one] for one in next(files for start, files in NEAREST.items() if mutant.file.startswith(start))]
+    near = [[one] for one in next((files for start, files in NEAREST.items() if mutant.file.startswith(start)), ())]
     if mutant.file.startswith("engines/"):
         return [room, *near]
     steps = [room, ["tests/simulation/test_kept.py"], [one for one in unit if one not in room], ["tests/simulation"]]
