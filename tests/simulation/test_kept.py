@@ -49,6 +49,10 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 0, 0),
         ],
     ),
+    "half an hour less than R2 asks for, by event times read from records": (
+        "R2 header",
+        [("produce", 0, 0, 0, 10), ("produce", 0, 0, 0, 0), ("trim", 0, 0)],
+    ),
     "event times in headers that are seconds (G9)": ("R2 header", [("produce", 0, 0, 0, 6), ("produce", 0, 0, 0, 0)]),
     "a trim that never arrived takes no credit for retention": (
         "R1 R4",
