@@ -53,6 +53,10 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
         "R2 header",
         [("produce", 0, 0, 0, 10), ("produce", 0, 0, 0, 0), ("trim", 0, 0)],
     ),
+    "a record whose schema could not be had is read again, not remembered as without an event time (R2)": (
+        "R2 avro @each",
+        [("produce", 0, 0, 0, 3), ("trim", 0, 1), ("registry", 1), ("produce", 0, 0, 0, 0)],
+    ),
     "event times in headers that are seconds (G9)": ("R2 header", [("produce", 0, 0, 0, 6), ("produce", 0, 0, 0, 0)]),
     "a trim that never arrived takes no credit for retention": (
         "R1 R4",
