@@ -57,6 +57,10 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
         "R2 avro @each",
         [("produce", 0, 0, 0, 3), ("trim", 0, 1), ("registry", 1), ("produce", 0, 0, 0, 0)],
     ),
+    "a transaction marker's time is no record's (R2)": (
+        "R2 @each",
+        [("produce", 0, 0, 0, 0), ("read", 0, 0, 0, 0), ("transaction", 0, 0, 0), ("time", 3)],
+    ),
     "event times in headers that are seconds (G9)": ("R2 header", [("produce", 0, 0, 0, 6), ("produce", 0, 0, 0, 0)]),
     "a trim that never arrived takes no credit for retention": (
         "R1 R4",
