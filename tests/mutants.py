@@ -1,4 +1,4 @@
-"""Faults put in on purpose: which test of ``make test`` finds each. ``python -m tests.mutants``, about an hour.
+"""Faults put in on purpose: which test of ``make test-all`` finds each. ``python -m tests.mutants``, some hours.
 
 Unit tests run first, those of its room before all, then the simulation, then the file on real brokers that is nearest;
 each stops at its first failure.
@@ -365,6 +365,7 @@ NEAREST: Final = {
         "tests/kafka/trim/test_who_deleted.py",
         "tests/kafka/trim/test_approval.py",
     ),
+    "decide/guards/approval": ("tests/kafka/trim/test_approval.py",),
     "decide/guards": ("tests/kafka/plan/test_time_guards.py", "tests/kafka/trim/test_trim.py"),
     "decide/": ("tests/kafka/plan/test_scenarios.py",),
     "observe/floors": (
@@ -395,6 +396,7 @@ NEAREST: Final = {
         "tests/kafka/floors/test_floors.py",
     ),
     "disks/": ("tests/kafka/disks/test_disks.py", "tests/kafka/plan/test_observe.py"),
+    "plan/approval": ("tests/kafka/trim/test_approval.py",),
     "plan/": ("tests/kafka/trim/test_trim.py",),
     "audit/": ("tests/kafka/trim/test_who_deleted.py",),
     "engines/spark/plans": (
@@ -443,7 +445,7 @@ def found_by(mutant: Mutant) -> str | None:
         environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'cli'}"}
         for files in tests_of(mutant):
             command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
-            command += ["-m", "not long and not thorough", *files]
+            command += ["-m", "not long", *files]
             done = subprocess.run(command, cwd=copy, env=environ, capture_output=True, text=True, check=False)
             if done.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):  # a file may have long tests alone
                 named = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)

@@ -61,6 +61,19 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
         "R2 @each",
         [("produce", 0, 0, 0, 0), ("read", 0, 0, 0, 0), ("transaction", 0, 0, 0), ("time", 3)],
     ),
+    "a group whose coordinator has no leader is not read as gone (F9)": (
+        "R1 G3 @one",
+        [
+            ("reset", 2, 0, 0),
+            ("produce", 0, 0, 0, 0),
+            ("read", 0, 0, 0, 0),
+            ("trim", 0, 0),
+            ("finish", 0),
+            ("coordinator", 1, 1),
+            ("time", 2),
+            ("trim", 0, 0),
+        ],
+    ),
     "event times in headers that are seconds (G9)": ("R2 header", [("produce", 0, 0, 0, 6), ("produce", 0, 0, 0, 0)]),
     "a trim that never arrived takes no credit for retention": (
         "R1 R4",
