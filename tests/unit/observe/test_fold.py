@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.group import RecalledGroup
@@ -20,7 +22,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Logs, Rows
 from retention_cli.observe.cluster import by_wrong_clock
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
-from retention_cli.observe.floors.kafka_groups import read_groups, starts_of
+from retention_cli.observe.floors.kafka_groups import read_groups, starts_of, tell_epochs
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.sources.interface import Consumer
 from retention_cli.observe.floors.sources.zookeeper import _position
@@ -195,15 +197,21 @@ def test_commit_below_the_log_start_counts_and_names_the_lost_records() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "expected"), [(30, Floor(10, "group:a")), (25, ["F5"]), (Unknown.because("F5", "time-out"), ["F5"])]
+    ("end", "expected"),
+    [
+        (Found(30), Floor(10, "group:a")),
+        (Found(25), ["F5"]),
+        (NotFound(), ["F5"]),  # the leader has not seen that epoch
+        (RequestFailedError("time-out", retriable=True), ["F5"]),
+    ],
 )
-def test_largest_commit_of_an_epoch_must_lie_before_its_end(end: Maybe[int], expected: object) -> None:
+def test_largest_commit_of_an_epoch_must_lie_before_its_end(end: Answer, expected: object) -> None:
     fold = three(("a", {0: 10}), ("b", {0: 30}), ("c", {0: 20}), epoch=3)
     fold.add("current", {"orders": [(0, 40, 5)]})  # the high watermark speaks for it
     assert fold.epochs_to_check() == [(ORDERS0, 3)]
-    fold.at(*ORDERS0).ends[3] = end
+    tell_epochs(fold, {(ORDERS0, 3): end})
     assert at(fold, end=50) == expected
-    assert ("group b" in str(fold.floor(ORDERS0, 0, 50))) == (end == 25)
+    assert ("group b" in str(fold.floor(ORDERS0, 0, 50))) == (end in (Found(25), NotFound()))
 
 
 def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
