@@ -214,6 +214,15 @@ def test_largest_commit_of_an_epoch_must_lie_before_its_end(end: Answer, expecte
     assert ("group b" in str(fold.floor(ORDERS0, 0, 50))) == (end in (Found(25), NotFound()))
 
 
+def test_group_that_is_gone_has_read_nothing_after_the_end_of_its_epoch() -> None:
+    """F6: what it read beyond that was another log's; the records there now are new to it."""
+    fold = three(("live", {0: 40}), epoch=5)
+    fold.add_gone("gone", {"orders": [(0, 30, 3)]}, "2026-11-01")
+    tell_epochs(fold, {(ORDERS0, 3): Found(25)})
+    floor = known(fold.floor(ORDERS0, 0, 50))
+    assert (floor.offset, floor.by) == (25, "group:gone")
+
+
 def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
     floor = three(*((f"stray-{number:02}", {1: 1}) for number in range(50))).floor(ORDERS0, 0, 10)
     assert isinstance(floor, Unknown)
