@@ -15,6 +15,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.group import RecalledGroup
@@ -22,7 +23,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Logs, Rows
 from retention_cli.observe.cluster import by_wrong_clock
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
-from retention_cli.observe.floors.kafka_groups import read_groups, starts_of, tell_epochs
+from retention_cli.observe.floors.kafka_groups import Listing, changed_since, read_groups, starts_of, tell_epochs
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.sources.interface import Consumer
 from retention_cli.observe.floors.sources.zookeeper import _position
@@ -228,6 +229,32 @@ def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
     assert isinstance(floor, Unknown)
     assert len(floor.reasons) == 4
     assert "47 more" in floor.reasons[3].text
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "describes", "expected"),
+    [
+        pytest.param(1, 5, True, None, id="nothing changed"),
+        pytest.param(2, 5, True, "F9", id="another broker coordinates"),
+        pytest.param(1, 6, True, "F9", id="the same broker, elected again"),
+        pytest.param(None, 5, True, "F9", id="no broker coordinates"),
+        pytest.param(1, 5, False, "F8", id="the right to see all groups was taken away"),
+    ],
+)
+def test_listing_counts_only_if_coordinators_and_rights_stayed(
+    leader: int | None, epoch: int, *, describes: bool, expected: str | None
+) -> None:
+    def read(leader: int | None, epoch: int) -> ClusterMetadata:
+        partitions = {0: PartitionMetadata(leader, epoch)}
+        return ClusterMetadata(
+            "c",
+            frozenset({1, 2}),
+            {OFFSETS_TOPIC: TopicMetadata(OFFSETS_TOPIC, None, internal=True, partitions=partitions)},
+        )
+
+    reader: Any = SimpleNamespace(metadata=lambda _: read(leader, epoch), may_describe_cluster=lambda: describes)
+    doubt = changed_since(reader, read(1, 5), GroupRules(), Listing(frozenset(), ()))
+    assert (None if doubt is None else doubt.reason.code) == expected
 
 
 SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}
