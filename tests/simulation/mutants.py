@@ -160,7 +160,12 @@ MUTANTS: Final = (
         "            pass\n",
     ),
     Mutant("F8 and F9 never hold", _GROUPS, "            fold.fail_all(doubt.reason)", "            pass"),
-    Mutant("F8: rights are not asked", _GROUPS, "if not reader.may_describe_cluster():", "if False:"),
+    Mutant(
+        "F8: rights are not asked",
+        _GROUPS,
+        "return None if reader.may_describe_cluster() else",
+        "return None if True else",
+    ),
     Mutant(
         "F8: a scope's rights are not asked", _GROUPS, "if True in allowed.values():", "if True:", rules="R1 tenant"
     ),
