@@ -126,6 +126,7 @@ class Operator:
     copy: Path | None = None
     copied: MemoryTruth | None = None
     process: Process | None = None
+    source: str = ""
     saved: Plan | None = None
     deleters: list[SimDeleter] = field(default_factory=list)
     reports: list[TrimReport] = field(default_factory=list)

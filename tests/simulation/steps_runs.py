@@ -366,6 +366,7 @@ def start(world: World, number: int, name: str, work: Callable[[Operator], None]
         with contextlib.suppress(BrokerError, LockedError, RefusedError, StateError):
             work(one)
 
+    one.source = world.wanted.source
     one.process = world.hub.start(f"{one.name} {name}", run)
     if requests:
         one.process.step(requests)

@@ -74,6 +74,18 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 0, 0),
         ],
     ),
+    "a run that is under way has seen a time under its own policy, though that was changed and changed back (R2)": (
+        "R2 json @each",
+        [
+            ("trim", 0, 8),
+            ("source", 1),
+            ("produce", 0, 0, 0, 0),
+            ("plan", 0, 0),
+            ("retention", 0, 0),
+            ("source", 0),
+            ("produce", 0, 0, 0, 3),
+        ],
+    ),
     "event times in headers that are seconds (G9)": ("R2 header", [("produce", 0, 0, 0, 6), ("produce", 0, 0, 0, 0)]),
     "a trim that never arrived takes no credit for retention": (
         "R1 R4",

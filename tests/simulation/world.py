@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
@@ -92,9 +92,11 @@ class World(Simulated):
             return rules
         return replace(rules, header=self.source == 2, explicit=self.source == 1, json=False, avro=False)
 
-    def counts_events(self, tp: Tp, records: Iterable[Record]) -> None:
-        """Note that records are there under the present settings."""
-        self.truth.counts(self.wanted.source, tp, self.kafka.topics[tp[0]].append_time, records)
+    def counts_events(self, tp: Tp, records: Sequence[Record]) -> None:
+        """Note that records are there under the present settings, and under those of whoever still runs."""
+        running = {one.source for one in self.operators if one.process is not None and one.process.alive}
+        for source in running | {self.wanted.source}:
+            self.truth.counts(source, tp, self.kafka.topics[tp[0]].append_time, records)
 
     def tp(self, number: int) -> Tp:
         """Return one of the partitions: two of the topic that all manage, one of the other; 9 to 11: of those added."""
