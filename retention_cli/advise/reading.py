@@ -149,10 +149,15 @@ def _settings(
         limits = [int(one) for one in found if one not in NO_LIMIT]
         return limits[0] if limits else None
 
-    cleanup, tiered = text("cleanup.policy"), text("remote.storage.enable")
-    policy = (
-        cleanup if isinstance(cleanup, Unknown) else frozenset(one.strip() for one in cleanup.split(",") if one.strip())
-    )
+    @or_unknown
+    def cleanup_policy() -> frozenset[str]:
+        return frozenset(one.strip() for one in certain(text("cleanup.policy")).split(",") if one.strip())
+
+    @or_unknown
+    def check_interval() -> int:
+        return certain(_of_brokers(brokers, _CLEANER if "compact" in certain(cleanup_policy()) else _CHECK, max))
+
+    policy, tiered = cleanup_policy(), text("remote.storage.enable")
     return TopicSettings(
         cleanup_policy=policy,
         retention_ms=limit("retention.ms"),
@@ -165,11 +170,7 @@ def _settings(
         delete_delay_ms=number("file.delete.delay.ms"),
         # A broker before 3.6 has neither this setting nor tiered storage.
         tiered=policy if isinstance(policy, Unknown) else tiered == "true",
-        check_interval_ms=(
-            policy
-            if isinstance(policy, Unknown)
-            else _of_brokers(brokers, _CLEANER if "compact" in policy else _CHECK, max)
-        ),
+        check_interval_ms=check_interval(),
         offsets_retention_ms=offsets_retention_ms,
     )
 

@@ -48,44 +48,30 @@ def check_url(text: str, also: Sequence[str] = ()) -> str:
         parameters = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         raise ValueError("is not a URL that can be read") from None
-    azure, local = parts.scheme in ("abfs", "abfss"), parts.scheme == "file"
-    for wrong, why in (
-        (
-            parts.scheme not in SCHEMES,
-            f"starts with {parts.scheme}://, which is not one of {', '.join((*SCHEMES[:-1], *also))}",
-        ),
-        (
-            azure and not _CONTAINER.fullmatch(parts.netloc),
-            "is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder",
-        ),
-        (  # a password may hold a slash, and then the host does not begin where it seems to
-            text.count("@") > azure,
-            (
-                "has an @, as if it named a user or a password: remove them, and use the environment's own credentials "
-                "(such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_KEY, "
-                "a Kerberos ticket)"
-            ),
-        ),
-        (
-            not _PARAMETERS.issuperset(name for name, _value in parameters),
-            f"has a parameter that is not one of {', '.join(sorted(_PARAMETERS))}; credentials are the environment's",
-        ),
-        (parts.fragment, "has a part after #, which has no meaning here"),
-        (
-            local and parts.netloc not in ("", "localhost"),
-            "names a host: a file URL has three slashes, file:///archive",
-        ),
-        (
-            local and (not parts.path.startswith("/") or parts.query),
-            "is not a file URL: write file:///archive",
-        ),
-        (
-            not local and not parts.netloc,
-            f"names no {'bucket' if parts.scheme in ('s3', 'gs', 'gcs') else 'name node'}",
-        ),
-    ):
-        if wrong:
-            raise ValueError(why)
+    if parts.scheme not in SCHEMES:
+        raise ValueError(f"starts with {parts.scheme}://, which is not one of {', '.join((*SCHEMES[:-1], *also))}")
+    azure = parts.scheme in ("abfs", "abfss")
+    if azure and not _CONTAINER.fullmatch(parts.netloc):
+        raise ValueError("is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder")
+    if text.count("@") > azure:  # a password may hold a slash, and then the host does not begin where it seems to
+        raise ValueError(
+            "has an @, as if it named a user or a password: remove them, and use the environment's own credentials "
+            "(such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_KEY, "
+            "a Kerberos ticket)"
+        )
+    if not _PARAMETERS.issuperset(name for name, _value in parameters):
+        raise ValueError(
+            f"has a parameter that is not one of {', '.join(sorted(_PARAMETERS))}; credentials are the environment's"
+        )
+    if parts.fragment:
+        raise ValueError("has a part after #, which has no meaning here")
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ValueError("names a host: a file URL has three slashes, file:///archive")
+        if not parts.path.startswith("/") or parts.query:
+            raise ValueError("is not a file URL: write file:///archive")
+    elif not parts.netloc:
+        raise ValueError(f"names no {'bucket' if parts.scheme in ('s3', 'gs', 'gcs') else 'name node'}")
     return text if parts.query else text.rstrip("/") if parts.path.strip("/") or parts.netloc else text
 
 

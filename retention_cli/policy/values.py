@@ -60,13 +60,12 @@ def quantity_reader(
             amount = parse(short(value))
         else:
             raise ValueError(f"{shown(value)} is not {wanted}")
-        for wrong, why in (
-            (amount < min(least, 0), "is negative"),
-            (amount > _LARGEST, "is more than Kafka allows"),
-            (amount < least, "is too small: give at least 1 byte"),
-        ):
-            if wrong:
-                raise ValueError(f"{shown(value)} {why}")
+        if amount < min(least, 0):
+            raise ValueError(f"{shown(value)} is negative")
+        if amount > _LARGEST:
+            raise ValueError(f"{shown(value)} is more than Kafka allows")
+        if amount < least:
+            raise ValueError(f"{shown(value)} is too small: give at least 1 byte")
         return amount
 
     return read

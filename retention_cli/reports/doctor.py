@@ -42,6 +42,10 @@ class Check:
     commands: tuple[str, ...] = ()
 
 
+Release = tuple[int, ...]
+"""A version of Apache Kafka, such as (3, 9)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Platform:
     """What a cluster seems to be. ``sign`` is what shows it; ``docs`` is its section.
@@ -79,7 +83,10 @@ class Diagnosis:
 
 _COMMANDS: Final = ("plan", "trim", "offsets", "explain", "groups")
 _DECIDE: Final = ("plan", "trim", "explain")
-_LIVE: Final = (*_DECIDE, "policy list", "policy set")
+_MOVE: Final = ("policy set",)
+_INIT: Final = ("cluster init",)
+_LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
+_PROTECT: Final = ("protect",)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
@@ -104,15 +111,15 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
         "whether logs were cut: without it commits with a leader epoch hold (F5)",
     ),
     (32, 1, "DescribeConfigs 1", _DECIDE, "missing", "topics' settings: without them every topic holds (G5)"),
-    (44, 0, "IncrementalAlterConfigs 0", ("protect",), "limited", "raising topics' retention (P1)"),
+    (44, 0, "IncrementalAlterConfigs 0", _PROTECT, "limited", "raising topics' retention (P1)"),
     (10, 0, "FindCoordinator 0", _COMMANDS, "missing", "which broker has a group's offsets"),
     (15, 0, "DescribeGroups 0", _COMMANDS, "limited", "what groups read: without it one with members holds (F3)"),
     (16, 0, "ListGroups 0", _COMMANDS, "missing", "which groups there are: without it every floor is unknown (F9)"),
     (16, 4, "ListGroups 4", (), "limited", "group states: without them every group is described"),
     (35, 1, "DescribeLogDirs 1", (), "limited", "sizes on disk: without them plans show no bytes"),
     (1, 4, "Fetch 4", _DECIDE, "limited", "reading records: without it what needs them holds (R2, look-ups)"),
-    (0, 3, "Produce 3", ("policy set", "restore"), "missing", "writing, and the client reads records only beside it"),
-    (22, 0, "InitProducerId 0", ("policy set", "restore"), "missing", "writing each record once"),
+    (0, 3, "Produce 3", (*_MOVE, "restore"), "missing", "writing, and the client reads records only beside it"),
+    (22, 0, "InitProducerId 0", (*_MOVE, "restore"), "missing", "writing each record once"),
     *(
         (key, 0, f"{name} 0", ("restore",), "missing", "its transactions and its group")
         for key, name in RESTORE.items()
@@ -175,7 +182,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
             yield Check("live settings", "missing", f"{error}; {held}", _LIVE)
         else:
             yield _may(allowed, POLICY_TOPIC, "READ", "live settings", held, _LIVE)
-            yield _may(allowed, POLICY_TOPIC, "WRITE", "live settings", "nothing can be set there", ("policy set",))
+            yield _may(allowed, POLICY_TOPIC, "WRITE", "live settings", "nothing can be set there", _MOVE)
             yield _writers(reader, POLICY_TOPIC, "live settings", "set what the policy marks cluster")
         yield _can_make(reader, allowed, POLICY_TOPIC)
     if policy is None or policy.state == "local":
@@ -204,16 +211,11 @@ def _protection(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]
         for topic, operations in allowed.items()
         if (s := policy.settings_for(topic)) is not None and s.until_consumed is not None
     }
-    lacking = Check("protection", "missing", "its retention can't be raised (P1)", ("protect",))
+    lacking = Check("protection", "missing", "its retention can't be raised (P1)", _PROTECT)
     yield _may_on_all(protects, "ALTER_CONFIGS", lacking, "to protect")
     for operation in ("READ", "WRITE", "DESCRIBE_CONFIGS"):
         yield _may(
-            allowed,
-            PROTECTED_TOPIC,
-            operation,
-            "protection",
-            "what protect changes can't be remembered (P5)",
-            ("protect",),
+            allowed, PROTECTED_TOPIC, operation, "protection", "what protect changes can't be remembered (P5)", _PROTECT
         )
     yield _can_make(reader, allowed, PROTECTED_TOPIC)
     yield _writers(reader, PROTECTED_TOPIC, "protection", "choose what kretain restores settings to (P5)")
@@ -222,21 +224,15 @@ def _protection(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]
 def _can_make(reader: ClusterReader, allowed: Mapping[str, frozenset[str]], topic: str) -> Check:
     """Return a check of what ``kretain cluster init`` needs for a topic, whether or not that exists."""
     if topic in allowed:
-        return _may(
-            allowed, topic, "DESCRIBE_CONFIGS", "own topics", "its settings can't be checked", ("cluster init",)
-        )
+        return _may(allowed, topic, "DESCRIBE_CONFIGS", "own topics", "its settings can't be checked", _INIT)
     try:
         may = reader.may_create(topic)
     except BrokerError as error:
-        return Check("own topics", "limited", f"whether {topic} may be created is unknown: {error}", ("cluster init",))
+        return Check("own topics", "limited", f"whether {topic} may be created is unknown: {error}", _INIT)
     return {
         "yes": Check("own topics", "good", f"CREATE on {topic}: kretain cluster init can create it"),
-        "no": Check(
-            "own topics", "missing", f"no CREATE on {topic}: kretain cluster init can't create it", ("cluster init",)
-        ),
-        "there": Check(
-            "own topics", "missing", f"no DESCRIBE on {topic}, which exists", ("cluster init", "policy set")
-        ),
+        "no": Check("own topics", "missing", f"no CREATE on {topic}: kretain cluster init can't create it", _INIT),
+        "there": Check("own topics", "missing", f"no DESCRIBE on {topic}, which exists", (*_INIT, *_MOVE)),
     }[may]
 
 
@@ -308,14 +304,18 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
         yield Check("topics", "missing" if named else "limited", text, _FLOORS)
         yield Check("topics", "limited", f"{text}: groups show no topics and no lag", ("groups",))
         return
-    settings = "cleanup.policy and retention.ms must be known, else everything holds"
-    records = "ambiguous look-ups read records; without it those partitions hold"
-    for operation, lacking in (
-        ("DESCRIBE_CONFIGS", Check("topics", "missing", settings, _DECIDE)),
-        ("READ", Check("topics", "limited", records, _DECIDE)),
-        ("DELETE", Check("topics", "missing", "DeleteRecords needs it", ("trim",))),
-    ):
-        yield _may_on_all(allowed, operation, lacking, "of interest")
+    needs: tuple[tuple[str, Verdict, tuple[str, ...], str], ...] = (
+        (
+            "DESCRIBE_CONFIGS",
+            "missing",
+            _DECIDE,
+            "cleanup.policy and retention.ms must be known, else everything holds",
+        ),
+        ("READ", "limited", _DECIDE, "ambiguous look-ups read records; without it those partitions hold"),
+        ("DELETE", "missing", ("trim",), "DeleteRecords needs it"),
+    )
+    for operation, verdict, commands, purpose in needs:
+        yield _may_on_all(allowed, operation, Check("topics", verdict, purpose, commands), "of interest")
 
 
 def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Iterable[Check]:
@@ -325,19 +325,11 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         elif rules.scope is not None:
             doubt = scope_doubt(reader, rules.scope, reader.list_groups(metadata.brokers))
             text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are visible (groups.scope), and no sizes"
-            yield (
-                Check("groups", "limited", text, _COMMANDS)
-                if doubt is None
-                else Check("groups", "missing", f"{doubt.reason.text} (F8)", _COMMANDS)
-            )
+            verdict: Verdict = "limited" if doubt is None else "missing"
+            yield Check("groups", verdict, text if doubt is None else f"{doubt.reason.text} (F8)", _COMMANDS)
         else:
-            yield Check(
-                "groups",
-                "missing",
-                "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) and sizes are "
-                "missing",
-                _COMMANDS,
-            )
+            text = "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8)"
+            yield Check("groups", "missing", f"{text} and sizes are missing", _COMMANDS)
     except BrokerError as error:
         text = f"{error}: the list of groups may be incomplete, so every floor is unknown (F8)"
         yield Check("groups", "missing", text, _COMMANDS)
@@ -353,12 +345,9 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         return
     if listed and offsets is None:
         unseen = f"{OFFSETS_TOPIC} can't be described: kretain would miss offline coordinators"
-        known = "floors are known where groups.require names a group (groups.offsets.topic, F9)"
-        yield (
-            Check("groups", "limited", f"{unseen}; {known}", _FLOORS)
-            if rules.offsets_hidden
-            else Check("groups", "missing", f"{unseen}, every floor is unknown (F9)", _FLOORS)
-        )
+        known = "; floors are known where groups.require names a group (groups.offsets.topic, F9)"
+        text = unseen + (known if rules.offsets_hidden else ", every floor is unknown (F9)")
+        yield Check("groups", "limited" if rules.offsets_hidden else "missing", text, _FLOORS)
     unreadable: dict[str, str] = {}
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
@@ -374,14 +363,14 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
     reader.read_share_offsets([group.name for group in counted if group.kind == "share"], on_commits)
     if unreadable:
         named, why = some_of(sorted(unreadable), 1), unreadable[min(unreadable)]
-        yield Check(
-            "groups", "missing", f"{named}: offsets can't be read ({why}); what they may read holds (F3)", _COMMANDS
-        )
+        text = f"{named}: offsets can't be read ({why}); what they may read holds (F3)"
+        yield Check("groups", "missing", text, _COMMANDS)
     else:
         yield Check("groups", "good", f"{count(len(counted), 'group')}: all offsets can be read")
     if strange := sorted(group.name for group in counted if group.kind == "unknown"):
-        some = f"groups of a type that this kretain does not know: {', '.join(strange[:5])}"
-        yield Check("groups", "limited", f"{some}; every managed topic holds (F3)", _DECIDE)
+        some = ", ".join(strange[:5])
+        text = f"groups of a type that this kretain does not know: {some}; every managed topic holds (F3)"
+        yield Check("groups", "limited", text, _DECIDE)
 
 
 def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | None) -> Iterable[Check]:
@@ -391,8 +380,9 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
     for key, one in consumers.items():
         for topic, why in one.unreadable.items():
             yield Check("floors", "missing", f"{plain_name(key)}: {why}; held: {topic} (F3)", _FLOORS)
-        some = f"{count(sum(map(len, one.rows.values())), 'partition')} of {count(len(one.rows), 'topic')}"
-        yield Check("floors", "good", f"{plain_name(key)} can be read: it has positions on {some}")
+        some = count(sum(map(len, one.rows.values())), "partition")
+        text = f"{plain_name(key)} can be read: it has positions on {some} of {count(len(one.rows), 'topic')}"
+        yield Check("floors", "good", text)
     for source, why in failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)
         yield Check("floors", "missing", f"{describe(source)} can't be read: {why}; held: {held} (F3)", _FLOORS)
@@ -427,18 +417,19 @@ _HOSTS: Final = (
     ("Strimzi", "strimzi", r"-kafka-(bootstrap|brokers)(\..*)?"),
 )
 """A platform, its section, and how its host names end."""
+_APACHE: Final = ("Apache Kafka", "no sign of a provider or another product", "apache-kafka")
 _OWN_CODE: Final = ("Redpanda", "Azure Event Hubs", "WarpStream", "StreamNative")
 _NEWEST: Final = (4, 3)
 """The newest release that its APIs tell apart from the one before."""
 
 
-def platform_of(hosts: Iterable[str], cluster_id: str, release: tuple[int, ...] | None) -> Platform:
+def platform_of(hosts: Iterable[str], cluster_id: str, release: Release | None) -> Platform:
     """Return what kind of cluster this is; Apache Kafka if nothing says otherwise.
 
     Args:
         hosts: the host names of the brokers, and those that we connected to.
         cluster_id: the cluster's id.
-        release: the release of Apache Kafka that the brokers' APIs come to, such as (3, 9), None if that is unknown.
+        release: the release of Apache Kafka that the brokers' APIs come to, None if that is unknown.
     """
     names = [host.lower().rstrip(".") for host in hosts]
     by_hosts = (
@@ -446,9 +437,8 @@ def platform_of(hosts: Iterable[str], cluster_id: str, release: tuple[int, ...] 
         for name, section, ends in _HOSTS
         if any(re.search(f"{ends}$", host) for host in names)
     )
-    otherwise = ("Apache Kafka", "no sign of a provider or another product", "apache-kafka")
     by_id = ("Redpanda", "by its cluster id", "redpanda")
-    name, sign, section = by_id if cluster_id.startswith("redpanda.") else next(by_hosts, otherwise)
+    name, sign, section = by_id if cluster_id.startswith("redpanda.") else next(by_hosts, _APACHE)
     apis = None
     if release is not None and name not in _OWN_CODE:
         apis = ".".join(map(str, release)) + (" or later" if release >= _NEWEST else "")

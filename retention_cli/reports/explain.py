@@ -74,15 +74,18 @@ def explain(
 
 def cutoff_ms(one: Explained, code: str) -> int | None:
     """Return the time (Unix ms) that records must be older than for a rule to trim them, None if it has none."""
-    settings, newest = one.settings, known(one.facts.newest)
-    times: dict[str, tuple[int | None, int | None]] = {  # a moment, and how long before it
-        Code.R1: (one.now_ms, settings.consumed_after_ms),
-        Code.R2: (None if newest is None else newest.time_ms, settings.event_time_ms),
-        Code.R3: (settings.min_timestamp_ms, 0),
-        Code.R4: (one.now_ms, settings.forced_age_ms),
-    }
-    moment_ms, before_ms = times.get(code, (None, None))
-    return None if moment_ms is None or before_ms is None else moment_ms - before_ms
+    settings = one.settings
+    match code:
+        case Code.R1 if settings.consumed_after_ms is not None:
+            return one.now_ms - settings.consumed_after_ms
+        case Code.R2 if settings.event_time_ms is not None:
+            newest = known(one.facts.newest)
+            return None if newest is None else newest.time_ms - settings.event_time_ms
+        case Code.R3:
+            return settings.min_timestamp_ms
+        case Code.R4 if settings.forced_age_ms is not None:
+            return one.now_ms - settings.forced_age_ms
+    return None
 
 
 def why(one: Explained) -> str:
@@ -98,13 +101,12 @@ def _why_trim(one: Explained) -> str:
     decision = one.decision
     about = "" if decision.size_exact else "about "
     size = "" if decision.size_bytes is None else f", {about}{format_bytes(decision.size_bytes)}"
-    parts = (
-        f"{decision.records:,} records{size} may be trimmed, up to offset {decision.trim_to:,}: {_rule(one)}.",
-        decision.limited_by is not None and f"{decision.limited_by} limits it.",
-        decision.unconsumed > 0
-        and f"{decision.unconsumed:,} of them have not been read by every consumer that counts.",
-    )
-    return " ".join(part for part in parts if part)
+    text = f"{decision.records:,} records{size} may be trimmed, up to offset {decision.trim_to:,}: {_rule(one)}."
+    if decision.limited_by is not None:
+        text += f" {decision.limited_by} limits it."
+    if decision.unconsumed:
+        text += f" {decision.unconsumed:,} of them have not been read by every consumer that counts."
+    return text
 
 
 def _rule(one: Explained) -> str:
@@ -140,11 +142,11 @@ def _why_keep(one: Explained) -> str:
     floor = facts.floor
     if not isinstance(floor, Unknown) and not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
         return f"Nothing to trim: {floor.by} has not read past the log start, {facts.log_start:,}."
-    ages = [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]
-    within_ms, stamped_ms = settings.event_time_ms, settings.min_timestamp_ms
-    young = (
-        ages and f"is younger than {format_duration(min(ages))}",
-        within_ms is not None and f"is within {format_duration(within_ms)} of the newest event time",
-        stamped_ms is not None and f"is not stamped before {format_time(stamped_ms)}",
-    )
-    return f"Nothing to trim: the first record {' and '.join(text for text in young if text)}."
+    young = []
+    if ages := [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]:
+        young.append(f"is younger than {format_duration(min(ages))}")
+    if settings.event_time_ms is not None:
+        young.append(f"is within {format_duration(settings.event_time_ms)} of the newest event time")
+    if settings.min_timestamp_ms is not None:
+        young.append(f"is not stamped before {format_time(settings.min_timestamp_ms)}")
+    return f"Nothing to trim: the first record {' and '.join(young)}."

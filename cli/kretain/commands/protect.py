@@ -55,7 +55,7 @@ def protect(
 
       kretain protect --resume orders -p policy.yaml
     """
-    from kretain.flows.trims import notified
+    from kretain.flows.notices import notified
     from kretain.render.protect import print_protection, question
     from retention_cli.protect.decision import Terms
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume as resumed

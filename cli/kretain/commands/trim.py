@@ -37,12 +37,12 @@ def trim(
 
       kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
     """
+    from kretain.flows.notices import notified
     from kretain.flows.plans import named_alone, plan_now, read_saved
     from kretain.flows.trims import (
         code_of,
         exit_codes,
         note_deeds,
-        notified,
         todays_rules,
         unapproved,
         waited,

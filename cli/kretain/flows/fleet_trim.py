@@ -11,12 +11,12 @@ from pathlib import Path
 from kretain.errors import Exit, RefusedError, line_of, of_many, warn
 from kretain.flows.confirm import confirm_trim
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
+from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import (
     code_of,
     exit_codes,
     note_deeds,
-    notified,
     todays_rules,
     warn_of_earlier_run,
     warn_of_log,

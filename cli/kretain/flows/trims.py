@@ -1,18 +1,15 @@
-"""Code that trims of one cluster and of a fleet share: rules, limits, notices, waiting and the exit code."""
+"""Code that trims of one cluster and of a fleet share: rules, limits, waiting and the exit code."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, warn, worst
+from kretain.errors import Deeds, Exit, exit_code_for, warn, worst
 from kretain.options import rules
 from kretain.options.common import now_ms
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress
 from retention_cli.core.units import count
@@ -23,15 +20,12 @@ from retention_cli.plan.value import Plan
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
-from retention_cli.policy.urls import NotifyRules
-from retention_cli.protect.decision import Protection
 from retention_cli.trim.batches import RefusedError as LimitsError
 from retention_cli.trim.history import carried_out, past_day, read_past_day
 from retention_cli.trim.narrow import exceeded
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import ExitCodeFor, check_saved
 from retention_cli.trim.wait import wait_for_space
-from retention_cli.watch.notify import Notice, Notifier, of_protection, of_report
 
 
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
@@ -146,27 +140,3 @@ def waited(
     topics = sorted({row.tp.topic for row in report.rows if row.outcome == "trimmed"})
     delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, with some delay
     return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress, delay_s=delay_s)
-
-
-@contextlib.contextmanager
-def notified(notify: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callable[[TrimReport | Protection], None]]:
-    """Yield what posts a report; post an error that ends the block. ``name`` is the cluster's.
-
-    A dry run posts nothing, nor does what the user did not confirm. The process's end waits for the posts.
-    """
-    if dry_run or not notify.url:
-        yield lambda _report: None
-        return
-    notifier = Notifier(name, warn)
-    atexit.register(notifier.close)
-
-    def note(report: TrimReport | Protection) -> None:
-        for notice in of_report(report) if isinstance(report, TrimReport) else of_protection(report):
-            notifier.post(notify, notice)
-
-    try:
-        yield note
-    except Exception as error:
-        if not isinstance(error, RefusedError):
-            notifier.post(notify, Notice("refused" if isinstance(error, Refusal) else "failed", line_of(error)))
-        raise

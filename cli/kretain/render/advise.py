@@ -69,8 +69,9 @@ def print_advice(
 
 
 def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
-    most_found = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
-    shown = found if every_row or len(found) <= SHOWN else most_found
+    shown = found
+    if not every_row and len(found) > SHOWN:
+        shown = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
     endangered, better = sum(bool(one.dangers) for one in found), sum(bool(one.changes) for one in found)
     unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
     texts = sorted(unknown.items(), key=lambda item: -len(item[1]))

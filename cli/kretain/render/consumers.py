@@ -86,9 +86,9 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
     if of_groups and not rows:
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
-    by = "lag" if each is None else "records"
-    furthest_behind = sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]  # equal ones keep their order
-    shown = rows if every_row or len(rows) <= SHOWN else furthest_behind
+    shown, by = rows, "lag" if each is None else "records"
+    if not every_row and len(rows) > SHOWN:  # those that are furthest behind; equal ones keep their order
+        shown = sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
     if each is not None:
         what, parts = "that have the most to read", _unread(shown, by_topic=each == "topics")
     elif of_groups:

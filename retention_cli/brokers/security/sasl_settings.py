@@ -263,24 +263,15 @@ def _check_endpoint(endpoint: str) -> None:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         raise SettingsError(f"{ENDPOINT}: it is not an address: write https://HOST/PATH") from None
+    if "@" in parts.netloc:
+        raise SettingsError(f"{ENDPOINT}: write it without a user: that is {_ID[0]} and {_SECRET[0]}")
     is_host = re.fullmatch(r"[A-Za-z0-9._:-]+", host) is not None
-    for wrong, why in (
-        ("@" in parts.netloc, f"write it without a user: that is {_ID[0]} and {_SECRET[0]}"),
-        (
-            parts.scheme not in ("https", "http") or not is_host or port == 0 or parts.fragment,
-            "it is not an address: write https://HOST/PATH",
-        ),
-        (
-            re.fullmatch(r"[\x21-\x7e]*", parts.path + parts.query) is None,
-            "it has a space or another character that must be percent-encoded: write %20",
-        ),
-        (
-            parts.scheme == "http" and not _is_loopback(host),
-            "http would send the client secret unencrypted: write https://…",
-        ),
-    ):
-        if wrong:
-            raise SettingsError(f"{ENDPOINT}: {why}")
+    if parts.scheme not in ("https", "http") or not is_host or port == 0 or parts.fragment:
+        raise SettingsError(f"{ENDPOINT}: it is not an address: write https://HOST/PATH")
+    if re.fullmatch(r"[\x21-\x7e]*", parts.path + parts.query) is None:
+        raise SettingsError(f"{ENDPOINT}: it has a space or another character that must be percent-encoded: write %20")
+    if parts.scheme == "http" and not _is_loopback(host):
+        raise SettingsError(f"{ENDPOINT}: http would send the client secret unencrypted: write https://…")
 
 
 def _is_loopback(host: str) -> bool:

@@ -484,8 +484,8 @@ def test_position_that_does_not_count_is_named_before_anything_is_restored(store
     keep(store, at(DAY, Stood("billing", "group", {0: 7, 1: None})))
     wanted = Wanted("orders", "restored", groups=WantedGroups(overwrite=True))
     job = Job(wanted, ORIGIN, "T", {}, {0: 0, 1: 0, 2: 0}, "ours", resumes=False)
-    nobody = SimpleNamespace(brokers=lambda: [1], list_groups=lambda _brokers: [])
-    rows = choose(cast(Any, nobody), store, job, WantedGroups()).rows
+    reader = SimpleNamespace(brokers=lambda: [1], list_groups=lambda _brokers: [])
+    rows = choose(cast(Any, reader), store, job, WantedGroups()).rows
     assert [(row.archived, row.note[:11]) for row in rows] == [(7, ""), (None, "no position"), (None, "no position")]
 
 

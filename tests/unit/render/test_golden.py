@@ -207,11 +207,11 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     ),
     "archive-list": (
         list[tuple[str, ArchivedPartition]],
-        lambda one, to: archive.print_archives(one, to, verified=True),
+        partial(archive.print_archives, verified=True),
     ),
     "archive-compact": (
         list[tuple[str, Compacted, Work]],
-        lambda one, to: archive.print_compacted(one, to, dry_run=True),
+        partial(archive.print_compacted, dry_run=True),
     ),
     "restore": (Restored, archive.print_restored),
     "policy-show": (tuple[Origin, ...], settings_of),
@@ -246,11 +246,11 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     ),
     "archive-unread": (
         list[tuple[str, ArchivedPartition]],
-        lambda one, to: archive.print_archives(one, to, verified=False),
+        partial(archive.print_archives, verified=False),
     ),
     "archive-compacted": (
         list[tuple[str, Compacted, Work]],
-        lambda one, to: archive.print_compacted(one, to, dry_run=False),
+        partial(archive.print_compacted, dry_run=False),
     ),
     "restore-groups": (tuple[Restored, GroupPlan], restored_with_groups),
     "groups-forgotten": (list[Held], lambda one, to: consumers.print_forgotten("c1", one, to, dry_run=False)),

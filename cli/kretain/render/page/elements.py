@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import io
 import logging
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -327,10 +326,7 @@ def _in_short(value: float, _position: int) -> str:
 
 def _cleaned(one: ET.Element) -> Element:
     attributes = {_plain(key): value for key, value in one.items() if not _plain(key).lower().startswith("on")}
-    colored = {
-        key: re.sub("|".join(_COLORS), lambda color: _COLORS[color[0]], value) for key, value in attributes.items()
-    }
-    made = ET.Element(_plain(one.tag), colored)
+    made = ET.Element(_plain(one.tag), {key: _colored(value) for key, value in attributes.items()})
     made.text, made.tail = one.text, one.tail
     made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _KEPT)
     return made
@@ -338,3 +334,9 @@ def _cleaned(one: ET.Element) -> Element:
 
 def _plain(name: str) -> str:
     return name.rpartition("}")[2]
+
+
+def _colored(value: str) -> str:
+    for given, ours in _COLORS.items():
+        value = value.replace(given, ours)
+    return value
