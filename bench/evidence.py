@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from retention_cli.core.model import ANCIENT_MS, EventMax, LookUp, Reason, Sample, Tail, Usage, Watermark
 from retention_cli.evidence.checks import decided
-from retention_cli.evidence.value import DiskPart, Row, Said
+from retention_cli.evidence.value import DiskPart, RecordedDecision, Row
 from retention_cli.policy.settings import Settings
 from tests.support.evidence import RUN, left_behind, trimmed, usual
 from tests.support.facts import HOUR, NOW
@@ -72,7 +72,7 @@ def write(folder: Path, rule: str, count: int) -> None:
         made = made._replace(settings=chosen.setdefault(one.facts.topic.name, made.settings))
         again = decided(made)
         planned = made.planned._replace(trim_to=again.trim_to or 0, unconsumed=again.unconsumed)
-        rows.append(made._replace(said=Said.of(again), planned=planned))
+        rows.append(made._replace(decision=RecordedDecision.of(again), planned=planned))
     left_behind(folder / "c", rows, seen, trimmed(rows))
 
 

@@ -105,8 +105,8 @@ class LazyGroup(QuickGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Suggest the nearest command if there is none of that name."""
-        if args and args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, n=1)):
-            ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
+        if args and args[0] not in COMMANDS and (similar := difflib.get_close_matches(args[0], COMMANDS, n=1)):
+            ctx.fail(f"No such command {args[0]!r}; did you mean {similar[0]}?")
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -164,8 +164,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"kretain {__version__}")
         raise typer.Exit
 

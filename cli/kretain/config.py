@@ -327,8 +327,8 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
 
 def nearest(name: str, known: Collection[str], all_are: str = "it has") -> str:
     """Return the hint at a known name that looks like a wrong one, else at all of them."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"{all_are} {', '.join(known) or 'none'}"
+    similar = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {similar[0]}?" if similar else f"{all_are} {', '.join(known) or 'none'}"
 
 
 def default_context() -> str | None:

@@ -152,14 +152,14 @@ def is_ours(kind: type[BaseException]) -> bool:
 def hint_for(code: str, hint: str | None = None) -> str | None:
     """Return the line that follows an error in a terminal: what to do, and where to read more; None if neither."""
     kind = CODES[code]
-    said = hint or ("" if code in _TEXT_SAYS_IT else kind.hint)
-    return " · ".join(part for part in (said, kind.docs) if part) or None
+    advice = hint or ("" if code in _TEXT_SAYS_IT else kind.hint)
+    return " · ".join(part for part in (advice, kind.docs) if part) or None
 
 
 def error_line(exit_code: int, code: str, text: str, hint: str | None = None) -> str:
     """Return an error as JSON in one line."""
     kind = CODES[code]
-    told = {"exit": exit_code, "code": code, "text": text, "hint": hint or kind.hint, "docs": kind.docs}
+    error = {"exit": exit_code, "code": code, "text": text, "hint": hint or kind.hint, "docs": kind.docs}
     if is_json_log():
-        return log_line("error", **told)
-    return json.dumps({"error": told}, ensure_ascii=False)
+        return log_line("error", **error)
+    return json.dumps({"error": error}, ensure_ascii=False)

@@ -65,7 +65,7 @@ class RefusedError(Refusal):
 
 
 @dataclass(slots=True)
-class Deeds:
+class Deletions:
     """What a command has deleted. After the first delete no failure may exit with 1, which means that nothing was.
 
     ``failed``: a failure after that was reported.
@@ -129,16 +129,16 @@ def as_engine_error(error: BaseException) -> BaseException:
     return known
 
 
-def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = None, deeds: str = "") -> None:
+def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = None, deletions: str = "") -> None:
     """Report an error on stderr, in one line (one per problem of a policy); with ``-vv`` also the traceback.
 
-    ``exit_code`` is the one that the command will have, if not the error's own; ``deeds`` what was deleted before.
+    ``exit_code`` is the one that the command will have, if not the error's own; ``deletions`` what was deleted before.
     """
     if verbosity >= 2:
         traceback.print_exception(error, file=sys.stderr)
     lines = ["interrupted"] if isinstance(error, KeyboardInterrupt) else [*map(str, lines_of(error))]
-    if deeds:
-        lines.append(f"before that: {deeds}")
+    if deletions:
+        lines.append(f"before that: {deletions}")
     tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), lines)
 
 
@@ -150,8 +150,8 @@ def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str |
         return
     for line in lines:
         tell(f"kretain: {line}")
-    if sys.stderr.isatty() and (said := hint_for(code, hint)) is not None:
-        tell(f"  hint: {said}")
+    if sys.stderr.isatty() and (advice := hint_for(code, hint)) is not None:
+        tell(f"  hint: {advice}")
 
 
 def warn(*notes: Any) -> None:

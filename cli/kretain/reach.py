@@ -27,7 +27,7 @@ def complete(text: str) -> str:
 
 def complete_json(text: str) -> str:
     """Return JSON with the command lines in its texts completed."""
-    return _known[0].complete(text, lambda words: json.dumps(words, ensure_ascii=False)[1:-1]) if _known else text
+    return _known[0].complete(text, lambda values: json.dumps(values, ensure_ascii=False)[1:-1]) if _known else text
 
 
 def completed(value: Any) -> Any:

@@ -175,10 +175,10 @@ def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Da
     limit, offsets = certain(retention_ms(topic)), certain(topic.settings.offsets_retention_ms)
     if not certain(topic.settings.deletes) or offsets is None or (limit is not None and offsets >= limit):
         return None
-    kept = "without limit" if limit is None else f"for {span(limit)}"
+    lasting = "without limit" if limit is None else f"for {span(limit)}"
     text = (
         f"brokers forget the commits of a stopped group after {span(offsets)} (offsets.retention.minutes), but keep "
-        f"data {kept}: a group that comes back later starts over, and skips or repeats records"
+        f"data {lasting}: a group that comes back later starts over, and skips or repeats records"
     )
     remedy = "name such groups in the policy's groups.require; kretain then trims nothing without a commit of theirs"
     return Danger("offsets-expire-first", "sooner", text, remedy=remedy)
@@ -199,10 +199,10 @@ def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger
     limit = retention_ms(topic)
     where = f"partition {number}, offset {worst.offset:,}{' (trimmed, its segment is still there)' if trimmed else ''}"
     whose = " by the broker's clock" if topic.settings.timestamp_type == "LogAppendTime" else ""
-    held, odd = "", " (microseconds for milliseconds?)" if worst.time_ms > LAST_DATE_MS else ""
+    held, suspicion = "", " (microseconds for milliseconds?)" if worst.time_ms > LAST_DATE_MS else ""
     if isinstance(limit, int):
         held = f"the broker keeps it and everything after it until {moment(worst.time_ms + limit)}, and "
-    stamped = f"is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{odd}{whose}"
+    stamped = f"is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{suspicion}{whose}"
     text = f"{where} {stamped}: {held}rules based on time stop there"
     remedy = (
         "brokers delete a closed segment once all of it is trimmed: segment.ms or segment.bytes close it"
@@ -407,8 +407,8 @@ def policy_entry_for(topic: TopicState, demand: Demand) -> dict[str, int]:
 
 def kafka_configs(topic: str, changes: Mapping[str, int], bootstrap: str, command_config: str | None = None) -> str:
     """Return the ``kafka-configs.sh`` command line that sets these topic settings."""
-    words = ["kafka-configs.sh", "--bootstrap-server", bootstrap]
+    argv = ["kafka-configs.sh", "--bootstrap-server", bootstrap]
     if command_config is not None:
-        words += ["--command-config", command_config]
+        argv += ["--command-config", command_config]
     added = ",".join(f"{key}={value}" for key, value in sorted(changes.items()))
-    return shlex.join([*words, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", added])
+    return shlex.join([*argv, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", added])

@@ -73,7 +73,7 @@ def read_topics(
     names, policies = _choose(metadata, patterns, policy)
     progress("settings")
     live = read_settings(reader, metadata, names)
-    partitions = _read_partitions(reader, metadata.places(names), clock_ms, progress)
+    partitions = _read_partitions(reader, metadata.partitions_of(names), clock_ms, progress)
     topics = []
     for topic in (metadata.topics[name] for name in names):
         settings = live[topic.name]
@@ -203,8 +203,8 @@ def _read_partitions(
     found, again = _read_once(reader, leaders, clock_ms, progress)
     if again:
         time.sleep(_AGAIN_AFTER_S)
-        places = reader.metadata({tp.topic for tp in again}).places()
-        found |= _read_once(reader, {tp: places[tp] for tp in again if tp in places}, clock_ms, progress)[0]
+        partitions = reader.metadata({tp.topic for tp in again}).partitions_of()
+        found |= _read_once(reader, {tp: partitions[tp] for tp in again if tp in partitions}, clock_ms, progress)[0]
     return found
 
 

@@ -76,7 +76,7 @@ class ArchivedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentRange:
     """The part of a segment that is used, from ``start`` to ``end`` (exclusive): segments may overlap."""
 
     manifest: Manifest
@@ -84,12 +84,12 @@ class Piece:
     end: int
 
 
-def stitched(segments: Iterable[Manifest]) -> tuple[list[Piece], list[tuple[int, int]]]:
-    """Return the pieces that cover one partition's segments without overlap, in order, and the gaps. Pure.
+def stitched(segments: Iterable[Manifest]) -> tuple[list[SegmentRange], list[tuple[int, int]]]:
+    """Return the ranges that cover one partition's segments without overlap, in order, and the gaps. Pure.
 
-    An offset that several segments contain is in exactly one piece.
+    An offset that several segments contain is in exactly one range.
     """
-    pieces: list[Piece] = []
+    ranges: list[SegmentRange] = []
     gaps: list[tuple[int, int]] = []
     position: int | None = None
     for one in sorted(segments, key=lambda one: (one.start, -one.end)):
@@ -97,9 +97,9 @@ def stitched(segments: Iterable[Manifest]) -> tuple[list[Piece], list[tuple[int,
             continue
         if position is not None and one.start > position:
             gaps.append((position, one.start))
-        pieces.append(Piece(one, one.start if position is None else max(one.start, position), one.end))
+        ranges.append(SegmentRange(one, one.start if position is None else max(one.start, position), one.end))
         position = one.end
-    return pieces, gaps
+    return ranges, gaps
 
 
 def read_catalog(
@@ -141,17 +141,17 @@ def read_catalog(
     return [found[source] for source in sorted(found)], loose
 
 
-def unlisted(found: list[ArchivedPartition], told: Iterable[str], topics: Sequence[str] = ()) -> None:
+def unlisted(found: list[ArchivedPartition], written: Iterable[str], topics: Sequence[str] = ()) -> None:
     """Add to the partitions' ``problems`` the segments that an audit log tells of, and that no manifest has any more.
 
     Args:
         found: the partitions of an archive; those of which nothing is left are added.
-        told: the paths of the manifests that were written there.
+        written: the paths of the manifests that were written there.
         topics: as in :func:`read_catalog`.
     """
     by_source = {one.source: one for one in found}
-    places = {place for path in told if (place := place_of(path)) is not None}
-    for place in sorted(one for one in places if not topics or matches(topics, one.source.topic)):
+    listed = {place for path in written if (place := place_of(path)) is not None}
+    for place in sorted(one for one in listed if not topics or matches(topics, one.source.topic)):
         one = by_source.setdefault(place.source, ArchivedPartition(place.source))
         gaps = [*one.gaps, (0, one.start or 0), (one.end or 0, place.end)]  # segments may have been joined
         lacks = any(max(first, place.start) < min(last, place.end) for first, last in gaps)
@@ -316,10 +316,10 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
         ArchiveError: a file can't be deleted.
     """
     check_unchanged(store, joined)
-    kept = {one.path for one in joined.files}
+    remaining = {one.path for one in joined.files}
     for part in parts:
         for file in part.files:
-            if file.path not in kept and _is_still(store, part):
+            if file.path not in remaining and _is_still(store, part):
                 store.delete(f"{part.source.folder}/{file.path}")
         if _is_still(store, part):
             store.delete(part.path)

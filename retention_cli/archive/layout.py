@@ -26,7 +26,7 @@ from pydantic import Field, TypeAdapter
 FORMAT: Final = "kretain.archive/v1"
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Count = Annotated[int, Field(strict=True, ge=0)]
-Whole = Annotated[int, Field(strict=True)]
+StrictInt = Annotated[int, Field(strict=True)]
 KeyId = Annotated[str, Field(strict=True, pattern=r"^([0-9a-f]{16})?$")]
 _MANIFESTS: Final = "_manifests"
 _MANIFEST_PATH: Final = re.compile(
@@ -102,13 +102,13 @@ class Manifest:
     end: Count
     partitions: Count
     written_at: Text
-    leader_epoch: Whole
+    leader_epoch: StrictInt
     records: Count = 0
     content_bytes: Count = 0
-    min_ms: Whole | None = None
-    max_ms: Whole | None = None
-    last_offset: Whole | None = None
-    last_epoch: Whole | None = None
+    min_ms: StrictInt | None = None
+    max_ms: StrictInt | None = None
+    last_offset: StrictInt | None = None
+    last_epoch: StrictInt | None = None
     files: tuple[FileEntry, ...] = ()
     parts: tuple[Part, ...] = ()
     inner: tuple[tuple[Count, Count], ...] = ()

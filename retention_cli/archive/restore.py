@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.archive.catalog import ArchivedPartition, Piece, read_catalog, stitched
+from retention_cli.archive.catalog import ArchivedPartition, SegmentRange, read_catalog, stitched
 from retention_cli.archive.layout import ArchiveError, Source
 from retention_cli.archive.segment import records_of, verify_files
 from retention_cli.archive.store import Store
@@ -83,7 +83,7 @@ class Job:
     wanted: Wanted
     source: Source
     target_id: str
-    pieces: dict[int, list[Piece]]
+    ranges: dict[int, list[SegmentRange]]
     starts: dict[int, int]
     group: str
     resumes: bool
@@ -98,7 +98,7 @@ class Job:
     @property
     def records(self) -> int:
         """The approximate number of records to restore, ignoring time limits and overlaps."""
-        return sum(piece.manifest.records for pieces in self.pieces.values() for piece in pieces)
+        return sum(segment.manifest.records for ranges in self.ranges.values() for segment in ranges)
 
 
 @dataclass(slots=True)
@@ -148,9 +148,9 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     if target.internal or target.topic_id is None:
         raise RestoreRefusedError(f"topic {wanted.target} is internal to Kafka, or has no topic id")
     warnings = _check_settings(reader, wanted, chosen, now_ms)
-    pieces: dict[int, list[Piece]] = {}
+    ranges: dict[int, list[SegmentRange]] = {}
     for one in chosen:
-        pieces[one.source.partition], gaps = stitched(one.segments)
+        ranges[one.source.partition], gaps = stitched(one.segments)
         warnings += [
             f"{source.topic}-{one.source.partition}: offsets {start:,} to {end:,} are not in the archive"
             for start, end in gaps
@@ -163,7 +163,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
         wanted,
         source,
         target.topic_id,
-        pieces,
+        ranges,
         starts,
         group,
         resumes,
@@ -175,9 +175,9 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
 def planned(job: Job) -> Restored:
     """Return what a restore would write at most: time limits, and what is there already, make it less."""
     rows = [
-        RestoredPartition(partition, sum(one.manifest.records for one in pieces), pieces[0].start, pieces[-1].end)
-        for partition, pieces in sorted(job.pieces.items())
-        if pieces and not job.there
+        RestoredPartition(partition, sum(one.manifest.records for one in ranges), ranges[0].start, ranges[-1].end)
+        for partition, ranges in sorted(job.ranges.items())
+        if ranges and not job.there
     ]
     return Restored(job, rows)
 
@@ -198,11 +198,11 @@ def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = 
     before = 0
     with RestoreGroup(reader.settings, job.group, reader.timeout_s) as group:
         try:
-            for partition, pieces in sorted(job.pieces.items()):
+            for partition, ranges in sorted(job.ranges.items()):
                 row = RestoredPartition(partition)
                 result.partitions.append(row)
                 _restore_one(reader, store, job, group, row, progress, before)
-                before += sum(piece.manifest.records for piece in pieces)
+                before += sum(segment.manifest.records for segment in ranges)
         except KeyboardInterrupt:
             result.interrupted = True
             return result
@@ -231,7 +231,7 @@ def _restore_one(
     before: int,
 ) -> None:
     """Restore one partition, after ``before`` records of others. Its start is committed first."""
-    target, pieces = job.wanted.target, job.pieces[row.partition]
+    target, ranges = job.wanted.target, job.ranges[row.partition]
     about = reader.metadata([target]).topics.get(target)
     if about is None or about.topic_id != job.target_id:
         raise BrokerError(f"topic {target} was deleted or recreated during the restore")
@@ -239,46 +239,50 @@ def _restore_one(
     with Republisher(reader.settings, target, row.partition, name, group, reader.timeout_s) as republisher:
         mark = group.marks(target, [row.partition]).get(row.partition)
         if mark is None:
-            position, hold_at = pieces[0].start if pieces else 0, job.starts[row.partition]
+            position, hold_at = ranges[0].start if ranges else 0, job.starts[row.partition]
             republisher.append((), hold_at, _progress_text(position))
         else:
             position, hold_at = _progress_of(mark, group.name), mark.offset
             row.resumed_at = position
         row.start = row.end = position
         done = 0
-        for piece in pieces:
-            done += piece.manifest.records
-            if piece.end <= position:
+        for segment in ranges:
+            done += segment.manifest.records
+            if segment.end <= position:
                 continue
-            verify_files(store, piece.manifest)
-            for batch in _batches(store, job.wanted, piece, max(piece.start, position)):
+            verify_files(store, segment.manifest)
+            for batch in _batches(store, job.wanted, segment, max(segment.start, position)):
                 republisher.append(batch, hold_at, _progress_text(batch[-1].offset + 1))
                 row.records, row.end = row.records + len(batch), batch[-1].offset + 1
                 progress("restoring", before + min(done, row.records), job.records)
-            row.end = piece.end
-        if pieces and row.end > position:
+            row.end = segment.end
+        if ranges and row.end > position:
             republisher.append((), hold_at, _progress_text(row.end))
 
 
 def restored_records(
-    store: Store, wanted: Wanted, piece: Piece, start: int, on_records: Callable[[int], None] = lambda _count: None
+    store: Store,
+    wanted: Wanted,
+    segment: SegmentRange,
+    start: int,
+    on_records: Callable[[int], None] = lambda _count: None,
 ) -> Iterator[Record]:
-    """Yield the records of a piece that a restore writes, from an archived offset on.
+    """Yield the records of a range that a restore writes, from an archived offset on.
 
     ``on_records`` is called with how many were read.
     """
-    for record in records_of(store, piece.manifest, start, on_records):
-        if record.offset < piece.end and wanted.takes(record):
+    for record in records_of(store, segment.manifest, start, on_records):
+        if record.offset < segment.end and wanted.takes(record):
             yield record
 
 
-def _batches(store: Store, wanted: Wanted, piece: Piece, start: int) -> Iterator[list[Record]]:
+def _batches(store: Store, wanted: Wanted, segment: SegmentRange, start: int) -> Iterator[list[Record]]:
     batch: list[Record] = []
     size = 0
-    for record in restored_records(store, wanted, piece, start):
+    for record in restored_records(store, wanted, segment, start):
         if record.timestamp is None or record.timestamp <= 0:
             raise ArchiveError(
-                f"{piece.manifest.source.topic}-{piece.manifest.source.partition}: the record at offset "
+                f"{segment.manifest.source.topic}-{segment.manifest.source.partition}: the record at offset "
                 f"{record.offset:,} is stamped {record.timestamp}: no producer can write that. Restore around it "
                 f"with --since 1970-01-01T00:00:00.001Z"
             )

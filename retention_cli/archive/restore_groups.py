@@ -61,22 +61,22 @@ class GroupPlan:
         return {group: dict(offsets) for group, offsets in new.items()}
 
 
-def choose(reader: ClusterReader, store: Store, job: Job, asked: WantedGroups) -> GroupPlan:
+def choose(reader: ClusterReader, store: Store, job: Job, wanted: WantedGroups) -> GroupPlan:
     """Return the groups to reset, with their archived positions, before any record is written.
 
     Raises:
         ArchiveError: the archive has no positions of the topic at that time.
         RestoreRefusedError: a named group has none, or a group has live members, or commits on the target.
     """
-    positions = newest(store, job.source, job.wanted.until_ms if asked.at_ms is None else asked.at_ms)
+    positions = newest(store, job.source, job.wanted.until_ms if wanted.at_ms is None else wanted.at_ms)
     left, chosen = {}, []
-    for one in (one for one in positions.consumers if not asked.names or one.name in asked.names):
+    for one in (one for one in positions.consumers if not wanted.names or one.name in wanted.names):
         why = one.unreadable or _LEFT.get(one.kind)
-        if why is None or (asked.names and one.kind == "gone" and one.unreadable is None):
+        if why is None or (wanted.names and one.kind == "gone" and one.unreadable is None):
             chosen.append(one)
         else:
             left[one.name] = why
-    missing = [name for name in asked.names if name not in {one.name for one in chosen}]
+    missing = [name for name in wanted.names if name not in {one.name for one in chosen}]
     if missing:
         why = left.get(missing[0]) or f"has no position on {job.wanted.topic} in the archive"
         raise RestoreRefusedError(
@@ -107,7 +107,7 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
         some = [row for row in plan.rows if row.partition == number]
         found = Continuation({row.archived or 0 for row in some}, epochs.get(number), job.starts[number])
         others = _read_back(reader, store, job, number, found, on_records)
-        offsets, covered = found.ended(), [(piece.start, piece.end) for piece in job.pieces.get(number, ())]
+        offsets, covered = found.ended(), [(segment.start, segment.end) for segment in job.ranges.get(number, ())]
         for row in some:
             at = row.archived or 0
             notes = {
@@ -162,15 +162,15 @@ def check_free(reader: ClusterReader, job: Job, plan: GroupPlan, *, fresh: bool 
 
 def committed(reader: ClusterReader, groups: Sequence[str], topic: str) -> dict[str, dict[int, int] | str]:
     """Return each group's commits on a topic by partition, or why they can't be read."""
-    told: list[GroupCommits | CommitsUnknown] = []
+    answers: list[GroupCommits | CommitsUnknown] = []
     if groups:
-        reader.read_commits(groups, told.append)
+        reader.read_commits(groups, answers.append)
     return {
         one.group: one.text
         if isinstance(one, CommitsUnknown)
         else {number: offset for number, offset, _epoch in one.topics.get(topic, ())}
         | dict(one.no_position.get(topic, {}))
-        for one in told
+        for one in answers
     }
 
 
@@ -201,8 +201,8 @@ def _read_back(
     """
     archived: Iterator[Record] = (
         record
-        for piece in job.pieces.get(number, [])
-        for record in restored_records(store, job.wanted, piece, piece.start, on_records)
+        for segment in job.ranges.get(number, [])
+        for record in restored_records(store, job.wanted, segment, segment.start, on_records)
     )
     waiting = [*islice(archived, 1)]
     if not waiting:
@@ -212,8 +212,8 @@ def _read_back(
     everything = replace(job.wanted, since_ms=job.wanted.since_ms if job.wanted.append else None)
     left_out = (
         _content(record)
-        for piece in job.pieces.get(number, [])
-        for record in restored_records(store, everything, piece, piece.start)
+        for segment in job.ranges.get(number, [])
+        for record in restored_records(store, everything, segment, segment.start)
         if not job.wanted.takes(record)
     )
 
@@ -229,7 +229,7 @@ def _read_back(
 
     place = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[number]}
     span = reader.extents(place, "last-stable")[tp]
-    reached = span if isinstance(span, RequestFailedError) else reader.read_whole(tp, span, take)
+    reached = span if isinstance(span, RequestFailedError) else reader.read_complete(tp, span, take)
     if isinstance(reached, RequestFailedError):
         raise BrokerError(f"{tp}: what was restored can't be read back: {reached}")
     if waiting:

@@ -167,7 +167,7 @@ class Store:
         Raises:
             ArchiveError: it can't be read.
         """
-        with self._said(path, "read"), self._fs.open_input_stream(self._at(path)) as stream:
+        with self._reported(path, "read"), self._fs.open_input_stream(self._at(path)) as stream:
             return bytes(stream.read())
 
     @contextlib.contextmanager
@@ -178,7 +178,7 @@ class Store:
             KeyMissingError: that key was not given.
             ArchiveError: it can't be read.
         """
-        with self._said(path, "read"), self._fs.open_input_file(self._at(path)) as file:
+        with self._reported(path, "read"), self._fs.open_input_file(self._at(path)) as file:
             yield self.keys.opened(file, path, key_id, self.shown(path))
 
     def digest(self, path: str) -> str:
@@ -187,7 +187,7 @@ class Store:
         Raises:
             ArchiveError: it can't be read.
         """
-        with self._said(path, "read"), self._fs.open_input_stream(self._at(path), compression=None) as stream:
+        with self._reported(path, "read"), self._fs.open_input_stream(self._at(path), compression=None) as stream:
             return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
     def size(self, path: str) -> int | None:
@@ -196,7 +196,7 @@ class Store:
         Raises:
             ArchiveError: the file system returned an error.
         """
-        with self._said(path, "read"):
+        with self._reported(path, "read"):
             info = self._info(self._at(path))
         return int(info.size) if info.is_file else None
 
@@ -207,7 +207,7 @@ class Store:
             ArchiveError: it can't be written. An existing file is kept.
         """
         at = self._at(path)
-        with self._said(path, "written"):
+        with self._reported(path, "written"):
             if self._fs.type_name == "local":
                 write_local(at, content)
             elif self._hdfs:
@@ -224,7 +224,7 @@ class Store:
         Raises:
             ArchiveError: it can't be deleted.
         """
-        with self._said(path, "deleted"), contextlib.suppress(FileNotFoundError):
+        with self._reported(path, "deleted"), contextlib.suppress(FileNotFoundError):
             if self._info(self._at(path)).is_file:
                 self._fs.delete_file(self._at(path))
 
@@ -236,7 +236,7 @@ class Store:
         """
         from_fs = arrow("pyarrow.fs")
         at = self._at(folder) if folder else self._base
-        with self._said(folder or ".", "listed"):
+        with self._reported(folder or ".", "listed"):
             if self._hdfs and self._info(at).type == from_fs.FileType.NotFound:
                 return []
             # On HDFS a folder that could not be listed would look like one that does not exist.
@@ -250,7 +250,7 @@ class Store:
         Raises:
             ArchiveError: the file system returned an error.
         """
-        with self._said(".", "read"):
+        with self._reported(".", "read"):
             return bool(self._info(self._base or "/").type != arrow("pyarrow.fs").FileType.NotFound)
 
     def shown(self, path: str) -> str:
@@ -311,7 +311,7 @@ class Store:
         return info
 
     @contextlib.contextmanager
-    def _said(self, path: str, done: str) -> Iterator[None]:
+    def _reported(self, path: str, done: str) -> Iterator[None]:
         """Raise a file system's error as an ArchiveError without its message, which may contain the whole URL."""
         try:
             yield

@@ -220,17 +220,17 @@ class _Work:
         try:
             self._check_topic()
             self._start = position = self._log_start()
-            places = self._places()
+            listed = self._listed()
             while position < self.end:
-                covering = [place for place in places if place.start <= position < place.end]
-                whole = next((one for place in covering if (one := self._trusted(place)) is not None), None)
-                if whole is not None:
-                    self._found.append(whole)
-                    self.on_records(min(whole.end, self.end) - position)
-                    position = whole.end
+                covering = [place for place in listed if place.start <= position < place.end]
+                trusted = next((one for place in covering if (one := self._trusted(place)) is not None), None)
+                if trusted is not None:
+                    self._found.append(trusted)
+                    self.on_records(min(trusted.end, self.end) - position)
+                    position = trusted.end
                 else:  # a damaged segment that begins here is written again under its own name, up to the same end
                     ends = (place.end for place in covering if place.start == position)
-                    next_starts = (place.start for place in places if place.start > position)
+                    next_starts = (place.start for place in listed if place.start > position)
                     position = self._write(position, min([self.end, *ends, *next_starts]))
         except BrokerError as error:
             raise ArchiveError(f"{self.tp}: {error}") from None
@@ -244,7 +244,7 @@ class _Work:
             tuple(self._notes),
         )
 
-    def _places(self) -> list[Place]:
+    def _listed(self) -> list[Place]:
         """Return the places of this partition's manifests by start offset, longer ones first among equal starts."""
         ours = [
             place
@@ -281,25 +281,25 @@ class _Work:
         """
         self._epoch = self._leader[self.tp].leader_epoch  # the epoch before the first record is read
         building = SegmentBuilder(self.source, start)
-        told = start
+        counted_to = start
 
         def take(record: Record) -> None:
-            nonlocal building, told
+            nonlocal building, counted_to
             building.add(record)
             if building.content_bytes >= self.size.content_bytes or building.records >= self.size.records:
                 self._finish(building, record.offset + 1)
                 building = SegmentBuilder(self.source, record.offset + 1)
-            if record.offset - told >= _PERIOD:
-                self.on_records(record.offset - told)
-                told = record.offset
+            if record.offset - counted_to >= _PERIOD:
+                self.on_records(record.offset - counted_to)
+                counted_to = record.offset
 
-        reached = self.reader.read_whole(self.tp, Range(start, end), take)
+        reached = self.reader.read_complete(self.tp, Range(start, end), take)
         if isinstance(reached, RequestFailedError):
             read_to = building.start if building.last is None else building.last[0] + 1
             return self._after_failure(building, read_to, end, reached)
         if reached > building.start:
             self._finish(building, reached)
-        self.on_records(max(0, reached - told))
+        self.on_records(max(0, reached - counted_to))
         if reached < end:
             raise ArchiveError(
                 f"{self.tp}: the log was read to {reached:,} and returned no more, though it should continue to {end:,}"
@@ -363,8 +363,8 @@ class _Work:
         answer = self.reader.list_offsets([{self.tp: "earliest"}], self._leader)[0][self.tp]
         if isinstance(answer, Found):
             return answer.offset
-        said = answer if isinstance(answer, RequestFailedError) else "the broker names none"
-        raise ArchiveError(f"{self.tp}: its log start offset can't be read: {said}")
+        cause = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+        raise ArchiveError(f"{self.tp}: its log start offset can't be read: {cause}")
 
 
 @dataclass(slots=True)

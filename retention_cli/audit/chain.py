@@ -180,7 +180,7 @@ class Chain:
     _end: Link = field(default_factory=Link)
     _before: str = ZEROS
     _at: Place = _NOWHERE
-    _told: Place = _NOWHERE
+    _reported: Place = _NOWHERE
     _doubtful: int = 0
     _gaps: list[_Gap] = field(default_factory=list)
     _strays: list[tuple[Place, int]] = field(default_factory=list)
@@ -229,7 +229,7 @@ class Chain:
         elif seq < due:
             self._keep(self._strays, (at, seq))
             return
-        elif not follows and self._told != self._at:
+        elif not follows and self._reported != self._at:
             other = f"line {number:,}" if self._at[0] == at[0] else f"line {number:,} of {self._name(at)}"
             self._tell(self._at, f"edited, or {other} was: that one has another hash of the line before it")
         self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, at, 0
@@ -260,7 +260,7 @@ class Chain:
             gone = head.seq - seq - self._doubtful
             lines = "a line is" if gone == 1 else f"{gone:,} lines are"
             self._tell(None, f"cut at the end: {lines} missing (audit.head knows of number {head.seq:,})")
-        elif head.seq > seq or head == self._end or self._told == self._at != _NOWHERE:
+        elif head.seq > seq or head == self._end or self._reported == self._at != _NOWHERE:
             pass  # intact, or already reported
         elif head.seq == seq:
             self._tell(
@@ -275,7 +275,7 @@ class Chain:
         return self._files[at[0]] if self._files else None
 
     def _tell(self, at: Place | None, text: str) -> None:
-        self._told = _NOWHERE if at is None else at
+        self._reported = _NOWHERE if at is None else at
         self._keep(self.breaks, Break(None, text) if at is None else Break(at[1] or None, text, self._name(at)))
 
     def _keep(self, where: list[Any], what: object) -> None:

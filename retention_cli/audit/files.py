@@ -221,8 +221,8 @@ def latest_moment(path: Path) -> str | None:
 def drop_torn_line(handle: int) -> None:
     """Cut off an unterminated last line: a crash tore it, so the request that it was to announce was never sent."""
     size = os.fstat(handle).st_size
-    if (whole := _end_of_line(handle, size)) != size:
-        os.ftruncate(handle, whole)
+    if (complete := _end_of_line(handle, size)) != size:
+        os.ftruncate(handle, complete)
 
 
 def lines_backward(handle: int) -> Generator[bytes]:

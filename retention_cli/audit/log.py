@@ -185,10 +185,10 @@ class AuditLog:
                     chain.take(number, line, event)
                     if hear is None or broken is not None or not line.strip():
                         continue
-                    if (whole := checked(event, begun)) is None:
+                    if (complete := checked(event, begun)) is None:
                         broken = self._broken(name, number)
                     else:
-                        hear(whole)
+                        hear(complete)
             chain.end(now.head, now.problem)
         return chain, broken
 

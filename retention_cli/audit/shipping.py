@@ -98,9 +98,9 @@ def _lines(now: Snapshot, names: Iterable[str]) -> Iterator[_Line]:
 def _reached_by(folder: Path, place: _Place) -> Link | None:
     """Return the last line that this very copy has; None if that is not known, and everything is to be sent."""
     try:
-        told = read_event(folder / SHIPPED_NAME)
-        same = None not in place.values() and all(told.get(key) == value for key, value in place.items())
-        return as_link(told.get("seq"), told.get("hash")) if same else None
+        shipped = read_event(folder / SHIPPED_NAME)
+        same = None not in place.values() and all(shipped.get(key) == value for key, value in place.items())
+        return as_link(shipped.get("seq"), shipped.get("hash")) if same else None
     except OSError:
         return None
 

@@ -213,7 +213,7 @@ async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[
     rightly; otherwise, and where one broker leads all partitions, one open transaction makes every group a suspect.
     """
     metadata = await read_metadata(wire, [OFFSETS_TOPIC], deadline)
-    if not (leaders := metadata.places(metadata.topics)):  # hidden from this user
+    if not (leaders := metadata.partitions_of(metadata.topics)):  # hidden from this user
         return list(groups)
     wanted: list[dict[TopicPartition, Spec]] = [dict.fromkeys(leaders, "latest"), dict.fromkeys(leaders, "last-stable")]
     ends, stable = await list_offsets(wire, wanted, leaders)

@@ -107,11 +107,11 @@ class Candidate:
                     return "another instance may lead now"
                 if self._heard >= sent_at:
                     return None
-                said = self._problem
+                problem = self._problem
             finally:
                 self._lock.release()
             if time.monotonic() >= deadline:
-                return said or "the group's coordinator did not confirm it in time"
+                return problem or "the group's coordinator did not confirm it in time"
             time.sleep(0.1)
 
     def close(self) -> None:

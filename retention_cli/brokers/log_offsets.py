@@ -395,11 +395,11 @@ def _log_dir(folder: Any) -> LogDirState:
         for topic in folder.topics
         for row in topic.partitions
     ]
-    total, usable = (_said(getattr(folder, name, -1)) for name in ("total_bytes", "usable_bytes"))
+    total, usable = (_volume_bytes(getattr(folder, name, -1)) for name in ("total_bytes", "usable_bytes"))
     return LogDirState(folder.log_dir, total, usable, replicas, cordoned=bool(getattr(folder, "is_cordoned", False)))
 
 
-def _said(value: int) -> Maybe[int]:
+def _volume_bytes(value: int) -> Maybe[int]:
     if value >= 0:
         return value
     return Unknown.because(

@@ -87,7 +87,7 @@ class ClusterMetadata:
         """The topics' current ids, where the cluster has any."""
         return {name: one.topic_id for name, one in self.topics.items() if one.topic_id is not None}
 
-    def places(self, names: Iterable[str] | None = None) -> dict[TopicPartition, PartitionMetadata]:
+    def partitions_of(self, names: Iterable[str] | None = None) -> dict[TopicPartition, PartitionMetadata]:
         """Return the metadata of each partition of these topics, or of all: in the order of the names, and by index."""
         return {
             TopicPartition(name, number): one

@@ -197,7 +197,9 @@ class ClusterReader:
             BrokerError: no broker answered within the time-out.
         """
         wanted = set(partitions)
-        leaders = {tp: one for tp, one in self.metadata({tp.topic for tp in wanted}).places().items() if tp in wanted}
+        leaders = {
+            tp: one for tp, one in self.metadata({tp.topic for tp in wanted}).partitions_of().items() if tp in wanted
+        }
         return self.wire.run(log_offsets.read_open_transactions, self.wire, leaders)
 
     def read_pending(
@@ -324,11 +326,11 @@ class ClusterReader:
             stop=stop,
         )
 
-    def read_whole(
+    def read_complete(
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
     ) -> int | RequestFailedError:
-        """Read one partition's complete data records; see :func:`retention_cli.brokers.records.read_whole`."""
-        return self._unreadable() or records.read_whole(self.settings, tp, span, self.timeout_s, on_record)
+        """Read one partition's complete data records; see :func:`retention_cli.brokers.records.read_complete`."""
+        return self._unreadable() or records.read_complete(self.settings, tp, span, self.timeout_s, on_record)
 
     def _unreadable(self) -> MissingApiError | None:
         """Return which API is missing to read records, None if none is."""

@@ -325,10 +325,10 @@ def _passed_on(tp: TopicPartition, run: list[Any], left: Range, on_records: OnRe
             return Ended(end), True
     if behind == len(run):
         return Ended(reached), False
-    said = run[behind].error()
-    if said.name() == "_PARTITION_EOF":
+    error = run[behind].error()
+    if error.name() == "_PARTITION_EOF":
         return Ended(min(max(reached, run[behind].offset()), end)), True
-    failed = RequestFailedError(client_problem(said), retriable=True, code=said.name())
+    failed = RequestFailedError(client_problem(error), retriable=True, code=error.name())
     return Ended(reached, failed, out_of_range=failed.code == "_AUTO_OFFSET_RESET"), True
 
 
@@ -356,7 +356,7 @@ class Record(NamedTuple):
         return len(self.key or b"") + len(self.value or b"") + headers + 32
 
 
-def read_whole(
+def read_complete(
     settings: ConnectionSettings,
     tp: TopicPartition,
     span: Range,

@@ -163,7 +163,7 @@ class Republisher:
         try:
             self._again(lambda: self._producer.init_transactions(self._timeout_s))
         except KafkaException as error:
-            raise self._said(error) from None
+            raise self._error_of(error) from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,7 +194,7 @@ class Republisher:
             with contextlib.suppress(KafkaException):  # otherwise its time-out or the next Republisher ends it
                 self._producer.abort_transaction(self._timeout_s)
             if isinstance(error, KafkaException):
-                raise self._said(error) from None
+                raise self._error_of(error) from None
             raise
 
     def _produce(self, record: Record) -> None:
@@ -230,23 +230,23 @@ class Republisher:
         if error is not None and self._failed is None:
             self._failed = error
 
-    def _said(self, error: Any) -> BrokerError:
-        said = error.args[0]
-        if said.name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+    def _error_of(self, error: Any) -> BrokerError:
+        cause = error.args[0]
+        if cause.name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
             return BrokerError(f"{self._topic}-{self._partition}: another restore of the same has taken over from this")
-        if self._failed is not None and not said.fatal():
-            said = self._failed
-        return _error(said, f"{self._topic}-{self._partition} could not be written to", self._settings)
+        if self._failed is not None and not cause.fatal():
+            cause = self._failed
+        return _error(cause, f"{self._topic}-{self._partition} could not be written to", self._settings)
 
 
-def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
-    text = settings.without_secrets(client_problem(said))
-    if said.name().endswith("AUTHORIZATION_FAILED"):
+def _error(cause: Any, what: str, settings: ConnectionSettings) -> BrokerError:
+    text = settings.without_secrets(client_problem(cause))
+    if cause.name().endswith("AUTHORIZATION_FAILED"):
         return UnauthorizedError(
-            f"{what}: this user may not ({said.name()}): it needs WRITE on the topic, WRITE and DESCRIBE on "
+            f"{what}: this user may not ({cause.name()}): it needs WRITE on the topic, WRITE and DESCRIBE on "
             f"transactional ids, and READ and DELETE on groups that start with kretain-restore-"
         )
-    return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
+    return RequestFailedError(f"{what}: {text}", retriable=bool(cause.retriable()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,13 +269,13 @@ class GroupResetter:
         Raises:
             BrokerError: not all of them were committed, or that is unknown.
         """
-        places = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
+        positions = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
         client, deadline = AdminClient(self.settings.for_librdkafka()), time.monotonic() + self.timeout_s
-        while (error := self._tried(client, ConsumerGroupTopicPartitions(group, places))) is not None:
+        while (error := self._tried(client, ConsumerGroupTopicPartitions(group, positions))) is not None:
             if not may_pass(error) or time.monotonic() > deadline:
                 live = error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS")
-                said = self.settings.without_secrets(client_problem(error))
-                text = "it has live members by now: stop its consumers" if live else said
+                problem = self.settings.without_secrets(client_problem(error))
+                text = "it has live members by now: stop its consumers" if live else problem
                 raise RequestFailedError(f"group {group} could not be reset: {text}", retriable=False)
             time.sleep(_POLL_S)
 

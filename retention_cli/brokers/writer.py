@@ -77,10 +77,10 @@ class ClusterWriter:
             futures = client.create_topics([new], operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
             futures[topic].result(self._timeout_s + 5)
         except KafkaException as error:
-            said = error.args[0]
-            if said.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            cause = error.args[0]
+            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise self._error(said, f"topic {topic} could not be created", "CREATE", topic) from None
+            raise self._error(cause, f"topic {topic} could not be created", "CREATE", topic) from None
         except (TimeoutError, ValueError, TypeError) as error:
             raise BrokerError(f"topic {topic} could not be created: {self._settings.without_secrets(error)}") from None
         return True
@@ -128,16 +128,16 @@ class ClusterWriter:
             while producer.flush(_FLUSH_S) and time.monotonic() < deadline:  # in short waits, so that Ctrl-C works
                 pass
         except (KafkaException, SystemError) as error:
-            said = _cause(error)
-            if said is None or said.name() == "_FATAL":  # the client ended, and has not yet reported why
+            cause = _cause(error)
+            if cause is None or cause.name() == "_FATAL":  # the client ended, and has not yet reported why
                 try:
                     self._producer.poll(_FLUSH_S)
                 except (KafkaException, SystemError) as earlier:
-                    said = _cause(earlier) or said
+                    cause = _cause(earlier) or cause
             self._producer = None
             what = f"topic {topic} could not be written to"
             ended = RequestFailedError(f"{what}: the client ended and did not say why: run again", retriable=True)
-            failed = ended if said is None else self._error(said, what, "WRITE", topic)
+            failed = ended if cause is None else self._error(cause, what, "WRITE", topic)
             return [failed if one is late else one for one in results]
         except RequestFailedError as error:  # the client lacks what the connection needs
             failed = RequestFailedError(f"topic {topic} could not be written to: {error}", retriable=False)
@@ -172,9 +172,9 @@ class ClusterWriter:
         if error.name() != "_ALL_BROKERS_DOWN":
             self._heard = client_problem(error)
 
-    def _error(self, said: Any, what: str, operation: str, topic: str) -> BrokerError:
-        text = self._settings.without_secrets(client_problem(said, operation))
-        match said.name():
+    def _error(self, cause: Any, what: str, operation: str, topic: str) -> BrokerError:
+        text = self._settings.without_secrets(client_problem(cause, operation))
+        match cause.name():
             case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
                 grant = grant_line(operation.replace("_", ""), "topic", topic)
                 return UnauthorizedError(f"{what}: this user may not; grant it: {grant}")
@@ -188,7 +188,7 @@ class ClusterWriter:
             case "_MSG_TIMED_OUT" | "_TIMED_OUT":
                 heard = f" ({self._settings.without_secrets(self._heard)})" if self._heard else ""
                 text = f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"
-        return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
+        return RequestFailedError(f"{what}: {text}", retriable=bool(cause.retriable()))
 
 
 def _cause(error: BaseException) -> Any:
@@ -199,5 +199,5 @@ def _cause(error: BaseException) -> Any:
     """
     from confluent_kafka import KafkaException
 
-    said = error if isinstance(error, KafkaException) else error.__cause__
-    return said.args[0] if isinstance(said, KafkaException) else None
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None

@@ -15,9 +15,9 @@ _KAFKA: Final = "--bootstrap-server HOST:PORT"
 _OURS: Final = "-b HOST:PORT"
 
 
-def kafka_tool(tool: str, *words: str) -> str:
+def kafka_tool(tool: str, *arguments: str) -> str:
     """Return the line that runs one of Kafka's own tools, such as ``kafka-acls.sh``."""
-    return " ".join([tool, _KAFKA, *map(shell_word, words)])
+    return " ".join([tool, _KAFKA, *map(shell_word, arguments)])
 
 
 def grant_line(operation: str, kind: str, name: str = "", *, prefixed: bool = False) -> str:
@@ -31,10 +31,10 @@ def grant_line(operation: str, kind: str, name: str = "", *, prefixed: bool = Fa
     return kafka_tool("kafka-acls.sh", "--add", "--allow-principal", "User:NAME", *what, "--operation", operation)
 
 
-def kretain(*words: str, names: tuple[str, ...] = ()) -> str:
+def kretain(*arguments: str, names: tuple[str, ...] = ()) -> str:
     """Return the line that runs kretain. ``names`` come last: others chose them, and they may look like options."""
     dashes = ["--"] if any(one.startswith("-") for one in names) else []
-    return " ".join(["kretain", *map(shell_word, words), _OURS, *dashes, *map(shell_word, names)])
+    return " ".join(["kretain", *map(shell_word, arguments), _OURS, *dashes, *map(shell_word, names)])
 
 
 class Reach(NamedTuple):

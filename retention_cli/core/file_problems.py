@@ -98,12 +98,12 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def _first(table: tuple[tuple[str, str], ...], said: str, otherwise: str) -> str:
+def _first(table: tuple[tuple[str, str], ...], text: str, otherwise: str) -> str:
     """Return our words, else ``otherwise`` and what the library said up to what it may quote, on one line."""
-    lower = said.lower()
+    lower = text.lower()
     if (ours := next((ours for theirs, ours in table if theirs in lower), None)) is not None:
         return ours
-    theirs = " ".join(_QUOTED.sub("", said).split())[:_LONGEST]
+    theirs = " ".join(_QUOTED.sub("", text).split())[:_LONGEST]
     return f"{otherwise} ({theirs})" if theirs else otherwise
 
 
@@ -117,9 +117,9 @@ def json_problem(error: ValueError) -> tuple[int | None, str]:
     return None if at is None else int(at[1]), _first(_JSON, _AT.sub("", text), "it is not JSON")
 
 
-def yaml_problem(said: str) -> str:
+def yaml_problem(text: str) -> str:
     """Return what is wrong with text that is not YAML, from what the parser or a reader of its values says."""
-    return f"not YAML: {_first(_YAML, said, 'look for a quote, a bracket or a colon that is missing or left over')}"
+    return f"not YAML: {_first(_YAML, text, 'look for a quote, a bracket or a colon that is missing or left over')}"
 
 
 def schema_problem(item: Mapping[str, Any]) -> str:

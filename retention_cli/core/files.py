@@ -61,11 +61,11 @@ def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
         OSError: it can't be opened, or is something else.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if pipes else os.O_NONBLOCK))
-    refuse_odd(handle, pipes=pipes)
+    refuse_irregular(handle, pipes=pipes)
     return os.fdopen(handle, "rb")
 
 
-def refuse_odd(handle: int, *, pipes: bool = False) -> None:
+def refuse_irregular(handle: int, *, pipes: bool = False) -> None:
     """Check that an open file is a regular file, or a pipe if ``pipes`` are allowed; close anything else.
 
     Raises:
@@ -85,7 +85,7 @@ class FileError(Exception):
 
 
 @contextmanager
-def whole(path: Path, mode: int | None = None) -> Iterator[Path]:
+def atomic_path(path: Path, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``, and move the file to ``path`` once it was written completely.
 
     ``mode`` are its permissions, by default those of any new file.
@@ -112,11 +112,11 @@ def whole(path: Path, mode: int | None = None) -> Iterator[Path]:
         raise FileError(f"{path} can't be written: {error.strerror or error}") from None
 
 
-def write_whole(path: Path, parts: Iterable[str], mode: int | None = None) -> None:
+def write_atomic(path: Path, parts: Iterable[str], mode: int | None = None) -> None:
     """Write a text: readers see the old file or the new one, never a part of it.
 
     Raises:
         FileError: it can't be written.
     """
-    with whole(path, mode) as scratch, scratch.open("w", encoding="utf-8") as stream:
+    with atomic_path(path, mode) as scratch, scratch.open("w", encoding="utf-8") as stream:
         stream.writelines(parts)

@@ -47,8 +47,8 @@ def connect(url: str) -> tuple[Any, str]:
             return fs.HadoopFileSystem("default"), url.removeprefix("hdfs://")
         found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
     except (OSError, ValueError, NotImplementedError) as error:
-        said = " ".join(str(error).split()).replace(url, url.partition("?")[0])
-        raise FilesystemError(next((ours for theirs, ours in _HADOOP if theirs in said), said)) from None
+        text = " ".join(str(error).split()).replace(url, url.partition("?")[0])
+        raise FilesystemError(next((ours for theirs, ours in _HADOOP if theirs in text), text)) from None
     return found, base
 
 

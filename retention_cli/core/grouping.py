@@ -32,13 +32,13 @@ def in_batches(items: Iterable[V], most: int) -> Iterator[list[V]]:
 class SameReasons:
     """Partitions with the same reasons: their number, and that of their topics.
 
-    ``places`` are at least the partitions of the first topics, in order.
+    ``partitions`` are at least the partitions of the first topics, in order.
     """
 
     reasons: tuple[Reason, ...]
     count: int
     topics: int
-    places: Sequence[TopicPartition]
+    partitions: Sequence[TopicPartition]
 
 
 def grouped(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[SameReasons]:
@@ -50,4 +50,4 @@ def grouped(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[S
         SameReasons(reasons, len(tps), len({tp.topic for tp in tps}), tps)
         for reasons, tps in by_key((reasons, tp) for tp, reasons in rows).items()
     ]
-    return sorted(found, key=lambda one: (-one.count, one.places[0]))
+    return sorted(found, key=lambda one: (-one.count, one.partitions[0]))

@@ -20,7 +20,7 @@ from typing import Final
 from urllib.parse import quote
 
 from retention_cli.core.errors import Refusal
-from retention_cli.core.files import home, refuse_odd
+from retention_cli.core.files import home, refuse_irregular
 
 
 class StateError(Exception):
@@ -84,7 +84,7 @@ def open_file(path: Path, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from None
         raise
-    refuse_odd(handle)
+    refuse_irregular(handle)
     return handle
 
 

@@ -23,20 +23,20 @@ from retention_cli.core.model import (
     known,
 )
 from retention_cli.decide.guards import GUARDS, frozen, untouchable
-from retention_cli.decide.triggers import TRIGGERS, Bound, NotAsked, Trigger
+from retention_cli.decide.triggers import TRIGGERS, Bound, NotEnabled, Trigger
 from retention_cli.policy.settings import Settings
 
 
 class Weighed(NamedTuple):
     """A trigger's bound after its guards.
 
-    ``asked`` is the trigger's bound, ``allowed`` what its guards leave of it: None if there is nothing to trim (not
+    ``bound`` is the trigger's bound, ``allowed`` what its guards leave of it: None if there is nothing to trim (not
     beyond S), unknown if the trigger or one of its guards is.
     """
 
     rule: RuleName | None
     code: Code
-    asked: int | None
+    bound: int | None
     allowed: Maybe[int | None]
     limited_by: Code | None
     notes: tuple[Reason, ...]
@@ -112,7 +112,7 @@ def raised(
     by = limit.guard if bound == limit.offset and bound < (known(facts.high_watermark) or 0) else None
     one = Weighed("disk-usage", Code.R6, bound, bound, by, (why,))
     if settings.whole_segments:
-        one = _whole_segments(one, facts, log_start)
+        one = _to_segment_start(one, facts, log_start)
     if not isinstance(one.allowed, int):  # after rounding to segments: unknown, or nothing left to trim
         more = one.allowed.reasons if isinstance(one.allowed, Unknown) else one.notes
         held = isinstance(one.allowed, Unknown) and decision.action == "keep"
@@ -129,7 +129,7 @@ def after_disks(
     settings: Settings,
     decision: Decision,
     limit: Maybe[Limit],
-    asked: tuple[int, Reason] | None,
+    raise_to: tuple[int, Reason] | None,
     stopped: Unknown | None,
 ) -> Decision:
     """Return the decision after R6.
@@ -139,11 +139,11 @@ def after_disks(
         settings: its topic's settings.
         decision: the decision by the other rules.
         limit: how far the guards let R6 trim (:func:`disk_limit`).
-        asked: R6's bound and its reason; None if R6 does not trim the partition.
+        raise_to: R6's bound and its reason; None if R6 does not trim the partition.
         stopped: why R6 is unknown for the partition, None if it is known or does not apply.
     """
-    if asked is not None and not isinstance(limit, Unknown):
-        bound, why = asked
+    if raise_to is not None and not isinstance(limit, Unknown):
+        bound, why = raise_to
         decision = raised(facts, settings, decision, bound, limit, why)
     return decision if stopped is None else held_by_disks(decision, stopped)
 
@@ -197,44 +197,44 @@ def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision
 
 
 def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int) -> Weighed | None:
-    asked = trigger.ask(facts, settings, now_ms)
-    match asked:
-        case NotAsked():
+    answer = trigger.ask(facts, settings, now_ms)
+    match answer:
+        case NotEnabled():
             return None
         case Unknown():
-            return Weighed(trigger.rule, trigger.code, None, asked, None, ())
+            return Weighed(trigger.rule, trigger.code, None, answer, None, ())
         case Bound(offset, notes):
             if offset <= log_start:  # nothing to trim, so no guard is asked
                 return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
-            guarded = _guarded(trigger, asked, facts, log_start, settings, now_ms)
-            return _whole_segments(guarded, facts, log_start) if settings.whole_segments else guarded
+            guarded = _guarded(trigger, answer, facts, log_start, settings, now_ms)
+            return _to_segment_start(guarded, facts, log_start) if settings.whole_segments else guarded
         case _:
-            assert_never(asked)
+            assert_never(answer)
 
 
 def _guarded(
     trigger: Trigger, bound: Bound, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int
 ) -> Weighed:
-    asked, notes = bound.offset, bound.notes
-    allowed, limited_by, held_back = asked, None, ""
+    offset, notes = bound.offset, bound.notes
+    allowed, limited_by, held_back = offset, None, ""
     stopped: list[Unknown] = []
     for guard in GUARDS:
         if not guard.applies(trigger.code, settings):
             continue
-        limit = guard.limit(asked, facts, settings, now_ms)
+        limit = guard.limit(offset, facts, settings, now_ms)
         if isinstance(limit, Unknown):
             stopped.append(limit)
         elif limit < allowed:
             allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, settings)
     if allowed <= log_start and limited_by is not None:  # nothing left to trim, so an unknown guard does not matter
-        note = Reason(limited_by, f"{trigger.rule} would trim to {asked:,}, but {held_back}")
+        note = Reason(limited_by, f"{trigger.rule} would trim to {offset:,}, but {held_back}")
         return Weighed(
-            trigger.rule, trigger.code, asked, None, limited_by, (*notes, note, *_of_floor(limited_by, facts))
+            trigger.rule, trigger.code, offset, None, limited_by, (*notes, note, *_of_floor(limited_by, facts))
         )
     if stopped:
         lost = Unknown(tuple(reason for one in stopped for reason in one.reasons))
-        return Weighed(trigger.rule, trigger.code, asked, lost, limited_by, notes)
-    return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, (*notes, *_of_floor(limited_by, facts)))
+        return Weighed(trigger.rule, trigger.code, offset, lost, limited_by, notes)
+    return Weighed(trigger.rule, trigger.code, offset, allowed, limited_by, (*notes, *_of_floor(limited_by, facts)))
 
 
 def _of_floor(limited_by: Code | None, facts: PartitionFacts) -> tuple[Reason, ...]:
@@ -242,7 +242,7 @@ def _of_floor(limited_by: Code | None, facts: PartitionFacts) -> tuple[Reason, .
     return facts.floor.notes if limited_by == Code.G2 and not isinstance(facts.floor, Unknown) else ()
 
 
-def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
+def _to_segment_start(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
     """Return the bound rounded down to a segment's base offset, for ``granularity: segment``."""
     if not isinstance(one.allowed, int):
         return one

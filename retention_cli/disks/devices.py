@@ -15,11 +15,11 @@ from retention_cli.core.units import count, format_bytes, some_of
 from retention_cli.disks.disk import Disk, DiskOutcome, Room, named, setting_for, sized_by_policy
 from retention_cli.disks.inventory.format import InventoryFile
 from retention_cli.disks.pending_deletes import stays, stays_by_scan
-from retention_cli.memory.disk import Growth, Look, growth, lowest, unchanged
+from retention_cli.memory.disk import DiskSample, Growth, growth, lowest, unchanged
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
 
-_NEAR: Final = 1_000
+_TOLERANCE: Final = 1_000
 """Two volumes of equal size may be one, read at two moments, if their free space differs by at most size / _NEAR."""
 _ANONYMOUS: Final = "0:"
 """The prefix of device numbers that file systems make up: btrfs for each subvolume, NFS for each mount."""
@@ -119,8 +119,8 @@ def _notes(disks: Sequence[Disk]) -> list[Reason]:
     return [why for disk in disks if isinstance(disk.room, Unknown) for why in named(disk, disk.room).reasons]
 
 
-def _absent(asked: bool, replicas: Sequence[TopicPartition]) -> str:
-    what = "it does not report what is on its disks" if asked else "it is down: the cluster does not list it"
+def _absent(is_listed: bool, replicas: Sequence[TopicPartition]) -> str:
+    what = "it does not report what is on its disks" if is_listed else "it is down: the cluster does not list it"
     held = f"{count(len(replicas), 'replica')} of {some_of(sorted({tp.topic for tp in replicas}))}"
     return f"{what}; it holds {held}, and its disk usage is unknown until it is back"
 
@@ -177,7 +177,7 @@ class _Volume(NamedTuple):
         if self.sized is None or other.sized is None or self.sized[0] != other.sized[0]:
             return False
         apart = not any(one is None or one.startswith(_ANONYMOUS) for one in (self.device, other.device))
-        return abs(self.sized[1] - other.sized[1]) <= (0 if apart else self.sized[0] // _NEAR)
+        return abs(self.sized[1] - other.sized[1]) <= (0 if apart else self.sized[0] // _TOLERANCE)
 
 
 def _grouped(
@@ -243,7 +243,7 @@ _REPLICAS: Final = f"{_UNEXPLAINED}:replicas"
 """Suffix of looks at how many replicas a disk has: inverted (``~``) if one of them was seen for the first time."""
 
 
-def look(
+def sample_disks(
     reader: ClusterReader, rules: DiskRules, memory: Ledger, now_ms: int
 ) -> tuple[list[DiskOutcome], list[Reason]]:
     """Return how full each disk is and how fast it grows, without a plan, and the reasons for what is unknown."""
@@ -262,16 +262,16 @@ def remember(disks: Sequence[Disk], memory: Ledger, now_ms: int) -> dict[str, Ma
     found: dict[str, Maybe[Growth]] = {}
     for disk in disks:
         if not isinstance(disk.room, Unknown):
-            known, now = memory.disk(disk.key), Look(now_ms, disk.room.used_bytes, disk.room.total_bytes)
-            found[disk.name] = growth(known.looks, now)
+            known, now = memory.disk(disk.key), DiskSample(now_ms, disk.room.used_bytes, disk.room.total_bytes)
+            found[disk.name] = growth(known.samples, now)
             known.add(now)
     return found
 
 
-def last_look_ms(disk: Disk, memory: Ledger) -> int | None:
+def last_sample_ms(disk: Disk, memory: Ledger) -> int | None:
     """Return when a disk's replicas were looked at for R6 (Unix ms), None if they never were."""
-    looks = memory.disk(f"{disk.key}{_REPLICAS}").looks
-    return looks[-1].wall_ms if looks else None
+    samples = memory.disk(f"{disk.key}{_REPLICAS}").samples
+    return samples[-1].wall_ms if samples else None
 
 
 def stays_bytes(
@@ -292,13 +292,15 @@ def stays_bytes(
     if isinstance(disk.room, Unknown):
         return 0
     replicas = memory.disk(f"{disk.key}{_REPLICAS}")
-    count = Look(now_ms, ~len(disk.replicas) if may_leave_bytes is None else len(disk.replicas), disk.room.total_bytes)
+    count = DiskSample(
+        now_ms, ~len(disk.replicas) if may_leave_bytes is None else len(disk.replicas), disk.room.total_bytes
+    )
     known = memory.disk(f"{disk.key}{_UNEXPLAINED}")
-    now = Look(now_ms, disk.unexplained_bytes, disk.room.total_bytes)
-    scanned = stays_by_scan(disk, files, reserved, now_ms, known.looks)
+    now = DiskSample(now_ms, disk.unexplained_bytes, disk.room.total_bytes)
+    scanned = stays_by_scan(disk, files, reserved, now_ms, known.samples)
     ledger_bytes = None
-    if over_ms is not None and may_leave_bytes is not None and unchanged(replicas.looks, count, over_ms):
-        ledger_bytes = lowest(known.looks, now, over_ms)
+    if over_ms is not None and may_leave_bytes is not None and unchanged(replicas.samples, count, over_ms):
+        ledger_bytes = lowest(known.samples, now, over_ms)
         if ledger_bytes is not None:
             ledger_bytes = max(0, min(ledger_bytes, disk.unexplained_bytes - may_leave_bytes))
     known.add(now, lowest=True)

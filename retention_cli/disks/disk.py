@@ -237,14 +237,14 @@ class Space:
 
 def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: int | None) -> Space | None:
     """Return the sums over all disks, None if no disk was judged."""
-    if not (told := [one for one in outcomes if one.unknown is None and one.percent is not None]):
+    if not (reported := [one for one in outcomes if one.unknown is None and one.percent is not None]):
         return None
     return Space(
         len(outcomes),
-        len(told),
-        sum(one.freed_bytes + one.other_rules_bytes for one in told),
-        sum(one.dead_bytes for one in told),
-        any(one.estimated for one in told),
+        len(reported),
+        sum(one.freed_bytes + one.other_rules_bytes for one in reported),
+        sum(one.dead_bytes for one in reported),
+        any(one.estimated for one in reported),
         check_ms,
         delay_ms,
     )

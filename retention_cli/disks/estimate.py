@@ -47,7 +47,7 @@ _LEAST_ROWS: Final = 16
 _GRID_BITS: Final = 20
 """Times begin at a multiple of 2^20 ms, about 17 minutes."""
 _RESOLUTION_MS: Final = 1_000
-_NEAR: Final = 50
+_TOLERANCE: Final = 50
 """A level that frees at most a fiftieth too much is accepted once it is known to half a minute (``_FINE_MS``)."""
 _FINE_MS: Final = 1 << 15
 _NO_SEGMENT_BYTES: Final = Unknown.because(Code.R6, NO_SEGMENT_BYTES.reasons[0].text)
@@ -159,11 +159,11 @@ def estimated_segments(disk: Ints, partition: Ints, size_bytes: Ints, logs: Ints
     before = np.minimum(before, closed[of])
     upto = np.where(active, size_bytes[of], np.minimum(before + each[of], closed[of]))
     log = logs[partition[of]]
-    first, bound, limit, whole = log[:, 0], log[:, 2], log[:, 3], log[:, 4]
+    first, bound, limit, segment_records = log[:, 0], log[:, 2], log[:, 3], log[:, 4]
     records, size = np.maximum(log[:, 1] - first, 1).astype(np.float64), np.maximum(size_bytes[of], 1)
     base, end, later = (
         first + np.ceil(records * one / size).astype(np.int64)
-        for one in (before, upto, np.minimum(upto + whole // 4, closed[of]))
+        for one in (before, upto, np.minimum(upto + segment_records // 4, closed[of]))
     )
     later = np.where(end <= bound, end, np.clip(limit, end, np.maximum(end, later)))
     following = np.where(known[of] & ~active, later, NO_END)
@@ -202,18 +202,18 @@ class _Times:
         remaining = above - bytes_on(s, gone, count)
         rows = np.flatnonzero(~gone & ~s.active & (s.next_offset <= limit[s.partition]))
         wanted = np.unique(s.partition[rows[remaining[s.disk[rows]] > 0]]).tolist()
-        if not (asked := {names[n]: n for n in wanted if names[n] in self.leaders}):
+        if not (numbers := {names[n]: n for n in wanted if names[n] in self.leaders}):
             return s
         newest, first = np.full((2, len(names)), -1, dtype=np.int64)
         specs: list[Spec] = ["max-timestamp", 0]
-        answers = self.reader.list_offsets([dict.fromkeys(asked, spec) for spec in specs], self.leaders)
+        answers = self.reader.list_offsets([dict.fromkeys(numbers, spec) for spec in specs], self.leaders)
         for times, answer in zip((newest, first), answers, strict=True):
             for tp, one in answer.items():
                 if isinstance(one, Found) and one.timestamp is not None:
-                    times[asked[tp]] = one.timestamp
+                    times[numbers[tp]] = one.timestamp
                 elif isinstance(one, RequestFailedError) and one.retriable:  # brokers before 3.0 have no MAX_TIMESTAMP
                     self.unanswered[tp] = str(one)
-        oldest_ms, newest_ms = _span(newest[[*asked.values()]], first[[*asked.values()]], self.now_ms)
+        oldest_ms, newest_ms = _span(newest[[*numbers.values()]], first[[*numbers.values()]], self.now_ms)
         low, high = np.full(count, oldest_ms), np.full(count, newest_ms)
         open_ = (remaining > 0) & (add_up(s.size_bytes[rows], s.disk[rows], count) >= remaining)
         replicas, of = np.unique(s.disk[rows] * len(names) + s.partition[rows], return_inverse=True)
@@ -226,7 +226,7 @@ class _Times:
             if not len(pairs):
                 break
             partition, times = pairs // len(levels), levels[pairs % len(levels)]
-            offsets = self._offsets_at(partition, times, newest, first, asked)
+            offsets = self._offsets_at(partition, times, newest, first, numbers)
             for n, time_ms, offset in zip(partition.tolist(), times.tolist(), offsets.tolist(), strict=True):
                 known.setdefault(n, {})[time_ms] = offset
             reached = np.zeros(len(replicas), dtype=np.int64)
@@ -235,8 +235,8 @@ class _Times:
             freed = add_up(s.size_bytes[older], s.disk[older], count)
             enough = freed >= remaining
             high, low = np.where(open_ & enough, middle, high), np.where(open_ & ~enough, middle, low)
-            near = enough & (freed <= remaining + remaining // _NEAR) & (high - low <= _FINE_MS)
-            open_ &= (high - low > _RESOLUTION_MS) & ~near
+            close = enough & (freed <= remaining + remaining // _TOLERANCE) & (high - low <= _FINE_MS)
+            open_ &= (high - low > _RESOLUTION_MS) & ~close
         largest = np.full(len(s), UNDATED, dtype=np.int64)
         ends = np.searchsorted(s.partition, np.arange(len(names) + 1))
         for n, offset_at in known.items():
@@ -246,7 +246,7 @@ class _Times:
         return replace(s, largest_timestamp=largest)
 
     def _offsets_at(
-        self, partition: Ints, times: Ints, newest: Ints, first: Ints, asked: Mapping[TopicPartition, int]
+        self, partition: Ints, times: Ints, newest: Ints, first: Ints, numbers: Mapping[TopicPartition, int]
     ) -> Ints:
         """Return, for each (partition, time), the offset before which all is older; S if unknown.
 
@@ -258,7 +258,7 @@ class _Times:
             (self.names[partition[row]], row)
             for row in np.flatnonzero(~after_all & (first[partition] < times)).tolist()
         )
-        wanted = {tp: rows for tp, rows in found.items() if tp in asked}
+        wanted = {tp: rows for tp, rows in found.items() if tp in numbers}
         most = max(map(len, wanted.values()), default=0)
         requests = [{tp: rows[n] for tp, rows in wanted.items() if n < len(rows)} for n in range(most)]
         moments = [{tp: int(times[row]) for tp, row in one.items()} for one in requests]

@@ -347,11 +347,11 @@ def bytes_between(segments: Segments, start: Ints, end: Ints) -> tuple[Ints, Int
     rows = np.flatnonzero((following > start[partition]) & (base < end[partition]) & (following - base <= MOST_OFFSETS))
     base, following, partition = base[rows], following[rows], partition[rows]
     held = np.minimum(following, end[partition]) - np.maximum(base, start[partition])
-    whole = held == following - base
+    complete = held == following - base
     size = segments.size_bytes[rows].astype(np.int64)
-    size = np.where(whole, size, size * held // np.maximum(following - base, 1))
+    size = np.where(complete, size, size * held // np.maximum(following - base, 1))
     cut = np.zeros(len(start), dtype=np.bool_)
-    cut[partition[~whole]] = True
+    cut[partition[~complete]] = True
     return add_up(held, partition, len(start)), add_up(size, partition, len(start)), cut
 
 
@@ -420,14 +420,14 @@ def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) ->
         return f"its replica is no longer in {one.dir}: {AGAIN}"
     live_bytes = one.live_bytes + (one.active_bytes if start is None or one.end > start or one.end < 0 else 0)
     if live_bytes > size_bytes:
-        said = f"its segments beyond its log start take {format_bytes(live_bytes)}"
-        return f"{said}, and its broker says {format_bytes(size_bytes)} in all: {AGAIN}"
+        takes = f"its segments beyond its log start take {format_bytes(live_bytes)}"
+        return f"{takes}, and its broker says {format_bytes(size_bytes)} in all: {AGAIN}"
     if end is not None and one.end > one.first_base:
         span = max(end, one.end) - one.first_base
         most = _DENSER * one.log_bytes * span // (one.end - one.first_base) + _SLACK
         if size_bytes > most:
-            said = f"its segments take {format_bytes(one.log_bytes)}, and its broker says {format_bytes(size_bytes)}"
-            return f"{said}, which is more than was written since: {AGAIN}"
+            takes = f"its segments take {format_bytes(one.log_bytes)}, and its broker says {format_bytes(size_bytes)}"
+            return f"{takes}, which is more than was written since: {AGAIN}"
     return None
 
 
@@ -451,20 +451,20 @@ def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_ends: EpochEnds) -> s
         if facts.leader_epoch == 0:  # this log has had only one leader epoch
             return None
         return f"it does not say under which leader epoch its log ended, and others have led since: {AGAIN}"
-    if (asked := epoch_to_ask(one, facts)) is None:
+    if (epoch := epoch_to_ask(one, facts)) is None:
         return None
-    if facts.leader_epoch is not None and asked > facts.leader_epoch:
-        return f"it was scanned under leader epoch {asked}, which this log never had: {AGAIN}"
-    answer = epoch_ends.get((one.tp, asked))
+    if facts.leader_epoch is not None and epoch > facts.leader_epoch:
+        return f"it was scanned under leader epoch {epoch}, which this log never had: {AGAIN}"
+    answer = epoch_ends.get((one.tp, epoch))
     match answer:
         case Found(end) if end >= one.end:
             return None
         case Found(end):
-            cut = f"leader epoch {asked} now ends at {end:,}, but the scan reached {one.end:,}"
+            cut = f"leader epoch {epoch} now ends at {end:,}, but the scan reached {one.end:,}"
             return f"{cut}: the log was cut since; {AGAIN}"
         case None | RequestFailedError():
             error = "" if answer is None else f" ({answer})"
-            why = f"kretain could not ask where leader epoch {asked} of the scan ends{error}"
+            why = f"kretain could not ask where leader epoch {epoch} of the scan ends{error}"
         case _:
-            why = f"it was scanned under leader epoch {asked}, which its log no longer has: the log was cut"
+            why = f"it was scanned under leader epoch {epoch}, which its log no longer has: the log was cut"
     return f"{why}: {AGAIN}"

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Leaving, above_ceiling, setting_for
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
-from retention_cli.memory.disk import Look
+from retention_cli.memory.disk import DiskSample
 from retention_cli.policy.settings import DiskRules
 
 SAYS_FOR_MS: Final = 3_600_000
@@ -60,7 +60,11 @@ def stays(scanned: Scanned | None, ledger_bytes: int | None, now_ms: int, over_m
 
 
 def stays_by_scan(
-    disk: Disk, files: Sequence[InventoryFile], reserved: Mapping[str, int], now_ms: int, looks: Sequence[Look] = ()
+    disk: Disk,
+    files: Sequence[InventoryFile],
+    reserved: Mapping[str, int],
+    now_ms: int,
+    samples: Sequence[DiskSample] = (),
 ) -> Scanned | None:
     """Return the bytes that stay on a disk by an inventory: used at the scan, and neither a log's nor leaving.
 
@@ -72,7 +76,7 @@ def stays_by_scan(
         files: the inventory's files.
         reserved: ``disks.reserved``.
         now_ms: this machine's time, Unix ms.
-        looks: looks at the bytes that no live replica explains. A smaller amount since the scan lowers the result.
+        samples: looks at the bytes that no live replica explains. A smaller amount since the scan lowers the result.
     """
     room = disk.room
     if isinstance(room, Unknown) or not disk.dirs:
@@ -87,7 +91,7 @@ def stays_by_scan(
         used = min(one.total_bytes - one.usable_bytes for one in found)
         used -= setting_for(reserved, disk.broker, disk.dirs) or 0
         others = max(0, used - sum(getattr(one, key) for one in found for key in _EXPLAINED))
-        since = [one for one in looks if one.wall_ms >= file.scanned_at_ms and one.total_bytes == room.total_bytes]
+        since = [one for one in samples if one.wall_ms >= file.scanned_at_ms and one.total_bytes == room.total_bytes]
         return Scanned(min([others, *(one.used_bytes for one in since)]), file.scanned_at_ms)
     return None
 

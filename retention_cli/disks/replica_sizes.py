@@ -33,7 +33,7 @@ _REMOTE: Final = "remote.storage.enable"
 _CHECK: Final = "log.retention.check.interval.ms"
 _INVENTORY: Final = "or give an inventory (kretain segments scan, --inventory)"
 
-_SAME_LOOK_MS: Final = 30_000
+_SAME_SAMPLE_MS: Final = 30_000
 """Replicas and the disk are noted within this time of each other; looks at a disk are a minute apart."""
 _SEGMENTS: Final = 2
 """Replicas of one log may differ by this many segments: each broker rolls and sweeps them at its own time."""
@@ -76,7 +76,7 @@ class Sizes:
         self._now_ms = now_ms
         self._read_settings(reader, sorted(answers), sorted({tp.topic for tp in facts}))
         found: dict[TopicPartition, list[ReplicaSeen]] = {}
-        asked: dict[TopicPartition, dict[int, ReplicaSeen]] = {}
+        remembered: dict[TopicPartition, dict[int, ReplicaSeen]] = {}
         for broker, dirs in answers.items():
             if isinstance(dirs, Exception):
                 continue
@@ -89,18 +89,18 @@ class Sizes:
                 start, end = facts[tp].log_start, facts[tp].high_watermark
                 if isinstance(start, Unknown) or isinstance(end, Unknown):
                     continue
-                if tp not in asked:
+                if tp not in remembered:
                     if (size := self.segment_bytes.get(tp.topic)) is not None:
                         self._segments[tp] = memories[tp].saw_segment_bytes(size, start, end)
-                    asked[tp] = {row.place: row for row in unpack(memories[tp].replicas)}
+                    remembered[tp] = {row.place: row for row in unpack(memories[tp].replicas)}
                 place = place_of(broker, path)
-                before, sweeping = asked[tp].get(place), self._sweeping(broker, tp)
+                before, sweeping = remembered[tp].get(place), self._sweeping(broker, tp)
                 row = seen_again(before, place, now_ms, start, end, replica.size_bytes, sweeping)
                 self._seen[broker, path, tp] = row
-                self._before.setdefault((broker, path, tp), asked[tp].get(place))
+                self._before.setdefault((broker, path, tp), remembered[tp].get(place))
                 found.setdefault(tp, []).append(row)
         for tp, rows in found.items():
-            memories[tp].note(replicas=pack({**asked[tp], **{row.place: row for row in rows}}.values()))
+            memories[tp].note(replicas=pack({**remembered[tp], **{row.place: row for row in rows}}.values()))
 
     def doubt(self, disk: Disk, tp: TopicPartition, code: str) -> Unknown | None:
         """Return why a replica's size may include dead bytes, and what to do; None if it can't."""
@@ -172,7 +172,7 @@ class Sizes:
             on = [(disk.broker, path, tp) for path in disk.dirs if (disk.broker, path, tp) in self._seen]
             for one in on:
                 row, before = self._seen[one], self._before[one]
-                if before is None or (since_ms is not None and before.seen_ms < since_ms - _SAME_LOOK_MS):
+                if before is None or (since_ms is not None and before.seen_ms < since_ms - _SAME_SAMPLE_MS):
                     return None
                 total += row.may_leave_bytes(self._now_ms, self._sweeping(disk.broker, tp))
                 if self._cleaned.get(tp.topic, True) or self._tiered.get(tp.topic, True):
@@ -212,10 +212,10 @@ class Sizes:
         self._own_delays_ms |= _numbers(checks, _OWN_DELAY)
         waiting = [one for one in topics if one not in self.segment_bytes]
         values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY, _CLEANUP, _REMOTE]) if waiting else {}
-        for name, told in values.items():
-            if not isinstance(told, RequestFailedError):
-                self._cleaned[name] = "compact" in (told.get(_CLEANUP) or "compact")
-                self._tiered[name] = told.get(_REMOTE) == "true"  # brokers before 3.6 do not know it
+        for name, own in values.items():
+            if not isinstance(own, RequestFailedError):
+                self._cleaned[name] = "compact" in (own.get(_CLEANUP) or "compact")
+                self._tiered[name] = own.get(_REMOTE) == "true"  # brokers before 3.6 do not know it
         self.segment_bytes |= {name: size for name, size in _numbers(values, SEGMENT_BYTES).items() if size > 0}
         self._delays_ms |= _numbers(values, _DELAY)
 

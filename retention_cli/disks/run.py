@@ -17,7 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
-from retention_cli.disks.devices import all_disks, last_look_ms, remember, stays_bytes
+from retention_cli.disks.devices import all_disks, last_sample_ms, remember, stays_bytes
 from retention_cli.disks.disk import (
     Disk,
     DiskOutcome,
@@ -103,7 +103,7 @@ class DiskRun:
         inventory = self.inventory
         if inventory is not None:
             inventory.inventory.check_cluster(cluster_id)
-        self.look(reader, facts, settings, leaders, remembered, clock_ms)
+        self.take_samples(reader, facts, settings, leaders, remembered, clock_ms)
         if inventory is not None:
             self.inventory = inventory = inventory.without(self._doubts(reader, inventory))
         replicas = {tp: one.replicas for tp, one in leaders.items()}
@@ -129,7 +129,7 @@ class DiskRun:
             found |= {tp: found[tp]._replace(segment_bases=bases[tp]) for tp in bases}
         return found
 
-    def look(
+    def take_samples(
         self,
         reader: ClusterReader,
         facts: Mapping[TopicPartition, PartitionFacts],
@@ -167,7 +167,7 @@ class DiskRun:
                     self.rules.reserved,
                     wall_ms,
                     over_ms,
-                    self.sizes.may_leave_bytes(one, last_look_ms(one, remembered.memory)),
+                    self.sizes.may_leave_bytes(one, last_sample_ms(one, remembered.memory)),
                 )
                 for one in self.disks
             }
@@ -214,11 +214,11 @@ class DiskRun:
         unknown = {tp: why for tp, why in {**found.unknown, **changed}.items() if tp not in left_alone}
         after = []
         for one in decisions:
-            asked = (found.bounds[one.tp], self._why(above[one.tp])) if one.tp in above else None
+            bound = (found.bounds[one.tp], self._why(above[one.tp])) if one.tp in above else None
             limit, stopped = limits[one.tp], unknown.get(one.tp)
-            if asked is not None or stopped is not None:
-                self.parts[one.tp] = asked, stopped
-            after.append(after_disks(facts[one.tp], settings[one.topic], one, limit, asked, stopped))
+            if bound is not None or stopped is not None:
+                self.parts[one.tp] = bound, stopped
+            after.append(after_disks(facts[one.tp], settings[one.topic], one, limit, bound, stopped))
         return self._with_bytes(after)
 
     def _with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
@@ -423,7 +423,7 @@ def _read_unmanaged(
         metadata = reader.metadata({tp.topic for tp in wanted})
     except BrokerError:
         return UnmanagedLogs()
-    leaders = {tp: one for tp, one in metadata.places().items() if tp in wanted and one.leader is not None}
+    leaders = {tp: one for tp, one in metadata.partitions_of().items() if tp in wanted and one.leader is not None}
     starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in _ENDS], leaders)
     topics = {name: bare_facts(metadata.topics[name]) for name in {tp.topic for tp in leaders}}
     facts = {

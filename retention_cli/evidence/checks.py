@@ -28,7 +28,18 @@ from retention_cli.evidence.columns import (
     numbers,
 )
 from retention_cli.evidence.format import EvidenceError, Part, coded, from_json
-from retention_cli.evidence.value import KINDS, NONE, Commit, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.value import (
+    KINDS,
+    NONE,
+    Commit,
+    DiskPart,
+    Numbers,
+    Planned,
+    ReadTimes,
+    RecordedDecision,
+    Result,
+    Row,
+)
 from retention_cli.plan.reconcile import Target, reconcile
 from retention_cli.policy.settings import Settings
 
@@ -40,11 +51,11 @@ def decided(row: Row) -> Decision:
     """Return the decision that a row's facts and settings give."""
     facts, settings = row.facts, row.settings
     again = decide(facts, settings, row.now_ms)
-    asked, stopped = row.disks or DiskPart()
-    if asked is None:
+    bound, stopped = row.disks or DiskPart()
+    if bound is None:
         return again if stopped is None else held_by_disks(again, stopped)
     limit = off_disks(facts.topic, settings) or disk_limit(facts, settings, row.now_ms)
-    return after_disks(facts, settings, again, limit, asked, stopped)
+    return after_disks(facts, settings, again, limit, bound, stopped)
 
 
 def allowed_by(row: Row, again: Decision) -> Target | None:
@@ -66,12 +77,12 @@ def _planned(tp: TopicPartition, one: Planned) -> Decision:
 
 def wrong_decision(row: Row, again: Decision, *, inventory: bool) -> Iterator[str]:
     """Yield how a row's decision differs from the one that its facts give; with an inventory sizes are not in them."""
-    was, now = row.said, Said.of(again)
+    was, now = row.decision, RecordedDecision.of(again)
     if inventory:
         now = now._replace(size_bytes=was.size_bytes, size_exact=was.size_exact)
     if was == now:
         return
-    for name, old, new in zip(Said._fields, was, now, strict=True):
+    for name, old, new in zip(RecordedDecision._fields, was, now, strict=True):
         if old != new:
             why = "".join(f" ({reason.text})" for reason in again.reasons[:1])
             yield f"{name} was {_shown(old)}; by the facts it is {_shown(new)}{why}"
@@ -130,23 +141,23 @@ class Fact(NamedTuple):
 
 def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
     """Yield what is wrong about a request and its result."""
-    if (asked := one.request_offset) is None:
+    if (requested := one.request_offset) is None:
         if one.outcome == "trimmed" or one.records or one.sent_ms is not None:
             yield "counts as trimmed, and nothing was asked for"
         return
     if fact is None:
-        yield f"a trim to {asked:,} was asked for, and no recheck has it"
+        yield f"a trim to {requested:,} was asked for, and no recheck has it"
         return
-    if fact.allowed is None or asked > fact.allowed:
-        yield f"a trim to {asked:,} was asked for; plan and facts allow {_shown(fact.allowed)}"
+    if fact.allowed is None or requested > fact.allowed:
+        yield f"a trim to {requested:,} was asked for; plan and facts allow {_shown(fact.allowed)}"
     if one.sent_ms is None:
         if one.answer is not None or one.outcome == "trimmed":
             yield f"{one.outcome}, and lacks the time when it was sent"
     elif not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
         yield f"sent at {one.sent_ms}; its recheck, from {fact.began_ms} to {fact.done_ms}, was good for 30 s"
-    if one.outcome == "trimmed" and (one.log_start_after is None or one.log_start_after < asked):
-        yield f"trimmed, and the log start was not read back at {asked:,} or beyond"
-    counts = asked - (fact.log_start or 0) if one.outcome in ("trimmed", "unverified") else 0
+    if one.outcome == "trimmed" and (one.log_start_after is None or one.log_start_after < requested):
+        yield f"trimmed, and the log start was not read back at {requested:,} or beyond"
+    counts = requested - (fact.log_start or 0) if one.outcome in ("trimmed", "unverified") else 0
     if one.records != counts:
         yield f"{one.outcome}, and counts {one.records:,} records; it is {counts:,}"
 
@@ -186,7 +197,7 @@ def check_columns(part: Part, *, inventory: bool) -> Plain:
     facts = Facts.of(table, kind)
     found = decide_columns(facts, facts.looked_up())
     column = {name: numbers(table, name) for name in _NUMBERS}
-    good = facts.plain & _said(table, column, facts, found, sized=not inventory)
+    good = facts.plain & _matches_recorded(table, column, facts, found, sized=not inventory)
     reads = [column[f"{name}_ms"] for name in ReadTimes._fields]
     times: Mask = (reads[0] - 1 <= facts.now) & (facts.now <= reads[-1] + 1)
     for before, later in pairwise(reads):
@@ -215,7 +226,7 @@ def _texts(table: Any, name: str) -> Any:
     return np.array([*texts, None], object)[which]
 
 
-def _said(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, *, sized: bool) -> Mask:
+def _matches_recorded(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, *, sized: bool) -> Mask:
     """Return where the decision in the table is the one that was found."""
     start, end, target, sizes = facts.start, facts.end, found.target, column["size_bytes"]
     good: Mask = (column["trim_to"] == target) & (table.column("trim_to").is_null().to_numpy() == (target < 0))
@@ -224,15 +235,15 @@ def _said(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, 
         ("rule", RULES, found.rule),
         ("limited_by", LIMITS, found.limited_by),
     ):
-        texts, said = coded(table, name)
+        texts, index = coded(table, name)
         place = {one: n for n, one in enumerate(names)}
-        good &= np.array([*(place.get(one, -2) for one in texts), NONE])[said] == which
+        good &= np.array([*(place.get(one, -2) for one in texts), NONE])[index] == which
     if not sized:
         return good
-    trims, whole = found.action == TRIM, np.maximum(end - start, 1)
-    some, part = np.where(trims, target - start, 0), np.minimum(whole, _BIG - 1)
-    share = sizes // whole * some + sizes % part * np.minimum(some, part) // part  # without an overflow
-    good &= ~trims | ((sizes >= 0) & (whole < _BIG))
+    trims, span = found.action == TRIM, np.maximum(end - start, 1)
+    some, part = np.where(trims, target - start, 0), np.minimum(span, _BIG - 1)
+    share = sizes // span * some + sizes % part * np.minimum(some, part) // part  # without an overflow
+    good &= ~trims | ((sizes >= 0) & (span < _BIG))
     good &= (column["trim_bytes"] == np.where(trims, share, 0)) & ~table.column("trim_bytes_exact").fill_null(
         True
     ).to_numpy()
@@ -244,10 +255,10 @@ def _floor_holds(part: Part, column: dict[str, Numbers], facts: Facts) -> Mask:
     commits = part.commits
     row = np.repeat(np.arange(len(facts.floor)), np.diff(commits.start))
     epoch = commits.epoch
-    odd = (commits.kind != KINDS.index("commit")) | ((epoch != NONE) & (epoch != column["leader_epoch"][row]))
-    odd |= (commits.offset > facts.end[row]) | (commits.offset < facts.floor[row])
+    irregular = (commits.kind != KINDS.index("commit")) | ((epoch != NONE) & (epoch != column["leader_epoch"][row]))
+    irregular |= (commits.offset > facts.end[row]) | (commits.offset < facts.floor[row])
     good: Mask = np.diff(commits.start).astype(np.bool_)
-    good[row[odd]] = False
+    good[row[irregular]] = False
     names, whose = coded(part.table, "floor_by")
     place = {name: n for n, name in enumerate(names)}
     by = np.array([*(place.get(name, -2) for name in commits.names), -2])

@@ -134,7 +134,7 @@ def keys_of(number: str, *tables: Any) -> Numbers:
     return found
 
 
-def places(wanted: Any, have: Any, number: str) -> Numbers:
+def row_indexes(wanted: Any, have: Any, number: str) -> Numbers:
     """Return where each row of a table is in another one by :func:`keys_of`: the first one, −1: nowhere."""
     keys = keys_of(number, wanted, have)
     keys, others = keys[: len(wanted)], keys[len(wanted) :]
@@ -175,16 +175,16 @@ class Facts(NamedTuple):
     @classmethod
     def of(cls, table: Any, kind: Callable[[str, str], tuple[int, ...]]) -> Facts:
         """Return those of a recheck's table, given what a topic's facts and settings come to."""
-        (topics, about), (settings, chosen), (more, odd) = (
+        (topics, about), (settings, chosen), (more, code) = (
             coded(table, name) for name in ("topic_facts", "settings", "more")
         )
-        groups, group = np.unique((about * len(settings) + chosen) * (len(more) + 1) + odd + 1, return_inverse=True)
+        groups, group = np.unique((about * len(settings) + chosen) * (len(more) + 1) + code + 1, return_inverse=True)
         pairs = (groups // (len(more) + 1)).tolist()
         if min(about.min(initial=0), chosen.min(initial=0)) < 0:
             raise EvidenceError("a row has no topic_facts, or no settings")
         kinds = [kind(topics[one // len(settings)], settings[one % len(settings)]) for one in pairs]
         found = Kind(*np.array(kinds, np.int64).reshape(-1, len(Kind._fields)).T[:, group])
-        sound, lost, alone = np.array([*map(_odd, more), (True, False, True)]).T[:, odd]
+        sound, lost, alone = np.array([*map(_parsed_more, more), (True, False, True)]).T[:, code]
         start, end, stable, floor, now, since = (
             numbers(table, name)
             for name in ("log_start", "high_watermark", "last_stable_offset", "floor", "now_ms", "watched_since_ms")
@@ -195,7 +195,7 @@ class Facts(NamedTuple):
         floor = np.where(lost | (found.blind == 1), NONE, floor)
         return cls(found, group, plain, sound, lost, start, end, stable, floor, now, since, _looked(table))
 
-    def asked(self) -> list[Numbers]:
+    def lookup_times(self) -> list[Numbers]:
         """Return the times whose look-ups matter: R1's, R3's, R4's, and 2000-01-01. Those of R3 are of data."""
         kind, now = self.kind, self.now
         times = (
@@ -208,7 +208,7 @@ class Facts(NamedTuple):
 
     def looked_up(self) -> list[Numbers]:
         """Return what they gave."""
-        return [self._exact(at, data=n == 1) for n, at in enumerate(self.asked())]
+        return [self._exact(at, data=n == 1) for n, at in enumerate(self.lookup_times())]
 
     def _exact(self, at: Numbers, *, data: bool) -> Numbers:
         one, found = self.looked, np.where(at <= 0, 0, NONE)
@@ -219,13 +219,13 @@ class Facts(NamedTuple):
     def between(self, exact: Sequence[Numbers]) -> tuple[list[Numbers], list[Numbers]]:
         """Return the least and the most that they allow: where one was not made, by those of other times."""
         least, most = [], []
-        for n, (at, sure) in enumerate(zip(self.asked(), exact, strict=True)):
+        for n, (at, proven) in enumerate(zip(self.lookup_times(), exact, strict=True)):
             one, low, high = self.looked, np.zeros_like(self.end), self.end.copy()
             same = one.data == (n == 1)
             before, after = same & (one.at < at[one.row]), same & (one.at > at[one.row]) & (one.at != ANCIENT_MS)
             np.maximum.at(low, one.row[before], one.offset[before])
             np.minimum.at(high, one.row[after], one.offset[after])
-            ends = [np.where(sure < 0, one, sure) for one in (low, np.maximum(low, high))]
+            ends = [np.where(proven < 0, one, proven) for one in (low, np.maximum(low, high))]
             least.append(ends[n == _FRONT])
             most.append(ends[n != _FRONT])
         return least, most
@@ -237,7 +237,7 @@ _FRONT: Final = 3  # of 2000-01-01 the larger offset allows less (G9)
 _OF_COLUMNS: Final = ("log_start", "high_watermark", "leader_epoch", "floor")
 
 
-def _odd(more: str) -> tuple[bool, bool, bool]:
+def _parsed_more(more: str) -> tuple[bool, bool, bool]:
     """Return, of what is odd about a row: whether it is sound, whether the floor is lost, and whether that is all."""
     if "\\" not in more and not any(name in more for name in _OF_COLUMNS):  # most rows need no parser here
         return True, False, False
@@ -276,7 +276,7 @@ def decide_columns(facts: Facts, offsets: Sequence[Numbers]) -> Decided:
     read = np.where(floor > start, np.minimum(floor, consumed), floor)
     waits = (kind.watch_ms >= 0) & ((facts.since < 0) | (facts.since + kind.watch_ms > facts.now)) & (read > start)
     future = (kind.minimum_ms > facts.now) & (kind.allow_empty == 0)
-    asked = (
+    candidates = (
         (kind.consumed_ms, np.where((kind.refused == 1) | waits, NONE, read), np.zeros_like(start)),
         (kind.minimum_ms, np.where(future, NONE, minimum), kind.guarded),
         (kind.forced_ms, forced, kind.forced_guarded),
@@ -284,7 +284,7 @@ def decide_columns(facts: Facts, offsets: Sequence[Numbers]) -> Decided:
     old = (kind.allow_ancient == 0) & ((front < 0) | (front > start))
     best, rule, limited_by = (np.full_like(start, NONE) for _ in range(3))
     why = np.zeros_like(start)
-    for n, (after, bound, guarded) in enumerate(asked):
+    for n, (after, bound, guarded) in enumerate(candidates):
         ends = np.minimum(bound, np.minimum(facts.end, facts.stable))
         unread = np.where((guarded == 1) & (floor >= 0), np.minimum(bound, floor), bound)
         left = np.minimum(ends, unread)
@@ -398,12 +398,12 @@ class Deciding:
 
     Args:
         policy: the other policy.
-        told: called with the reasons of rows that are held, and how many rows that is.
+        on_held: called with the reasons of rows that are held, and how many rows that is.
     """
 
-    def __init__(self, policy: Policy, told: Callable[[tuple[Reason, ...], int], None]) -> None:
+    def __init__(self, policy: Policy, on_held: Callable[[tuple[Reason, ...], int], None]) -> None:
         self._policy = policy
-        self._told = told
+        self._on_held = on_held
         self._settings_for = cache(policy.settings_for)
         self._kind = cache(self._kind_of)
 
@@ -415,9 +415,9 @@ class Deciding:
         found = low = high = decide_columns(facts, exact)
         if any((one < 0).any() for one in exact):
             low, high = (decide_columns(facts, one) for one in facts.between(exact))
-        sure = (low.action == high.action) & (low.target == high.target) & (low.action != HOLD)
-        action = np.where(sure, low.action, found.action)
-        target = np.where(good & (action == TRIM), np.where(sure, low.target, found.target), NONE)
+        settled = (low.action == high.action) & (low.target == high.target) & (low.action != HOLD)
+        action = np.where(settled, low.action, found.action)
+        target = np.where(good & (action == TRIM), np.where(settled, low.target, found.target), NONE)
         held: Mask = good & (action == HOLD)
         lacking = np.zeros_like(held)
         _, first, which, counts = np.unique(
@@ -431,10 +431,10 @@ class Deciding:
         lacking[held] = np.array(lack, np.bool_)[which]
         if self._policy.disks.percent is not None:
             idle = good & (action == KEEP) & (facts.start != facts.end)
-            self._told(_CEILING.reasons, int(idle.sum()))
+            self._on_held(_CEILING.reasons, int(idle.sum()))
             held, lacking = held | idle, lacking | idle
-        odd = np.flatnonzero(~good)
-        for n, row in zip(odd.tolist(), rows_of(table.take(odd)), strict=True):
+        irregular = np.flatnonzero(~good)
+        for n, row in zip(irregular.tolist(), rows_of(table.take(irregular)), strict=True):
             again = self._again(row)
             if again is not None and again.action == "hold":
                 held[n], lacking[n] = True, self._lacks(again, 1)
@@ -449,7 +449,7 @@ class Deciding:
     def _lacks(self, held: Decision | None, count: int) -> bool:
         """Tell why rows are held, and return whether that is for lack of evidence."""
         reasons = () if held is None else held.reasons
-        self._told(reasons, count)
+        self._on_held(reasons, count)
         return any(reason.code == _CODE for reason in reasons)
 
     def _kind_of(self, about: str, was: str) -> tuple[int, ...]:

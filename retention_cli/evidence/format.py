@@ -29,7 +29,18 @@ from typing_extensions import TypedDict
 from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.model import Floor, LookUp, PartitionFacts, Sample, TopicFacts, Unknown
-from retention_cli.evidence.value import KINDS, NONE, Commits, DiskPart, Numbers, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.value import (
+    KINDS,
+    NONE,
+    Commits,
+    DiskPart,
+    Numbers,
+    Planned,
+    ReadTimes,
+    RecordedDecision,
+    Result,
+    Row,
+)
 from retention_cli.policy.settings import Settings
 
 KEY: Final = "kretain.evidence"
@@ -55,7 +66,7 @@ _TEXT, _SAME, _NUMBER, _SMALL, _BOOL = (
     Kind("bool_", False),
 )
 _PLANNED: Final = ("plan_trim_to", "plan_topic_id", "plan_epoch", "plan_min_commit", "plan_unconsumed")
-_SAID: Final = ("action", "trim_to", "rule", "limited_by", "trim_bytes", "trim_bytes_exact")
+_DECISION: Final = ("action", "trim_to", "rule", "limited_by", "trim_bytes", "trim_bytes_exact")
 FACTS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("topic", "topic_facts", "settings"), _TEXT),
     **dict.fromkeys(("recheck", "partition", "leader_epoch"), _SMALL),
@@ -70,7 +81,7 @@ FACTS: Final[Mapping[str, Kind]] = {
     "plan_unconsumed": _SAME,
     "plan_epoch": _SMALL,
     "plan_topic_id": _TEXT,
-    **dict(zip(_SAID, (_TEXT, _NUMBER, _TEXT, _TEXT, _NUMBER, _BOOL), strict=True)),
+    **dict(zip(_DECISION, (_TEXT, _NUMBER, _TEXT, _TEXT, _NUMBER, _BOOL), strict=True)),
 }
 """A recheck's columns. ``lookups`` and ``commits``, lists of :data:`LOOKUP` and :data:`COMMIT`, come after them."""
 LOOKUP: Final = {"at_ms": _SAME, "offset": _NUMBER, "stamped_ms": _NUMBER, "record": _NUMBER, "data": _BOOL}
@@ -112,27 +123,27 @@ LISTS: Final = {"lookups": LOOKUP, "commits": COMMIT}
 
 def facts_table(head: Mapping[str, Any], rows: Sequence[Row], commits: Commits) -> Any:
     """Return a recheck's rows as an Arrow table."""
-    recheck, facts, settings, now_ms, reads, planned, said, disks = _turned(rows, Row)
+    recheck, facts, settings, now_ms, reads, planned, decisions, disks = _turned(rows, Row)
     fact = dict(zip(PartitionFacts._fields, _turned(facts, PartitionFacts), strict=True))
     *plan, fact["epoch_end"] = _turned(planned, Planned)
-    odd: defaultdict[int, dict[str, Any]] = defaultdict(dict)
+    irregular: defaultdict[int, dict[str, Any]] = defaultdict(dict)
     for name, plain in {**{name: _PLAIN[name] for name in _IN_MORE}, "epoch_end": None, "disks": None}.items():
-        _put(odd, name, disks if name == "disks" else fact[name], plain)
+        _put(irregular, name, disks if name == "disks" else fact[name], plain)
     columns: dict[str, Any] = {
         **{name: fact[name] for name in ("partition", "leader_epoch", "watched_since_ms")},
-        **{name: _offsets(fact[name], odd, name) for name in _OFFSETS},
+        **{name: _offsets(fact[name], irregular, name) for name in _OFFSETS},
         **dict(zip((f"{name}_ms" for name in ReadTimes._fields), _turned(reads, ReadTimes), strict=True)),
-        **dict(zip(("floor", "floor_by", "floor_unknown"), _floors(fact["floor"], odd), strict=True)),
-        **dict(zip((*_PLANNED, *_SAID), (*plan, *_turned(said, Said)), strict=True)),
+        **dict(zip(("floor", "floor_by", "floor_unknown"), _floors(fact["floor"], irregular), strict=True)),
+        **dict(zip((*_PLANNED, *_DECISION), (*plan, *_turned(decisions, RecordedDecision)), strict=True)),
         "recheck": recheck,
         "topic": _coded(fact["topic"], lambda one: one.name),
         "topic_facts": _coded(fact["topic"], as_json),
         "settings": _coded(settings, as_json),
         "now_ms": now_ms,
-        "lookups": _lookups(fact["lookups"], fact["data_lookups"], odd),
+        "lookups": _lookups(fact["lookups"], fact["data_lookups"], irregular),
         "commits": _commits(commits),
     }
-    columns["more"] = [as_json(odd[n]) if n in odd else None for n in range(len(rows))]
+    columns["more"] = [as_json(irregular[n]) if n in irregular else None for n in range(len(rows))]
     return _table(columns, FACTS, schema_of(FACTS, LISTS, head))
 
 
@@ -196,27 +207,27 @@ def _turned(rows: Sequence[Any], kind: Any) -> list[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [()] * len(kind._fields)
 
 
-def _put(odd: dict[int, dict[str, Any]], name: str, values: Sequence[Any], plain: object) -> None:
+def _put(irregular: dict[int, dict[str, Any]], name: str, values: Sequence[Any], plain: object) -> None:
     for n, value in enumerate(values):
         if value is plain or value == plain or (value is not None and plain is not None and not value and not plain):
             continue  # of two kinds of nothing, such as () and {}, each is read back as the default
-        odd[n][name] = value
+        irregular[n][name] = value
 
 
-def _offsets(values: Sequence[Any], odd: dict[int, dict[str, Any]], name: str) -> list[int | None]:
+def _offsets(values: Sequence[Any], irregular: dict[int, dict[str, Any]], name: str) -> list[int | None]:
     for n, one in enumerate(values):
         if type(one) is not int:
-            odd[n][name] = one
+            irregular[n][name] = one
     return [one if type(one) is int else None for one in values]
 
 
-def _floors(values: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Iterable[Sequence[Any]]:
+def _floors(values: Sequence[Any], irregular: dict[int, dict[str, Any]]) -> Iterable[Sequence[Any]]:
     """Return the columns of floors: offset, whose it is, and the codes of why it is unknown."""
     known = [one if type(one) is Floor else None for one in values]
     codes: list[str | None] = [None] * len(values)
     for n, one in enumerate(known):
         if one is None or one.notes:
-            odd[n]["floor"] = values[n]
+            irregular[n]["floor"] = values[n]
         if one is None:
             codes[n] = " ".join(sorted({str(reason.code) for reason in values[n].reasons}))
     return [one and one.offset for one in known], [one and one.by for one in known], codes
@@ -228,7 +239,7 @@ def _coded(values: Sequence[Any], text: Callable[[Any], str]) -> list[str]:
     return [texts[id(one)] for one in values]
 
 
-def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Any:
+def _lookups(plain: Sequence[Any], data: Sequence[Any], irregular: dict[int, dict[str, Any]]) -> Any:
     found: list[tuple[int, int, int | None, int | None, bool]] = []
     ends = [0]
     for n, both in enumerate(zip(plain, data, strict=True)):
@@ -237,7 +248,7 @@ def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str,
                 if type(one) is LookUp:
                     found.append((time_ms, one.offset, one.timestamp, one.record, of_data))
                 if type(one) is not LookUp or one.note is not None:
-                    odd[n]["data_lookups" if of_data else "lookups"] = dict(both[of_data])
+                    irregular[n]["data_lookups" if of_data else "lookups"] = dict(both[of_data])
         ends.append(len(found))
     return _lists(ends, zip(*found, strict=True) if found else [()] * len(LOOKUP), LOOKUP)
 
@@ -294,12 +305,12 @@ def rows_of(table: Any) -> Iterator[Row]:
     column["settings"] = _each(column["settings"], "settings")
     reads = map(ReadTimes, *(column[f"{name}_ms"] for name in ReadTimes._fields))
     planned = map(Planned, *(column[name] for name in _PLANNED))
-    said = map(Said, *(column[name] for name in _SAID))
+    decisions = map(RecordedDecision, *(column[name] for name in _DECISION))
     topics = _each(column["topic_facts"], "topic")
     column["floor"] = [*map(Floor, column["floor"], column["floor_by"])]
     column["lookups"], column["data_lookups"] = _looked_up(table)
     facts = zip(topics, *(column[name] for name in _FACTS[1:]), strict=True)
-    others = zip(*(column[name] for name in ("recheck", "settings", "now_ms")), reads, planned, said, strict=True)
+    others = zip(*(column[name] for name in ("recheck", "settings", "now_ms")), reads, planned, decisions, strict=True)
     for name, text, fact, other in zip(column["topic"], column["more"], facts, others, strict=True):
         try:
             yield _row(name, text, fact, other)
@@ -364,13 +375,13 @@ _FACTS: Final = (
 def _row(name: str, text: str | None, fact: tuple[Any, ...], other: tuple[Any, ...]) -> Row:
     if name != fact[0].name:
         raise ValueError(f"its facts are of topic {fact[0].name}")
-    recheck, settings, now_ms, read, planned, said = other
+    recheck, settings, now_ms, read, planned, decision = other
     more = {} if text is None else from_json("more", text)
     if "epoch_end" in more:
         planned = planned._replace(epoch_end=more.pop("epoch_end"))
     disks = more.pop("disks", None)
     facts = PartitionFacts(**dict(zip(_FACTS, fact, strict=True)) | more)
-    return Row(recheck, facts, settings, now_ms, read, planned, said, disks)
+    return Row(recheck, facts, settings, now_ms, read, planned, decision, disks)
 
 
 FORMAT: Final = "kretain.evidence/v1"

@@ -73,9 +73,9 @@ def recorded(
     Raises:
         StateError: it can't be listed, or there is none.
     """
-    places = [str(one) for one in sorted(state_dir.glob(f"*/{FOLDER}"))] if url is None else [url]
+    locations = [str(one) for one in sorted(state_dir.glob(f"*/{FOLDER}"))] if url is None else [url]
     found: dict[tuple[str, str], tuple[Store, list[str]]] = {}
-    for place in places:
+    for place in locations:
         cluster = place.partition("?")[0].rstrip("/").removesuffix(f"/{FOLDER}").rpartition("/")[2]
         try:
             store = Store(place)
@@ -119,7 +119,7 @@ class Day(NamedTuple):
     """What logs held after a day's last run (bytes on leaders): really, and under the policy."""
 
     start_ms: int
-    kept: int
+    retained: int
     under_policy: int
 
 
@@ -180,7 +180,7 @@ def merged(runs: Sequence[Recorded], shares: Sequence[Replayed]) -> Replayed:
         for held in one.reasons:
             _add(reasons, held)
     days = [
-        Day(some[0].start_ms, sum(one.kept for one in some), sum(one.under_policy for one in some))
+        Day(some[0].start_ms, sum(one.retained for one in some), sum(one.under_policy for one in some))
         for some in zip(*(one.days for one in shares), strict=True)
     ]
     decisions, unsized = sum(one.decisions for one in shares), sum(one.unsized for one in shares)
@@ -233,18 +233,18 @@ def replay(
     """
     reasons: dict[str, Held] = {}
 
-    def told(why: Sequence[Reason], amount: int) -> None:
+    def note_held(why: Sequence[Reason], amount: int) -> None:
         for one in why[:1] if amount else ():
             _add(reasons, Held(one.code, amount, one.text, number))
 
-    deciding, logs = Deciding(policy, told), _Logs()
+    deciding, logs = Deciding(policy, note_held), _Logs()
     number = decisions = 0
     days: dict[int, Day] = {}
     for number, one in enumerate(runs, start=1):
         progress("deciding recorded runs again", number, len(runs))
         for name, content in one.read():
             if name == RESULTS_NAME:
-                for table in _of_share(groups_of(name, content, _TOLD), one.cluster, share):
+                for table in _of_share(groups_of(name, content, _RESULT_COLUMNS), one.cluster, share):
                     logs.really(one, table)
                 continue
             for table in _of_share(groups_of(name, content, FACTS, ("lookups",)), one.cluster, share):
@@ -252,12 +252,12 @@ def replay(
                 logs.recheck(number, one, table, deciding)
         logs.compare(number)
         start = one.at_ms // DAY_MS * DAY_MS
-        days[start] = Day(start, *logs.kept())
+        days[start] = Day(start, *logs.retained_bytes())
     held, unsized = _sorted(reasons), int(np.isnan(logs.of["each"]).sum())
     return Replayed(runs, decisions, [*days.values()], logs.totals(), unsized, held, logs.differences)
 
 
-_TOLD: Final = {
+_RESULT_COLUMNS: Final = {
     name: RESULTS[name] for name in ("topic", "partition", "outcome", "final", "request_offset", "log_start_after")
 }
 _COUNTS: Final = ("earlier", "later", "same", "unread", "held", "lacking")
@@ -293,15 +293,15 @@ class _Logs:
         """Return which keys are in the columns: numpy's own isin and unique take many times as long."""
         return cast(Mask, np.append(self.keys, -1)[np.searchsorted(self.keys, keys)] == keys)
 
-    def _places(self, keys: Numbers) -> Numbers:
+    def _row_indexes(self, keys: Numbers) -> Numbers:
         """Return where logs are in the columns; make room for new ones."""
         if self._there(keys).all():
             return np.searchsorted(self.keys, keys)
         every = np.union1d(self.keys, keys)
-        places = np.searchsorted(every, self.keys)
+        indexes = np.searchsorted(every, self.keys)
         for name, old in self.of.items():
             self.of[name] = np.full(len(every), -1 if name in _UNKNOWN else 0, old.dtype)
-            self.of[name][places] = old
+            self.of[name][indexes] = old
         self.keys = every
         return np.searchsorted(self.keys, keys)
 
@@ -311,7 +311,7 @@ class _Logs:
         if not (topics := [self._number(one.cluster, text) for text in about.dictionary.to_pylist()]):
             return
         keys = np.array(topics, np.int64)[about.indices.to_numpy()] << 32 | numbers(table, "partition")
-        at, of = self._places(keys), self.of
+        at, of = self._row_indexes(keys), self.of
         start, end, size, floor = (
             numbers(table, name) for name in ("log_start", "high_watermark", "size_bytes", "floor")
         )
@@ -363,7 +363,7 @@ class _Logs:
         ):
             of[name] += np.where(this, np.maximum(to - since, 0), 0)
 
-    def kept(self) -> tuple[int, int]:
+    def retained_bytes(self) -> tuple[int, int]:
         """Return the bytes that all logs hold, about: really, and under the policy."""
         of = self.of
         each = np.nan_to_num(np.where(of["real"] >= 0, of["each"], 0))

@@ -27,7 +27,7 @@ from retention_cli.policy.settings import Settings
 NONE: Final = -1
 """In columns: there is none, or it is unknown. A commit in the current leader epoch has no end of its epoch."""
 KINDS: Final = ("commit", "gone", "missing", "refused")
-KEPT: Final = 8
+COMMITS_AT_MOST: Final = 8
 """Of more commits on a partition the lowest ones are kept, the highest, and whatever is no plain commit."""
 Numbers = npt.NDArray[np.int64]
 
@@ -61,7 +61,7 @@ class Planned(NamedTuple):
     epoch_end: Maybe[int | None] = None
 
 
-class Said(NamedTuple):
+class RecordedDecision(NamedTuple):
     """The recheck's decision. Its reasons are not kept: whoever decides again has them."""
 
     action: Action
@@ -72,7 +72,7 @@ class Said(NamedTuple):
     size_exact: bool = False
 
     @classmethod
-    def of(cls, one: Decision) -> Said:
+    def of(cls, one: Decision) -> RecordedDecision:
         """Return what is kept of a decision."""
         return cls(one.action, one.trim_to, one.rule, one.limited_by, one.size_bytes, one.size_exact)
 
@@ -80,7 +80,7 @@ class Said(NamedTuple):
 class DiskPart(NamedTuple):
     """R6's part in a decision: the bound that it asked for and why, and why it is unknown here."""
 
-    asked: tuple[int, Reason] | None = None
+    raise_to: tuple[int, Reason] | None = None
     stopped: Unknown | None = None
 
 
@@ -96,7 +96,7 @@ class Row(NamedTuple):
     now_ms: int
     reads: ReadTimes
     planned: Planned
-    said: Said
+    decision: RecordedDecision
     disks: DiskPart | None = None
 
 
@@ -162,9 +162,9 @@ class Commits:
         names: dict[str, int] = {}
         found: list[tuple[int, int, int, int, int]] = []
         for number, some in enumerate(seen.passes):
-            places = _places(rows, seen.read_in, number)
+            rows_by_partition = _rows_by_partition(rows, seen.read_in, number)
             for group, topic, kind, commits in some.seen:
-                if (place := places.get(topic)) is not None:
+                if (place := rows_by_partition.get(topic)) is not None:
                     by, what = names.setdefault(floor_by(group), len(names)), KINDS.index(kind)
                     found += [
                         (place[n], by, what, offset, NONE if epoch is None else epoch)
@@ -173,7 +173,7 @@ class Commits:
                     ]
         table = np.array(found, np.int64).reshape(-1, 5).T
         table = table[:, np.lexsort((table[1], table[3], table[0]))]
-        table = table[:, _kept(table)]
+        table = table[:, _is_recorded(table)]
         row, whose, kinds, offset, epoch = table
         current = np.array([-1 if one.facts.leader_epoch is None else one.facts.leader_epoch for one in rows], np.int64)
         end = np.full_like(offset, NONE)
@@ -191,17 +191,19 @@ class Commits:
         )
 
 
-def _kept(table: Numbers) -> npt.NDArray[np.bool_]:
+def _is_recorded(table: Numbers) -> npt.NDArray[np.bool_]:
     """Return which commits are kept, given them by row and offset."""
     row, kinds = table[0], table[2]
     if not len(row):
         return np.zeros(0, np.bool_)
     first = np.searchsorted(row, row)
     last = np.append(row[1:] != row[:-1], True)
-    return cast(npt.NDArray[np.bool_], (np.arange(len(row)) - first < KEPT) | last | (kinds != 0))
+    return cast(npt.NDArray[np.bool_], (np.arange(len(row)) - first < COMMITS_AT_MOST) | last | (kinds != 0))
 
 
-def _places(rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int) -> dict[str, dict[int, int]]:
+def _rows_by_partition(
+    rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int
+) -> dict[str, dict[int, int]]:
     """Return, by topic and partition, which row has what a pass read."""
     found: dict[str, dict[int, int]] = {}
     for n, one in enumerate(rows):

@@ -28,7 +28,7 @@ from retention_cli.evidence.checks import (
     wrong_request,
     wrong_times,
 )
-from retention_cli.evidence.columns import Mask, keys_of, numbers, places
+from retention_cli.evidence.columns import Mask, keys_of, numbers, row_indexes
 from retention_cli.evidence.format import (
     RESULTS,
     RESULTS_NAME,
@@ -145,9 +145,9 @@ class _Heard:
 def _store(folder: Path, run: Run | None, name: str, url: str | None) -> Store:
     """Return where a run's evidence is."""
     beside = folder / FOLDER
-    said = [str(one.get("file", "")) for one in run.evidence] if run is not None and url is None else []
-    if url is None and not (beside / name).is_dir() and said and "/" in said[0]:
-        url = said[0].rpartition("/")[0].rpartition("/")[0]
+    files = [str(one.get("file", "")) for one in run.evidence] if run is not None and url is None else []
+    if url is None and not (beside / name).is_dir() and files and "/" in files[0]:
+        url = files[0].rpartition("/")[0].rpartition("/")[0]
     try:
         return Store(str(beside) if url is None else url)
     except ArchiveError as error:
@@ -239,9 +239,9 @@ class _Checked:
         pa, table, inventory = arrow(), part.table, bool(part.head.get("inventory"))
         try:
             found = check_columns(part, inventory=inventory)
-            allowed, odd = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
-            sure = (one[odd].tolist() for one in (found.floors, found.times))
-            for n, floor, times, row in zip(odd.tolist(), *sure, rows_of(table.take(odd)), strict=True):
+            allowed, irregular = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
+            proven = (one[irregular].tolist() for one in (found.floors, found.times))
+            for n, floor, times, row in zip(irregular.tolist(), *proven, rows_of(table.take(irregular)), strict=True):
                 again = decided(row)
                 wrong = [*wrong_decision(row, again, inventory=inventory)]
                 if wrong or allowed[n] < 0:
@@ -267,7 +267,7 @@ class _Checked:
     def results(self, part: Part) -> Any:
         """Check what came of each partition, and return that, joined with what it rests on."""
         results = part.table.cast(schema_of(RESULTS, {}, {}))
-        joined = beside(results, self.facts.select(_FACT), places(results, self.facts, "recheck"))
+        joined = beside(results, self.facts.select(_FACT), row_indexes(results, self.facts, "recheck"))
         self.verdict.requests += len(joined) - joined.column("request_offset").null_count
         for row in joined.take(np.flatnonzero(~_right_requests(joined))).to_pylist():
             fact = Fact(*(row[name] for name in Fact._fields)) if row["is_there"] else None
@@ -296,13 +296,13 @@ def _right_requests(joined: Any) -> Mask:
     """Return which results :func:`.checks.wrong_request` surely accepts."""
     names = ("request_offset", "sent_ms", "log_start_after", "records", *Fact._fields, "is_there")
     column = {name: numbers(joined, name) for name in names if name != "rule"}
-    asked, sent = column["request_offset"], column["sent_ms"]
+    requested, sent = column["request_offset"], column["sent_ms"]
     trimmed, unverified = (is_text(joined, "outcome", one) for one in ("trimmed", "unverified"))
     counts = trimmed | unverified
-    good: Mask = (column["is_there"] == 1) & (asked >= 0) & (asked <= column["allowed"])
+    good: Mask = (column["is_there"] == 1) & (requested >= 0) & (requested <= column["allowed"])
     good &= (column["done_ms"] <= sent) & (sent <= column["began_ms"] + GOOD_FOR_MS)
-    good &= ~trimmed | (column["log_start_after"] >= asked)
-    good &= column["records"] == np.where(counts, asked - np.maximum(column["log_start"], 0), 0)
+    good &= ~trimmed | (column["log_start_after"] >= requested)
+    good &= column["records"] == np.where(counts, requested - np.maximum(column["log_start"], 0), 0)
     idle: Mask = joined.column("request_offset").is_null().to_numpy() & ~trimmed
     idle &= (column["records"] == 0) & joined.column("sent_ms").is_null().to_numpy()
     good |= idle
@@ -322,10 +322,10 @@ def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]
         return
     if results is None:
         results = checked.results(Part(RESULTS_NAME, {}, schema_of(RESULTS, {}, {}).empty_table()))
-    asked = results.filter(results.column("request_offset").is_valid())
-    if any(repeated(asked, "batch")):
+    requests = results.filter(results.column("request_offset").is_valid())
+    if any(repeated(requests, "batch")):
         yield Finding(evidence, "a request appears twice")
-    yield from _announced(run, asked)
+    yield from _announced(run, requests)
     final = results.filter(results.column("final"))
     for one, _times in repeated(final, "partition"):
         yield Finding(f"{evidence} {one['topic']}-{one['partition']}", "it has two final results")
@@ -378,27 +378,29 @@ def _line(event: Event) -> int:
     return event["seq"] if type(event.get("seq")) is int else 0
 
 
-def _announced(run: Run, asked: Any) -> Iterator[Finding]:
+def _announced(run: Run, requests: Any) -> Iterator[Finding]:
     """Yield what differs between the batches that the audit log announces and the requests in the evidence."""
     pa, compute, written = arrow(), arrow("pyarrow.compute"), _written(run)
     try:
-        said = _lines(_ANNOUNCED, run.batches)
-        told = _lines(_TOLD, {number: one for number, one in run.results.items() if number in run.batches})
-        for one, times in (*repeated(said, "batch"), *repeated(told, "batch")):
+        announced = _lines(_ANNOUNCED, run.batches)
+        outcomes = _lines(_OUTCOMES, {number: one for number, one in run.results.items() if number in run.batches})
+        for one, times in (*repeated(announced, "batch"), *repeated(outcomes, "batch")):
             where = f"{run.run} batch {one['batch']}, {one['topic']}-{one['partition']}"
             yield Finding(where, f"named {times} times in a line of the audit log")
-        said = beside(said, told.select(["outcome"]), places(said, told, "batch"))
-        after = pa.array([written.get(one, 0) for one in asked.column("recheck").to_pylist()], pa.int64())
+        announced = beside(announced, outcomes.select(["outcome"]), row_indexes(announced, outcomes, "batch"))
+        after = pa.array([written.get(one, 0) for one in requests.column("recheck").to_pylist()], pa.int64())
     except (ValueError, TypeError, OverflowError) as error:
         yield Finding(run.run, f"what the audit log announces can't be compared: {error}")
         return
-    at, alone = places(said, asked, "batch"), np.ones(len(asked), np.bool_)
+    at, alone = row_indexes(announced, requests, "batch"), np.ones(len(requests), np.bool_)
     alone[at[at >= 0]] = False
-    for row in asked.filter(alone).to_pylist():
+    for row in requests.filter(alone).to_pylist():
         where = f"{run.run}/{RESULTS_NAME} {row['topic']}-{row['partition']}"
         yield Finding(where, f"a request of batch {row['batch']}, not announced")
-    said = said.rename_columns([f"{one}{_SAID}" if one in _SAME.values() else one for one in said.column_names])
-    both = beside(said, asked.select([*_SAME.values(), "is_there"]).append_column("after", after), at)
+    announced = announced.rename_columns(
+        [f"{one}{_OF_LOG}" if one in _SAME.values() else one for one in announced.column_names]
+    )
+    both = beside(announced, requests.select([*_SAME.values(), "is_there"]).append_column("after", after), at)
     good = compute.less_equal(both["after"], both["seq"])
     for name, other in _SAME.items():
         same = compute.equal(both[name], both[other]).fill_null(False)
@@ -415,7 +417,7 @@ def _announced(run: Run, asked: Any) -> Iterator[Finding]:
             untold = other == "outcome" and row[name] is None
             if row[name] != row[other] and not facts_only and not untold:
                 yield Finding(
-                    where, f"{name.removesuffix(_SAID)} is {row[name]} in the audit log, {row[other]} in the evidence"
+                    where, f"{name.removesuffix(_OF_LOG)} is {row[name]} in the audit log, {row[other]} in the evidence"
                 )
 
 
@@ -425,17 +427,17 @@ def _lines(columns: Mapping[str, str], batches: Mapping[int, Event]) -> Any:
     kinds = pa.struct([(name, getattr(pa, kind)()) for name, kind in columns.items()])
     rows = pa.array([row for one in batches.values() for row in one["partitions"]], kinds).flatten()
     counts = [len(one["partitions"]) for one in batches.values()]
-    whole = [np.array(one, np.int64).repeat(counts) for one in ([*batches], [*map(_line, batches.values())])]
-    batch, seq = pa.array(whole[0]).cast(pa.int32()), pa.array(whole[1])
+    repeats = [np.array(one, np.int64).repeat(counts) for one in ([*batches], [*map(_line, batches.values())])]
+    batch, seq = pa.array(repeats[0]).cast(pa.int32()), pa.array(repeats[1])
     return pa.table([*rows, batch, seq], names=[*columns, "batch", "seq"])
 
 
-_SAID: Final = " said"
+_OF_LOG: Final = " said"
 _SAME: Final = {"target": "request_offset", "min_commit": "floor"} | {
-    f"{name}{_SAID}": name for name in ("outcome", "log_start", "rule")
+    f"{name}{_OF_LOG}": name for name in ("outcome", "log_start", "rule")
 }
 """Which columns of what is announced and of the evidence must be the same; of two with one name, the log's has more."""
 _ANNOUNCED: Final = {"topic": "string", "partition": "int32", "rule": "string"} | dict.fromkeys(
     ("target", "log_start", "min_commit"), "int64"
 )
-_TOLD: Final = {"topic": "string", "partition": "int32", "outcome": "string"}
+_OUTCOMES: Final = {"topic": "string", "partition": "int32", "outcome": "string"}

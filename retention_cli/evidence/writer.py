@@ -27,7 +27,7 @@ from retention_cli.observe.request import Observation
 from retention_cli.policy.urls import NONE
 
 FOLDER: Final = "evidence"
-Told = Callable[[str, int, str], None]
+OnFile = Callable[[str, int, str], None]
 """Called with a file's location, rows and SHA-256, once it is on disk."""
 
 
@@ -37,13 +37,13 @@ class Recorder:
     Args:
         store: where evidence of this cluster is kept.
         head: what each file's head is to say.
-        told: records a file in the audit log.
+        on_file: records a file in the audit log.
     """
 
-    def __init__(self, store: Store, head: dict[str, Any], told: Told) -> None:
+    def __init__(self, store: Store, head: dict[str, Any], on_file: OnFile) -> None:
         self._store = store
         self._head = head | {"format": FORMAT, "kretain": __version__}
-        self._told = told
+        self._on_file = on_file
         self.rechecks = 0
 
     @collection_paused()
@@ -72,17 +72,17 @@ class Recorder:
             self._store.write(path, content)
         except ArchiveError as error:
             raise StateError(f"the evidence {error}; nothing more is trimmed") from None
-        self._told(self._store.shown(path), len(table), digest_of(content))
+        self._on_file(self._store.shown(path), len(table), digest_of(content))
 
 
-def recorder_for(url: str | None, folder: Path, head: dict[str, Any], told: Told) -> Recorder | None:
+def recorder_for(url: str | None, folder: Path, head: dict[str, Any], on_file: OnFile) -> Recorder | None:
     """Return what writes a run's evidence; None if the policy wants none, or if it says nothing and pyarrow is missing.
 
     Args:
         url: the policy's ``evidence``; None: beside the audit log.
         folder: the cluster's folder in the state directory.
         head: what each file's head is to say: the ``run``, its ``cluster``, and whether sizes are by an ``inventory``.
-        told: see :class:`Recorder`.
+        on_file: see :class:`Recorder`.
 
     Raises:
         StateError: the policy's URL can't be used; nothing may be deleted.
@@ -93,7 +93,7 @@ def recorder_for(url: str | None, folder: Path, head: dict[str, Any], told: Told
         store = Store(str(folder / FOLDER) if url is None else _below(url, folder.name))
     except (ArchiveError, MissingPartError) as error:
         raise StateError(f"evidence: {error}; nothing is trimmed") from None
-    return Recorder(store, head, told)
+    return Recorder(store, head, on_file)
 
 
 def _below(url: str, name: str) -> str:

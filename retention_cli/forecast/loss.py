@@ -115,9 +115,9 @@ def _growing(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> t
         each = certain(part.each)
         per_ms, brokers = certain(part.rate).span.times(each), certain(part.alone).times(each)
         dead = Span(0.0, part.active_bytes)  # before the log's start
-        kept = certain(part.kept)
-        first = size + per_ms.high * kept.waits_ms if kept.waits_ms else 0.0  # until R1 begins (F10)
-        in_policy = kept.records.times(each).plus(dead).at_least(Span(0.0, first)).at_most(brokers)
+        retained = certain(part.retained)
+        first = size + per_ms.high * retained.waits_ms if retained.waits_ms else 0.0  # until R1 begins (F10)
+        in_policy = retained.records.times(each).plus(dead).at_least(Span(0.0, first)).at_most(brokers)
         by_brokers.append(Growing(size, per_ms, brokers))
         by_policy.append(Growing(size, per_ms, in_policy))
     return by_brokers, by_policy
@@ -136,7 +136,7 @@ class Growing(NamedTuple):
 
     size_bytes: int
     per_ms: Span
-    kept_bytes: Span
+    retained_bytes: Span
 
 
 def full_in(room_bytes: float, replicas: Sequence[Growing]) -> Span:
@@ -148,12 +148,14 @@ def full_in(room_bytes: float, replicas: Sequence[Growing]) -> Span:
     """
     earliest = _reached(
         room_bytes,
-        ((one.per_ms.high, max(0.0, one.kept_bytes.high - one.size_bytes)) for one in replicas),
+        ((one.per_ms.high, max(0.0, one.retained_bytes.high - one.size_bytes)) for one in replicas),
     )
-    gone = sum(max(0.0, one.size_bytes - one.kept_bytes.low) for one in replicas if math.isfinite(one.kept_bytes.low))
+    gone = sum(
+        max(0.0, one.size_bytes - one.retained_bytes.low) for one in replicas if math.isfinite(one.retained_bytes.low)
+    )
     latest = _reached(
         room_bytes + gone,
-        ((one.per_ms.low, max(0.0, one.kept_bytes.low - one.size_bytes)) for one in replicas),
+        ((one.per_ms.low, max(0.0, one.retained_bytes.low - one.size_bytes)) for one in replicas),
     )
     return Span(earliest, max(earliest, latest))
 
@@ -281,7 +283,7 @@ def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
 
     ``math.inf`` if nothing takes its records, None if it can't be told.
     """
-    return None if isinstance(loss, Unknown) or not loss.sure else loss.if_stopped_ms.low / 1000
+    return None if isinstance(loss, Unknown) or not loss.is_measured else loss.if_stopped_ms.low / 1000
 
 
 def _deadlines(

@@ -32,7 +32,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.decision import off_disks
 from retention_cli.decide.guards import frozen, untouchable
-from retention_cli.disks.devices import look
+from retention_cli.disks.devices import sample_disks
 from retention_cli.disks.disk import Disk
 from retention_cli.forecast.cost import stayed, topic_bill
 from retention_cli.forecast.loss import Place, Queued, forecast_disk, queue_of, stood_at
@@ -55,7 +55,7 @@ from retention_cli.forecast.value import (
     Span,
     TopicForecast,
 )
-from retention_cli.memory.disk import Growth, Look, growth
+from retention_cli.memory.disk import DiskSample, Growth, growth
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
@@ -110,7 +110,7 @@ def read_forecast(
     parts = forecasts_of(seen, limits, settings, replace(terms, priced=policy.prices is not None))
     progress("disks")
     disks, disk_notes = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
-    places = places_of([(one.disk, one.percent) for one in disks], seen, settings, parts, limits, terms)
+    inputs = partition_inputs([(one.disk, one.percent) for one in disks], seen, settings, parts, limits, terms)
     log = None if state_dir is None else AuditLog(cluster_folder(state_dir, observation.cluster_id))
     topics = [forecast_topic(name, rows, [parts[one.facts.tp] for one in rows]) for name, rows in seen.items()]
     bills = _bills(reader, policy, topics, seen, (parts, limits, settings), log, now_ms, notes)
@@ -123,7 +123,7 @@ def read_forecast(
         every_ms=terms.every_ms,
         least_ms=terms.least_ms,
         topics=topics,
-        groups=sorted(_groups(commits, places, before), key=lambda one: (_soonest(one.loss), one.group, one.topic)),
+        groups=sorted(_groups(commits, inputs, before), key=lambda one: (_soonest(one.loss), one.group, one.topic)),
         disks=disks,
         totals=totals_of(topics),
         notes=[*notes, *disk_notes, *memories.notes],
@@ -244,7 +244,7 @@ def groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemo
         return {}
 
 
-def places_of(
+def partition_inputs(
     disks: Sequence[tuple[Disk, float | None]],
     seen: Mapping[str, Sequence[Seen]],
     settings: Mapping[str, Settings],
@@ -285,7 +285,7 @@ def _disks(
     reader: ClusterReader, selection: Selection, memory: Ledger, parts: Parts, now_ms: int
 ) -> tuple[list[DiskForecast], list[Reason]]:
     """Return the disks' forecasts. Their usage is compared with the ledger's looks, and not added to them."""
-    outcomes, notes = look(reader, selection.decided_alone.policy.disks, Ledger(None), now_ms)
+    outcomes, notes = sample_disks(reader, selection.decided_alone.policy.disks, Ledger(None), now_ms)
     grown = ((one, _growth_of(one.disk, memory, now_ms)) for one in outcomes)
     return [forecast_disk(one.disk, grows, one.percent, parts) for one, grows in grown], notes
 
@@ -295,11 +295,11 @@ def _growth_of(disk: Disk, memory: Ledger, now_ms: int) -> Growth:
     room = certain(disk.room)
     if memory.lost is not None:
         return certain(memory.lost)
-    return certain(growth(memory.disk(disk.key).looks, Look(now_ms, room.used_bytes, room.total_bytes)))
+    return certain(growth(memory.disk(disk.key).samples, DiskSample(now_ms, room.used_bytes, room.total_bytes)))
 
 
 def _groups(
-    commits: Sequence[GroupCommits], places: Mapping[TopicPartition, Place], before: Mapping[str, GroupMemory]
+    commits: Sequence[GroupCommits], inputs: Mapping[TopicPartition, Place], before: Mapping[str, GroupMemory]
 ) -> Iterator[GroupForecast]:
     for group in commits:
         memory = before.get(group.group)
@@ -307,7 +307,7 @@ def _groups(
             found = [
                 (place.left(at, memory), number)
                 for number, at, _epoch in positions
-                if (place := places.get(TopicPartition(topic, number))) is not None
+                if (place := inputs.get(TopicPartition(topic, number))) is not None
             ]
             if found:
                 (worst, loss), partition = min(found, key=lambda one: (_soonest(one[0][1]), one[1]))

@@ -117,7 +117,7 @@ class PartitionForecast(NamedTuple):
     rate: Maybe[Rate]
     each: Maybe[Span]
     alone: Maybe[Span]
-    kept: Maybe[Retained]
+    retained: Maybe[Retained]
     active_bytes: float
     unread: Maybe[Span] = NOTHING
 
@@ -144,13 +144,13 @@ def _forecast(
         return PartitionForecast(flow, each, flow, flow, 0.0)
     alone = brokers_keep(flow, limits)
     standing = _standing(one, settings, flow.rate, terms, topic_share)
-    kept = policy_keeps(flow, standing, alone, terms.every_ms)
+    retained = policy_keeps(flow, standing, alone, terms.every_ms)
     unread: Maybe[Span] = NOTHING
     if terms.priced and not isinstance(standing.lag, Unknown) and standing.lag:
         behind = replace(standing, falls_behind=None)
         caught_up = policy_keeps(flow, replace(behind, lag=0), alone, terms.every_ms)
         unread = _less(_records_of(policy_keeps(flow, behind, alone, terms.every_ms)), _records_of(caught_up))
-    return PartitionForecast(flow.rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits), unread)
+    return PartitionForecast(flow.rate, flow.bytes_per_record, alone, retained, _active_bytes(flow, limits), unread)
 
 
 @or_unknown
@@ -163,8 +163,8 @@ def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionFor
     """Return a topic's forecast. One unknown partition makes its sums unknown."""
     reasons = list[Reason]()
     for one in parts:
-        reasons += one.kept.notes if isinstance(one.kept, Retained) else ()
-        for value in (one.rate, one.each, one.alone, one.kept):
+        reasons += one.retained.notes if isinstance(one.retained, Retained) else ()
+        for value in (one.rate, one.each, one.alone, one.retained):
             reasons += value.reasons if isinstance(value, Unknown) else ()
     return TopicForecast(
         name=name,
@@ -172,8 +172,8 @@ def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionFor
         now=_sum((_exactly(_records(one.facts)), _exactly(one.facts.size_bytes)) for one in seen),
         rate=_topic_rate(parts),
         alone=_sum((one.alone, product(one.alone, one.each)) for one in parts),
-        policy=_sum((keeps, product(keeps, one.each)) for one in parts for keeps in (_records_of(one.kept),)),
-        by=", ".join(sorted({one.kept.by for one in parts if isinstance(one.kept, Retained)})) or BROKERS,
+        policy=_sum((keeps, product(keeps, one.each)) for one in parts for keeps in (_records_of(one.retained),)),
+        by=", ".join(sorted({one.retained.by for one in parts if isinstance(one.retained, Retained)})) or BROKERS,
         reasons=tuple(dict.fromkeys(reasons)),
     )
 
@@ -271,16 +271,16 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
             notes += unknown[0].reasons
         if unknown or isinstance(leaves, Unknown):
             continue
-        kept = leaves
+        remaining = leaves
         if held and not isinstance(lag, Unknown):
             behind = standing.falls_behind
             notes += [] if behind is None else [behind]
-            kept = kept.at_least(Span(float(lag), float(lag) if behind is None else math.inf))
+            remaining = remaining.at_least(Span(float(lag), float(lag) if behind is None else math.inf))
         if settings.min_wallclock_ms is not None:
-            kept = kept.at_least(rate.times(Span.of(settings.min_wallclock_ms)))
-        kept = kept.plus(Span(0.0, rate.high * every_ms))
-        by = code if kept.high < best.high else by
-        best = best.at_most(kept)
+            remaining = remaining.at_least(rate.times(Span.of(settings.min_wallclock_ms)))
+        remaining = remaining.plus(Span(0.0, rate.high * every_ms))
+        by = code if remaining.high < best.high else by
+        best = best.at_most(remaining)
     waits_ms, wait = standing.waits if standing.waits is not None and by == Code.R1 else (0, None)
     notes = list(dict.fromkeys(notes if wait is None else [*notes, wait]))
     if unbounded is not None and by == BROKERS:
@@ -370,8 +370,8 @@ def _exactly(number: Maybe[int]) -> Span:
 
 
 @or_unknown
-def _records_of(kept: Maybe[Retained]) -> Span:
-    return certain(kept).records
+def _records_of(retained: Maybe[Retained]) -> Span:
+    return certain(retained).records
 
 
 @or_unknown

@@ -192,7 +192,7 @@ class Loss(NamedTuple):
     age_known: bool = True
 
     @property
-    def sure(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether the low of ``if_stopped_ms`` is measured, and not for want of samples."""
         return self.age_known or self.if_stopped_ms.low > 0
 

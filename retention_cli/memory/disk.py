@@ -13,7 +13,7 @@ from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import format_duration
 from retention_cli.memory.partition import thinned_by_age
 
-LOOKS_AT_MOST: Final = 64
+DISK_SAMPLES_AT_MOST: Final = 64
 _APART_MS: Final = 60_000
 """Looks closer together than this are dropped: a trim looks before each batch."""
 LEAST_MS: Final = 3_600_000
@@ -25,10 +25,10 @@ _HOUR_MS: Final = 3_600_000
 _LAST: Final = 3
 """At least this many looks count, however old they are."""
 _ROW: Final = struct.Struct("<3q")
-LOOK_BYTES: Final = _ROW.size
+DISK_SAMPLE_BYTES: Final = _ROW.size
 
 
-class Look(NamedTuple):
+class DiskSample(NamedTuple):
     """A disk's used and total bytes at a moment of our wall clock (Unix ms)."""
 
     wall_ms: int
@@ -57,41 +57,41 @@ class DiskMemory:
     changed: Annotated[bool, Field(exclude=True)] = False
 
     @property
-    def looks(self) -> tuple[Look, ...]:
+    def samples(self) -> tuple[DiskSample, ...]:
         """The looks, oldest first."""
         return unpack(self.packed)
 
-    def add(self, look: Look, *, lowest: bool = False) -> None:
+    def add(self, sample: DiskSample, *, lowest: bool = False) -> None:
         """Remember a look, unless it is too close to the last one, or before it (a clock was set back).
 
         With ``lowest`` one too close to the last lowers that one's used bytes, if it has fewer. So does one that is
         thinned out: the look after it has its used bytes, if it had fewer (:func:`lowest`).
         """
-        looks = self.looks
-        same_size = [one for one in looks if one.total_bytes == look.total_bytes]
-        apart = not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS
-        if apart and (not looks or look >= looks[-1]):
-            self.packed, self.changed = pack(_lowered([*looks, look]) if lowest else [*looks, look]), True
-        elif lowest and looks and look.wall_ms >= looks[-1].wall_ms:
-            last = looks[-1]
-            if last.total_bytes == look.total_bytes and look.used_bytes < last.used_bytes:
-                self.packed, self.changed = pack([*looks[:-1], last._replace(used_bytes=look.used_bytes)]), True
+        samples = self.samples
+        same_size = [one for one in samples if one.total_bytes == sample.total_bytes]
+        apart = not same_size or sample.wall_ms - same_size[-1].wall_ms >= _APART_MS
+        if apart and (not samples or sample >= samples[-1]):
+            self.packed, self.changed = pack(_lowered([*samples, sample]) if lowest else [*samples, sample]), True
+        elif lowest and samples and sample.wall_ms >= samples[-1].wall_ms:
+            last = samples[-1]
+            if last.total_bytes == sample.total_bytes and sample.used_bytes < last.used_bytes:
+                self.packed, self.changed = pack([*samples[:-1], last._replace(used_bytes=sample.used_bytes)]), True
 
     def merged(self, other: DiskMemory) -> DiskMemory:
         """Return what both remember; their order does not matter."""
-        return DiskMemory(pack(sorted({*self.looks, *other.looks})))
+        return DiskMemory(pack(sorted({*self.samples, *other.samples})))
 
     def covers(self, other: DiskMemory) -> bool:
         """Return whether this memory has all that the other has."""
         return self.merged(other).packed == self.packed
 
 
-def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
+def growth(samples: Sequence[DiskSample], now: DiskSample) -> Maybe[Growth]:
     """Return how fast a disk grows: from the oldest look of the last seven days to now.
 
     Looks at another total size, by its broker or by the policy, do not count. Unknown until one is old enough.
     """
-    same = [one for one in looks if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
+    same = [one for one in samples if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
     within = [one for one in same if now.wall_ms - one.wall_ms <= WINDOW_MS]
     oldest = within[0] if within else same[-1] if same else now  # after a longer pause the last look counts
     if (over_ms := now.wall_ms - oldest.wall_ms) < LEAST_MS:
@@ -101,13 +101,13 @@ def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
     return Growth(grown * DAY_MS // over_ms, over_ms, full_in_ms)
 
 
-def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
+def lowest(samples: Sequence[DiskSample], now: DiskSample, over_ms: int) -> int | None:
     """Return the smallest amount in use over more than ``over_ms`` until now, None if no look is old enough.
 
     Looks count from the last hour, or the last ten times ``over_ms`` if that is longer, and at least the last three.
     Looks at another total size do not.
     """
-    same = [one for one in looks if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
+    same = [one for one in samples if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
     window_ms = max(_HOUR_MS, 10 * over_ms)
     first = next((n for n, one in enumerate(same) if now.wall_ms - one.wall_ms <= window_ms), len(same))
     counted = same[max(0, min(first, len(same) - _LAST)) :]
@@ -116,46 +116,46 @@ def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
     return min(one.used_bytes for one in (*counted, now))
 
 
-def unchanged(looks: Sequence[Look], now: Look, over_ms: int) -> bool:
+def unchanged(samples: Sequence[DiskSample], now: DiskSample, over_ms: int) -> bool:
     """Return whether each look of the last ``over_ms`` has the amount of now, and so has the one before.
 
     Of the one before an inverted amount (``~``, :mod:`retention_cli.disks.devices`) will do: what it says came earlier.
     """
-    old = [one for one in looks if one.wall_ms < now.wall_ms - over_ms - _APART_MS]
-    since = [one for one in looks if one.wall_ms >= now.wall_ms - over_ms - _APART_MS]
+    old = [one for one in samples if one.wall_ms < now.wall_ms - over_ms - _APART_MS]
+    since = [one for one in samples if one.wall_ms >= now.wall_ms - over_ms - _APART_MS]
     if not old or any(one[1:] != now[1:] for one in since):
         return False
     return old[-1][1:] in (now[1:], (~now.used_bytes, now.total_bytes))
 
 
-def pack(looks: Iterable[Look]) -> bytes:
+def pack(samples: Iterable[DiskSample]) -> bytes:
     """Return looks, oldest first, as bytes. If there are too many they are thinned: the older, the farther apart."""
-    return b"".join(_ROW.pack(*one) for one in _thinned(list(looks)))
+    return b"".join(_ROW.pack(*one) for one in _thinned(list(samples)))
 
 
-def _thinned(looks: Sequence[Look]) -> Sequence[Look]:
-    return looks if len(looks) <= LOOKS_AT_MOST else thinned_by_age(looks)
+def _thinned(samples: Sequence[DiskSample]) -> Sequence[DiskSample]:
+    return samples if len(samples) <= DISK_SAMPLES_AT_MOST else thinned_by_age(samples)
 
 
-def _lowered(looks: Sequence[Look]) -> list[Look]:
+def _lowered(samples: Sequence[DiskSample]) -> list[DiskSample]:
     """Return thinned looks: the used bytes of one that is dropped go to the next at that total size, if it has more."""
-    kept, found = frozenset(_thinned(looks)), list[Look]()
+    left, found = frozenset(_thinned(samples)), list[DiskSample]()
     least: dict[int, int] = {}  # of the looks dropped since the last one that was kept, by total size
-    for one in looks:
+    for one in samples:
         used_bytes = min(one.used_bytes, least.pop(one.total_bytes, one.used_bytes))
-        if one in kept:
+        if one in left:
             found.append(one._replace(used_bytes=used_bytes))
         else:
             least[one.total_bytes] = used_bytes
     return found
 
 
-def unpack(packed: bytes) -> tuple[Look, ...]:
+def unpack(packed: bytes) -> tuple[DiskSample, ...]:
     """Return the looks that :func:`pack` packed.
 
     Raises:
         ValueError: they are cut short.
     """
-    if len(packed) % LOOK_BYTES:
+    if len(packed) % DISK_SAMPLE_BYTES:
         raise ValueError("looks at a disk are cut short")
-    return tuple(Look(*row) for row in _ROW.iter_unpack(packed))
+    return tuple(DiskSample(*row) for row in _ROW.iter_unpack(packed))

@@ -89,10 +89,10 @@ class EventScan:
             return self
         if self.newest is None or (self.newest.offset or 0) >= end or self.start >= end:
             return EventScan(self.source, self.start, self.start, restarts=self.restarts + 1)
-        kept = [block for block in self.blocks if block.end <= end]
-        reached = kept[-1].end if kept else self.start
+        left = [block for block in self.blocks if block.end <= end]
+        reached = left[-1].end if left else self.start
         return EventScan(
-            self.source, self.start, min(reached, end), self.newest, kept, self.block_records, self.restarts + 1
+            self.source, self.start, min(reached, end), self.newest, left, self.block_records, self.restarts + 1
         )
 
     def ancient_before(self, offset: int) -> int | None:

@@ -81,12 +81,12 @@ class GroupMemory:
         topics that the consumer has, also those without a position yet.
         """
         outlives, topics = named is not None, commits.topics().union(named or ())
-        anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
-        moved = not self.seen_ms or not anew.isdisjoint(topics) or bool(self.gone.within(commits).any())
-        if anew:
-            self._made_anew(anew, commits)
+        recreated = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
+        moved = not self.seen_ms or not recreated.isdisjoint(topics) or bool(self.gone.within(commits).any())
+        if recreated:
+            self._refuse_recreated(recreated, commits)
             if outlives:
-                self.refused = self.refused.joined(commits.where(commits.of_topics(anew)))
+                self.refused = self.refused.joined(commits.where(commits.of_topics(recreated)))
         self._mark_gone(commits)
         before = self.refused.joined(self.doubted.where(self.doubted.same_in(commits)))
         self.refused, self.doubted = before.where(before.same_in(commits)), NOTHING
@@ -94,11 +94,11 @@ class GroupMemory:
         new = commits.where(~(commits.within(self.refused) | commits.same_in(known)))
         moved |= not new.same_in(known.joined(before), any_epoch=True).all()
         self.open = self.open.joined(new)
-        still = topics | (kept := self.gone.topics())  # a topic that does not exist now may be recreated (F5)
+        still = topics | (gone_topics := self.gone.topics())  # a topic that does not exist now may be recreated (F5)
         self.ids = {
-            **{topic: one for topic, one in self.ids.items() if topic in still and topic not in anew},
+            **{topic: one for topic, one in self.ids.items() if topic in still and topic not in recreated},
             **dict.fromkeys(topics if outlives else (), ""),  # no such topic: one that is created is another
-            **{topic: ids[topic] for topic in topics | kept if topic in ids},
+            **{topic: ids[topic] for topic in topics | gone_topics if topic in ids},
         }
         self.digest = digest
         self.seen_ms = max(now_ms, self.seen_ms + 1)
@@ -112,12 +112,12 @@ class GroupMemory:
         """Note that these topics' logs were cut while the group was not seen: its next commits there are refused."""
         self.ids |= {topic: _CUT + self.ids[topic].removeprefix(_CUT) for topic in topics if topic in self.ids}
 
-    def _made_anew(self, anew: Collection[str], now: Positions) -> None:
+    def _refuse_recreated(self, recreated: Collection[str], now: Positions) -> None:
         """Forget the commits on topics that were recreated; refuse those that still exist unchanged (F5)."""
         live = self.live
-        self.refused = self.refused.joined(live.where(live.of_topics(anew) & live.same_in(now)).with_proven(NONE))
+        self.refused = self.refused.joined(live.where(live.of_topics(recreated) & live.same_in(now)).with_proven(NONE))
         self.counted, self.open, self.gone = (
-            some.where(~some.of_topics(anew)) for some in (self.counted, self.open, self.gone)
+            some.where(~some.of_topics(recreated)) for some in (self.counted, self.open, self.gone)
         )
 
     def _mark_gone(self, now: Positions) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import Ages
-from retention_cli.memory.disk import DiskMemory, Look, unpack
+from retention_cli.memory.disk import DiskMemory, DiskSample, unpack
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.memory.ledger_rows import Head, Key, LedgerRows, partitions_in
@@ -158,7 +158,7 @@ class Ledger(LedgerRows):
                 self._disks[name] = self._stored_disk(name)
         return self._disks[name]
 
-    def looks(self) -> dict[str, tuple[Look, ...]]:
+    def disk_samples(self) -> dict[str, tuple[DiskSample, ...]]:
         """Return the looks at each disk's usage, by its key."""
         with self._errors():
             rows = self.db.execute("SELECT name, looks FROM disks ORDER BY name").fetchall()
@@ -214,7 +214,7 @@ class Ledger(LedgerRows):
             self._heads[name] = head._replace(seen_ms=max(seen, head.seen_ms))
         written = [*sorted({topic_id for topic_id, _ in (*changed, *self._taken)}), *groups, *judged]
         self._groups, self._judged, self._taken = {}, {}, {}
-        self._touched, self._looks = {}, {}
+        self._touched, self._watches = {}, {}
         return written
 
     def forget_group(self, name: str) -> bool:
@@ -297,7 +297,7 @@ class Ledger(LedgerRows):
     # -- what was read ----------------------------------------------------------------------
 
     def _unsaved(self) -> bool:
-        waiting = self._groups, self._judged, self._taken, self._looks, *self.noted_ages()
+        waiting = self._groups, self._judged, self._taken, self._watches, *self.noted_ages()
         return (
             any(waiting)
             or any(one.changed for one in self._disks.values())
@@ -307,7 +307,7 @@ class Ledger(LedgerRows):
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
-        self._taken, self._looks = {}, {}
+        self._taken, self._watches = {}, {}
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._heads = self._stored_heads()
@@ -379,19 +379,21 @@ class Ledger(LedgerRows):
             self._put_group(name, self._heads[name], document)
         for name, seen in touched.items():
             self._touch_group(name, seen)
-        for look, replaces in self._looks.values():
-            self._put_look(look, replaces=replaces)
+        for watch, replaces in self._watches.values():
+            self._put_watch(watch, replaces=replaces)
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
         keys = {docs.topic_key(*key) for key in (*changed, *self._taken)} | grown
         keys.update(docs.GROUP + one for one in (*groups, *judged))
-        self._mark(keys.union((docs.DISK + one for one in disks), (docs.WATCHED + one for one in self._looks)), touched)
+        self._mark(
+            keys.union((docs.DISK + one for one in disks), (docs.WATCHED + one for one in self._watches)), touched
+        )
 
 
-def disk_looks(folder: Path) -> dict[str, tuple[Look, ...]]:
-    """Return what :meth:`Ledger.looks` has of a cluster; empty if there is no ledger, and none is made.
+def stored_disk_samples(folder: Path) -> dict[str, tuple[DiskSample, ...]]:
+    """Return what :meth:`Ledger.disk_samples` has of a cluster; empty if there is no ledger, and none is made.
 
     Raises:
         StateError: it can't be used.
@@ -399,4 +401,4 @@ def disk_looks(folder: Path) -> dict[str, tuple[Look, ...]]:
     if not os.path.lexists(folder / FILE_NAME):
         return {}
     with Ledger(folder) as ledger:
-        return ledger.looks()
+        return ledger.disk_samples()

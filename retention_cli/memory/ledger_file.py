@@ -79,7 +79,7 @@ class LedgerFile:
         self.path = Path(":memory:") if folder is None else folder / FILE_NAME
         self.on_disk = folder is not None
         self._used = threading.RLock()
-        self.began_anew = False
+        self.was_reset = False
         self._revision = 0
         self._known_id = known_id
         with self._errors():
@@ -133,7 +133,7 @@ class LedgerFile:
                     self.db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
                     self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
                     self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                    self.began_anew = True
+                    self.was_reset = True
         elif version < SCHEMA_VERSION:
             raise StateError(f"{self.path} was written by a kretain before its first release: move it away")
         self.db.execute("BEGIN")  # one snapshot: others may write meanwhile

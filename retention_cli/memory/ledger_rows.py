@@ -63,7 +63,7 @@ class LedgerRows(LedgerFile):
         self._judged: dict[str, bytes] = {}
         self._touched: dict[str, int] = {}
         self._present: set[str] = set()
-        self._looks: dict[str, tuple[Watched, bool]] = {}
+        self._watches: dict[str, tuple[Watched, bool]] = {}
         self._heads: dict[str, Head] = {}
         self._outdated = False  # what was read is not what the file has
         super().__init__(folder, known_id)
@@ -146,15 +146,15 @@ class LedgerRows(LedgerFile):
         self.db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
 
     def _is_stale(self, disk: str, before_ms: int) -> bool:
-        looks = self._stored_disk(disk).looks
-        return not looks or looks[-1].wall_ms < before_ms
+        samples = self._stored_disk(disk).samples
+        return not samples or samples[-1].wall_ms < before_ms
 
     # -- since when groups are watched --------------------------------------------------------
 
     def watched_since(self, scope: str, ignored: Collection[str], now_ms: int) -> int | None:
         """Return since when the groups of a scope have been watched (F10, Unix ms); None if they are not."""
         with self._errors():
-            known = {**self._stored_looks(), **{key: one for key, (one, _) in self._looks.items()}}
+            known = {**self._stored_watches(), **{key: one for key, (one, _) in self._watches.items()}}
         return watched_since(known.values(), scope, ignored, now_ms)
 
     def saw_all(self, scope: str, ignored: tuple[str, ...], now_ms: int) -> None:
@@ -162,17 +162,17 @@ class LedgerRows(LedgerFile):
         since_ms = self.watched_since(scope, ignored, now_ms)
         one = Watched(scope, ignored, now_ms if since_ms is None else since_ms, now_ms)
         with self._errors():
-            before = self._stored_looks().get(one.key)
+            before = self._stored_watches().get(one.key)
         current = before is not None and before.is_current(now_ms)
         if before is None or not current or before.since_ms > one.since_ms or now_ms - before.last_ms >= AGAIN_MS:
-            self._looks[one.key] = one, before is not None and not current
+            self._watches[one.key] = one, before is not None and not current
 
-    def _stored_looks(self) -> dict[str, Watched]:
+    def _stored_watches(self) -> dict[str, Watched]:
         rows = self.db.execute("SELECT key, value FROM about WHERE substr(key, 1, 8) = 'watched:'")
         return {docs.name_in(key, docs.WATCHED) or "": STORED.validate_json(value, strict=True) for key, value in rows}
 
-    def _put_look(self, one: Watched, *, replaces: bool = False) -> None:
-        before = None if replaces else self._stored_looks().get(one.key)
+    def _put_watch(self, one: Watched, *, replaces: bool = False) -> None:
+        before = None if replaces else self._stored_watches().get(one.key)
         text = STORED.dump_json(one if before is None else one.merged(before)).decode()
         self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (docs.WATCHED + one.key, text))
 
@@ -306,7 +306,7 @@ class LedgerRows(LedgerFile):
         return {
             *(docs.GROUP + name for (name,) in self.db.execute("SELECT name FROM groups")),
             *(docs.DISK + name for (name,) in self.db.execute("SELECT name FROM disks")),
-            *(docs.WATCHED + name for name in self._stored_looks()),
+            *(docs.WATCHED + name for name in self._stored_watches()),
             *(docs.topic_key(*key) for key in self.db.execute("SELECT topic_id, partition FROM partitions")),
         }
 
@@ -315,10 +315,10 @@ class LedgerRows(LedgerFile):
             group = self._stored_group(name)
             return None if group is None else docs.GroupDocument(name, group, self._ages.born_ms(name))
         if (disk := docs.name_in(key, docs.DISK)) is not None:
-            looks = self._stored_disk(disk)
-            return docs.DiskDocument(disk, looks) if looks.packed else None
+            memory = self._stored_disk(disk)
+            return docs.DiskDocument(disk, memory) if memory.packed else None
         if (watched := docs.name_in(key, docs.WATCHED)) is not None:
-            return self._stored_looks().get(watched)
+            return self._stored_watches().get(watched)
         if (named := docs.partitions_of(key)) is None:
             return None
         topic_id, numbers = named
@@ -355,7 +355,7 @@ class LedgerRows(LedgerFile):
             case docs.DiskDocument():
                 self._put_disk(document.name, self._stored_disk(document.name).merged(document.disk))
             case Watched():
-                self._put_look(document)
+                self._put_watch(document)
 
     def _mark(self, keys: Iterable[str], touched: Mapping[str, int] | None = None) -> None:
         """Note which documents have changed, if there are others to send them to. Part of each transaction.

@@ -101,14 +101,14 @@ def thinned_by_age(rows: Sequence[Row]) -> list[Row]:
     """
     now, share = rows[-1][0], 0.05
     while True:
-        kept = [rows[-1]]
+        thinned = [rows[-1]]
         for row in reversed(rows[1:-1]):
-            if kept[-1][0] - row[0] >= share * (now - row[0]):
-                kept.append(row)
+            if thinned[-1][0] - row[0] >= share * (now - row[0]):
+                thinned.append(row)
         if len(rows) > 1:
-            kept.append(rows[0])
-        if len(kept) <= _THINNED_TO:
-            return kept[::-1]
+            thinned.append(rows[0])
+        if len(thinned) <= _THINNED_TO:
+            return thinned[::-1]
         share *= 1.5
 
 
@@ -314,7 +314,7 @@ class PartitionMemory:
         self._settle(moved_on=moved_on)
         if self.leader_epoch is not None and (moved_on or moved_back or cut is not None):
             self.changed = True
-            self.replicas = replica_memory.begun_anew(self.replicas, now_ms)
+            self.replicas = replica_memory.started_over(self.replicas, now_ms)
             if moved_back or cut is not None:
                 self.front = None
         if cut is not None:
@@ -327,7 +327,7 @@ class PartitionMemory:
             self.changed = True
         self.leader_epoch, self.log_start, self.last_epoch = leader_epoch, log_start, last_epoch
 
-    def begin_anew(self, leader_epoch: int, log_start: int) -> None:
+    def start_over(self, leader_epoch: int, log_start: int) -> None:
         """Start over: nothing remembered can be proven to be of this log. What only ever holds is kept."""
         self._settle(moved_on=True)
         self.packed, self.newest, self.data_at, self.scan, self.replicas, self.front = b"", None, (), None, b"", None

@@ -84,11 +84,11 @@ class Positions(Mapping[Place, Position]):
         return cls(_sorted(columns))
 
     @classmethod
-    def at(cls, places: Mapping[Place, Position]) -> Positions:
+    def at(cls, by_place: Mapping[Place, Position]) -> Positions:
         """Return positions by place."""
         return cls.of_rows(
             (_key(place), offset, NONE if own is None else own, NONE if proven is None else proven, seen_ms)
-            for place, (offset, own, proven, seen_ms) in places.items()
+            for place, (offset, own, proven, seen_ms) in by_place.items()
         )
 
     @classmethod

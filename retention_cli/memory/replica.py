@@ -179,7 +179,7 @@ def seen_again(
     )
 
 
-def begun_anew(packed: bytes, now_ms: int) -> bytes:
+def started_over(packed: bytes, now_ms: int) -> bytes:
     """Return replicas as if they had just been seen for the first time: after an election their sizes prove nothing.
 
     A former leader may have lost a tail that no other replica had, and a restored log has dead bytes again: then a size
@@ -199,8 +199,8 @@ def merged(packed: bytes, other: bytes) -> bytes:
 
 def pack(rows: Iterable[ReplicaSeen]) -> bytes:
     """Return replicas as bytes, sorted by place; of too many, those seen last."""
-    kept = sorted(rows, key=lambda row: (-row.seen_ms, row.place))[:REPLICAS_AT_MOST]
-    return b"".join(_ROW.pack(*row) for row in sorted(kept))
+    latest = sorted(rows, key=lambda row: (-row.seen_ms, row.place))[:REPLICAS_AT_MOST]
+    return b"".join(_ROW.pack(*row) for row in sorted(latest))
 
 
 def unpack(packed: bytes) -> tuple[ReplicaSeen, ...]:

@@ -228,8 +228,8 @@ class _Reading:
         remembered.open({name: one.topic_id for name, one in self.topics.items()})
         wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(facts), *request.epochs.items())
         # Those that have a leader and could be read so far are asked more about.
-        can_be_asked = {tp: one for tp, one in leaders.items() if tp not in self.unsettled and one.leader is not None}
-        epoch_ends = ask_epochs(reader, wanted, can_be_asked)
+        answerable = {tp: one for tp, one in leaders.items() if tp not in self.unsettled and one.leader is not None}
+        epoch_ends = ask_epochs(reader, wanted, answerable)
         tell_epochs(floors, epoch_ends)
         remembered.prove(epoch_ends, facts)
         for tp, cut in remembered.cuts.items():
@@ -242,7 +242,7 @@ class _Reading:
             self.progress("sizes on disk")
             sizes, sizes_problem = sizes_soon.result()
         self._add_floors(facts, floors, sizes, Unknown.because("size", sizes_problem or "not read"))
-        self._ask_starts(floors, facts, can_be_asked, deadline)
+        self._ask_starts(floors, facts, answerable, deadline)
         remembered.recall(facts, all_samples=not request.decides)
         if request.disks is not None:
             facts = request.disks.with_disks(
@@ -298,7 +298,7 @@ class _Reading:
         """Choose the partitions to read: topics that are never trimmed (G5) are not read."""
         for name, topic in self.topics.items():
             chosen = self.skipped if self._never_touched(topic) else self.partitions
-            chosen |= {tp: one for tp, one in metadata.places([name]).items() if only is None or tp in only}
+            chosen |= {tp: one for tp, one in metadata.partitions_of([name]).items() if only is None or tp in only}
 
     def _configure(self, configs: Mapping[str, TopicConfig | RequestFailedError]) -> None:
         for name, topic in self.topics.items():
@@ -381,8 +381,8 @@ class _Reading:
         """
         for back_ms, partitions in floors.starts_to_ask().items():
             time_ms = self.request.now_ms - back_ms - START_MARGIN_MS
-            asked = {tp: facts[tp] for tp in partitions if tp in leaders and not facts[tp].empty}
-            for tp, one in with_lookups(self.reader, asked, (time_ms,), leaders, deadline).items():
+            non_empty = {tp: facts[tp] for tp in partitions if tp in leaders and not facts[tp].empty}
+            for tp, one in with_lookups(self.reader, non_empty, (time_ms,), leaders, deadline).items():
                 if (found := (one.lookups or {}).get(time_ms)) is None:
                     continue
                 floors.at(*tp).start_at = found if isinstance(found, Unknown) else found.offset

@@ -126,8 +126,8 @@ def _check(
     data: set[TopicPartition] = set()
 
     def on_record(tp: TopicPartition, message: Message) -> bool:
-        told = _stamp_of(message, reading.settings[tp.topic])
-        if message.offset() == unsure[tp].offset and told == unsure[tp].timestamp:
+        stamp = _stamp_of(message, reading.settings[tp.topic])
+        if message.offset() == unsure[tp].offset and stamp == unsure[tp].timestamp:
             data.add(tp)
         return True
 

@@ -41,8 +41,8 @@ class Cut(NamedTuple):
 
 def ask_epochs(reader: ClusterReader, wanted: Iterable[tuple[TopicPartition, int]], leaders: Leaders) -> EpochEnds:
     """Return where leader epochs end. Partitions without a leader are left out."""
-    asked = sorted({(tp, epoch) for tp, epoch in wanted if tp in leaders})
-    return reader.epoch_ends(asked, leaders) if asked else {}
+    requests = sorted({(tp, epoch) for tp, epoch in wanted if tp in leaders})
+    return reader.epoch_ends(requests, leaders) if requests else {}
 
 
 def by_partition(ends: EpochEnds) -> dict[TopicPartition, dict[int, Answer]]:
@@ -76,7 +76,7 @@ def prove(
     if not memory.earlier:
         return _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     for one in pending(memory.earlier):
-        if isinstance(answer := ends.get(one.proving_epoch, _NOT_ASKED), RequestFailedError):
+        if isinstance(answer := ends.get(one.proving_epoch, _NOT_SENT), RequestFailedError):
             return _end_unknown(one.proving_epoch, answer)
     before = _cut_before(memory, high_watermark, ends)  # before _prove settles them
     cut = _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
@@ -114,15 +114,15 @@ def _prove(
     last = _last_epoch(memory, leader_epoch, high_watermark, reach, ends)
     if memory.leader_epoch is None or known is None:
         if not memory.is_blank:  # an older version wrote it
-            memory.begin_anew(leader_epoch, log_start)
+            memory.start_over(leader_epoch, log_start)
         memory.continue_at(leader_epoch, log_start, now_ms, last_epoch=last)
         return None
     same = memory.leader_epoch == leader_epoch
-    answer = None if same or memory.is_blank else ends.get(known, _NOT_ASKED)
+    answer = None if same or memory.is_blank else ends.get(known, _NOT_SENT)
     if isinstance(answer, RequestFailedError):
         return _end_unknown(known, answer)
     if memory.leader_epoch > leader_epoch or isinstance(answer, NotFound):  # where the two logs diverge is unknown
-        memory.begin_anew(leader_epoch, log_start)
+        memory.start_over(leader_epoch, log_start)
         memory.last_epoch = last
         return Cut(0, None if same else known)
     end = min(high_watermark, answer.offset) if isinstance(answer, Found) else high_watermark
@@ -259,4 +259,4 @@ def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> floa
     return reader.clock.monotonic() + reader.timeout_s * (1 + partitions // PARTITIONS_AT_ONCE)
 
 
-_NOT_ASKED: Final = RequestFailedError("it was not asked", retriable=True)
+_NOT_SENT: Final = RequestFailedError("it was not asked", retriable=True)

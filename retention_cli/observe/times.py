@@ -51,7 +51,7 @@ class Answered(NamedTuple):
 def look_up(
     reader: ClusterReader,
     facts: Facts,
-    asked: Iterable[tuple[TopicPartition, Wanted]],
+    requests: Iterable[tuple[TopicPartition, Wanted]],
     leaders: Leaders,
     scan_records: Mapping[str, int],
     deadline: float,
@@ -66,13 +66,13 @@ def look_up(
     own timestamp decides. If the answer must be a data record, and may be a transaction marker, records are read from
     there on. Times before 1970 are not asked about: to a broker −1 is the end of the log, and no record is as old.
 
-    ``asked`` is read on while brokers work on the first of it; it names a partition once.
+    ``requests`` is read on while brokers work on the first of it; it names a partition once.
     """
     wanted: dict[TopicPartition, Wanted] = {}
     ancient: list[Answered] = []
 
     def calls_to_make() -> Iterator[_Call]:
-        for part in map(dict, in_batches(asked, _PARTITIONS_A_CALL)):
+        for part in map(dict, in_batches(requests, _PARTITIONS_A_CALL)):
             wanted.update(part)
             for tp, times in part.items():
                 for time_ms in (one for one in times.times | times.data if one < 0):  # no broker is asked about it
@@ -197,10 +197,10 @@ def _answered(
         )
 
 
-def _rounds(asked: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition, int]]:
+def _rounds(requests: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition, int]]:
     """Split several times per partition into mappings with one each: a request may name a partition only once."""
     rounds: list[dict[TopicPartition, int]] = []
-    for tp, wanted in asked.items():
+    for tp, wanted in requests.items():
         for number, time_ms in enumerate(sorted(one for one in wanted.times | wanted.data if one >= 0)):
             if number == len(rounds):
                 rounds.append({})
@@ -218,9 +218,9 @@ def _search(
 ) -> Iterator[Answered]:
     """Search records for times, each from an offset on: at most ``scan_records`` of the topic, or one (None)."""
     for number in range(max((len(searches) for searches in wanted.values()), default=0)):
-        asked = {tp: one[number] for tp, one in wanted.items() if number < len(one)}
+        current = {tp: one[number] for tp, one in wanted.items() if number < len(one)}
         searches = {}
-        for tp, (time_ms, start) in asked.items():
+        for tp, (time_ms, start) in current.items():
             end, stable = facts[tp].high_watermark, facts[tp].last_stable_offset
             if isinstance(end, Unknown) or isinstance(stable, Unknown):
                 yield Answered(tp, time_ms, _ENDS_UNKNOWN, data=True)
@@ -233,7 +233,7 @@ def _search(
             reader, {tp: one.epochs for tp, one in answers.items() if isinstance(one, Reached)}, leaders
         )
         for tp, reached in answers.items():
-            time_ms, start = asked[tp]
+            time_ms, start = current[tp]
             failed = others.get(tp)
             if isinstance(reached, Reached) and failed is None:
                 failed = _ended_early(reached, facts[tp])
@@ -324,7 +324,7 @@ def read_times(
     plain: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {}
     data: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {}
 
-    def asked() -> Iterator[tuple[TopicPartition, Wanted]]:
+    def needed() -> Iterator[tuple[TopicPartition, Wanted]]:
         of_topic: dict[str, Lookups] = {}
         for tp, facts_of in facts.items():
             if (needs := of_topic.get(tp.topic)) is None:
@@ -339,7 +339,7 @@ def read_times(
     limits = {name: one.scan_records for name, one in settings.items()}
     last = None if reading.deadline is None else max(reading.deadline, reader.clock.monotonic() + 1)
     until = soon(reader, last, len(facts))
-    for one in look_up(reader, facts, asked(), leaders, limits, until, lambda tp: reading.memory[tp].data_at, maxima):
+    for one in look_up(reader, facts, needed(), leaders, limits, until, lambda tp: reading.memory[tp].data_at, maxima):
         (data if one.data else plain)[one.tp][one.time_ms] = one.answer
         if isinstance(one.answer, LookUp) and one.answer.record is not None:
             reading.memory[one.tp].add_data(one.answer.record)

@@ -233,20 +233,20 @@ def plan_of(
     reader, memories, now_ms, selection = job.reader, job.memories, job.now_ms, job.selection
     policy = selection.policy
     memory = memories(cluster_id)
-    told = [
+    warnings = [
         *notes,
         *memories.notes,
         *no_longer_named(memory, selection, now_ms),
         *(Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)),
     ]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
-        told.append(Reason(Code.G2, f"kretain can't tell whose unread records would be trimmed: {unread}"))
+        warnings.append(Reason(Code.G2, f"kretain can't tell whose unread records would be trimmed: {unread}"))
         unread = {}
     else:
         chosen = (one.unconsumed for one in decisions if selection.asks_for(one.tp))
         unconsumed = sum(chosen) if selection.partitions else totals.unconsumed
-        told += [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
-    told += approval_notes(totals, policy.approve)
+        warnings += [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
+    warnings += approval_notes(totals, policy.approve)
     return Plan(
         created_at_ms=now_ms,
         cluster_id=cluster_id,
@@ -260,7 +260,7 @@ def plan_of(
         refusals=over_limits(
             Amount(totals.records, totals.size_bytes), job.past_day(cluster_id), managed, policy.limits
         ),
-        notes=told,
+        notes=warnings,
         memory_since_ms=memory.since_ms,
         memory=memories.kind,
         disks=() if disks is None else disks.outcomes,

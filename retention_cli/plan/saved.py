@@ -97,14 +97,14 @@ class _Requester(StrictModel):
 
 
 class HeadModel(StrictModel):
-    """A saved plan without its rows. ``said`` is all that it says."""
+    """A saved plan without its rows. ``_content`` has all its fields, also those that this model does not know."""
 
     format: str
     created_at: str
     cluster: _Cluster
     policy: _Policy
     requester: _Requester | None = None
-    _said: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+    _content: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
 
 H = TypeVar("H", bound=HeadModel)
@@ -137,9 +137,9 @@ def json_in(raw: bytes, path: Path) -> dict[str, Any]:
     try:
         found = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
-        line, said = json_problem(error)
+        line, problem = json_problem(error)
         place = path if line is None else f"{path}:{line}"
-        raise SavedPlanError(f"{place} is not a valid plan file: {said}") from None
+        raise SavedPlanError(f"{place} is not a valid plan file: {problem}") from None
     if not isinstance(found, dict):
         raise SavedPlanError(f"{path} is not a valid plan file: it is not a JSON object")
     return found
@@ -177,7 +177,7 @@ def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[t
     names: dict[str, str] = {}
     for name, place, content in entries:
         head = checked(model, content, path, place)
-        head._said = {key: value for key, value in content.items() if key != "partitions"}  # noqa: SLF001
+        head._content = {key: value for key, value in content.items() if key != "partitions"}  # noqa: SLF001
         if (other := names.setdefault(head.cluster.id, name)) != name:
             raise SavedPlanError(f"{path}: {other} and {name} are one cluster, {head.cluster.id}")
         yield name, head
@@ -233,7 +233,7 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
         topics=tuple(head.policy.topics),
         decisions=tuple(decisions[tp] for tp in sorted(decisions)),
         requester=None if head.requester is None else Signed(head.requester.key, head.requester.signature),
-        saved=head._said,  # noqa: SLF001
+        saved=head._content,  # noqa: SLF001
     )
 
 

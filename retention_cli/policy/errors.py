@@ -10,7 +10,7 @@ from retention_cli.core.file_problems import schema_problem
 from retention_cli.core.printable import plain, shown
 from retention_cli.core.units import count
 
-MOST_TOLD: Final = 20
+MOST_REPORTED: Final = 20
 """The most problems of a file that are shown; the others are counted."""
 
 
@@ -39,8 +39,8 @@ class FileError(Exception):
 
     def __init__(self, problems: Sequence[PolicyProblem]) -> None:
         self.problems = list(problems)
-        self.lines = [str(problem) for problem in self.problems[:MOST_TOLD]]
-        if (more := len(self.problems) - MOST_TOLD) > 0:
+        self.lines = [str(problem) for problem in self.problems[:MOST_REPORTED]]
+        if (more := len(self.problems) - MOST_REPORTED) > 0:
             self.lines.append(f"{self.problems[0].source}: … and {count(more, 'more problem')}: fix these first")
         super().__init__("; ".join(self.lines))
 
@@ -62,8 +62,8 @@ class ItemsError(ValueError):
 
 def value_problem(item: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, from one of the errors in pydantic's ValidationError."""
-    said = schema_problem(item)
+    problem = schema_problem(item)
     if item["type"] in ("literal_error", "bool_type"):
-        words = said.replace("'", "")
-        return f"{shown(item['input'])} {words}"
-    return said
+        unquoted = problem.replace("'", "")
+        return f"{shown(item['input'])} {unquoted}"
+    return problem

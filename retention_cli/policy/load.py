@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
-from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem, value_problem
+from retention_cli.policy.errors import MOST_REPORTED, ItemsError, PolicyError, PolicyProblem, value_problem
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
@@ -282,9 +282,11 @@ def _hint(key: str, allowed: list[str], at_top: bool) -> str:
 
 def nearest_key(key: str, allowed: list[str]) -> str:
     """Return what to say of an unknown key: the one that was perhaps meant, or all that are allowed."""
-    near = difflib.get_close_matches(key.lower(), allowed, n=1, cutoff=0.6)
+    similar = difflib.get_close_matches(key.lower(), allowed, n=1, cutoff=0.6)
     return (
-        f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
+        f"is not a key here; did you mean {similar[0]}?"
+        if similar
+        else f"is not a key here; keys are {', '.join(allowed)}"
     )
 
 
@@ -313,18 +315,21 @@ def problems_of(
             key, above = str(path[-1]), path[:-1]
             allowed = keys_of(models[tuple(part for part in above if isinstance(part, str))])
             # To find a hint takes long.
-            said = hint(key, allowed, not above) if len(found) < MOST_TOLD else f"{_NO_HINT} {', '.join(allowed)}"
-            found.append(PolicyProblem(document.source, document.line_of((*above, key)), key, said))
+            allowed_keys = (
+                hint(key, allowed, not above) if len(found) < MOST_REPORTED else f"{_NO_HINT} {', '.join(allowed)}"
+            )
+            found.append(PolicyProblem(document.source, document.line_of((*above, key)), key, allowed_keys))
             continue
         if isinstance(wrong, ItemsError):
             found += [
-                PolicyProblem(document.source, document.line_of((*path, *at)), key, said) for at, said in wrong.items
+                PolicyProblem(document.source, document.line_of((*path, *at)), key, allowed_keys)
+                for at, allowed_keys in wrong.items
             ]
             continue
-        said = texts.get(item["type"]) or value_problem(item)
+        allowed_keys = texts.get(item["type"]) or value_problem(item)
         if item["input"] is None:
             if path and isinstance(path[-1], str):  # "has no value" was said of the key
                 continue
-            said = "an entry is empty: remove its dash, or fill it in"
-        found.append(PolicyProblem(document.source, document.line_of(path), key, said))
+            allowed_keys = "an entry is empty: remove its dash, or fill it in"
+        found.append(PolicyProblem(document.source, document.line_of(path), key, allowed_keys))
     return found

@@ -58,8 +58,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
     try:
         found: re.Pattern[str] = re2.compile(pattern.removeprefix(REGEX), options)
     except (re2.error, UnicodeEncodeError) as error:
-        said = error.args[0] if isinstance(error, re2.error) and error.args else str(error)
-        why = short(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said))
+        problem = error.args[0] if isinstance(error, re2.error) and error.args else str(error)
+        why = short(problem.decode("utf-8", "replace") if isinstance(problem, bytes) else str(problem))
         raise PatternError(f"{shown(pattern)} is not a regular expression (RE2): {why}") from None
     return found
 

@@ -334,7 +334,7 @@ class FloorModel(StrictModel):
     def _is_of_one_kind(self) -> Self:
         kinds = [getattr(self, one) for one in SOURCE_KINDS]
         zookeeper, replica = self.zookeeper is not None, self.replica is not None
-        named_or_aged = self.name is not None or "max_age" in self.model_fields_set
+        is_limited = self.name is not None or "max_age" in self.model_fields_set
         for wrong, text in (
             (kinds.count(None) != len(kinds) - 1, f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}"),
             (not (zookeeper or replica or self.name is not None), "name is missing: plans show the source by it"),
@@ -353,11 +353,11 @@ class FloorModel(StrictModel):
             (self.groups == [], "groups is empty: no group would count"),
             (not 0 < self.timeout <= MAX_SOURCE_TIMEOUT_MS, "timeout is not between 1 ms and 30 s"),
             (
-                zookeeper and named_or_aged,
+                zookeeper and is_limited,
                 "zookeeper has no name or max.age: its groups have names and current positions",
             ),
             (
-                replica and named_or_aged,
+                replica and is_limited,
                 "replica has no name or max.age: its context is its name, and syncs may be old",
             ),
         ):
@@ -424,8 +424,8 @@ def json_schema() -> dict[str, Any]:
     _drop_nulls(schema)
     for key in LIVE_KEYS:
         entry = schema["$defs"]["EntryModel"]["properties"][key]
-        kept = {word: entry.pop(word) for word in ("description", "title") if word in entry}
-        schema["$defs"]["EntryModel"]["properties"][key] = {**kept, "anyOf": [{"const": CLUSTER}, dict(entry)]}
+        texts = {word: entry.pop(word) for word in ("description", "title") if word in entry}
+        schema["$defs"]["EntryModel"]["properties"][key] = {**texts, "anyOf": [{"const": CLUSTER}, dict(entry)]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

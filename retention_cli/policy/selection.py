@@ -39,7 +39,8 @@ class Selection:
     """A policy, and the TOPIC arguments that choose among the topics it manages.
 
     ``partitions`` are those of TOPIC:PARTITION arguments, whose topics are in ``topics``, too. They narrow what is
-    shown and trimmed, never what is decided: a topic's rules look at all of it (:func:`retention_cli.trim.asked`).
+    shown and trimmed, never what is decided: a topic's rules look at all of it
+    (:func:`retention_cli.trim.narrow.of_partitions`).
     """
 
     policy: Policy
@@ -57,14 +58,14 @@ class Selection:
         return tuple(text for topic in self.topics for text in parted.get(topic, (topic,)))
 
     @property
-    def whole_topics(self) -> tuple[str, ...]:
+    def unsplit_topics(self) -> tuple[str, ...]:
         """The TOPIC arguments without a partition."""
         parted = {one.topic for one in self.partitions}
         return tuple(one for one in self.topics if one not in parted)
 
     def asks_for(self, tp: TopicPartition) -> bool:
         """Return whether a partition of a chosen topic is itself chosen: named alone, or its topic is as a whole."""
-        return not self.partitions or tp in self.partitions or matches(self.whole_topics, tp.topic)
+        return not self.partitions or tp in self.partitions or matches(self.unsplit_topics, tp.topic)
 
     @property
     def decided_alone(self) -> Selection:
@@ -90,8 +91,8 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     """
     for pattern in selection.topics:
         if not any(matches((pattern,), name) for name in names):
-            near = nearest([pattern], names)
-            hint = f"; did you mean {near}?" if near is not None else " (or this user lacks DESCRIBE on it)"
+            similar = nearest([pattern], names)
+            hint = f"; did you mean {similar}?" if similar is not None else " (or this user lacks DESCRIBE on it)"
             raise NothingMatchesError(f"no topic matches {shown(pattern)}{hint}")
     policy = selection.policy
     missing = unmatched(policy, names)
@@ -117,8 +118,10 @@ _BEGINS: Final = re.compile(r"\^?((?:[a-zA-Z0-9_-]|\\[.-])*)")
 def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
     """Return a problem for each entry that matches none of ``names``, in the file's order."""
     entries = [entry for entry in policy.entries if not any(matches(entry.match, name) for name in names)]
-    near = [nearest(entry.match[:_PATTERNS], names) for entry in entries[:NAMED]]
-    return [_problem(policy, entry, near[number] if number < NAMED else None) for number, entry in enumerate(entries)]
+    similar = [nearest(entry.match[:_PATTERNS], names) for entry in entries[:NAMED]]
+    return [
+        _problem(policy, entry, similar[number] if number < NAMED else None) for number, entry in enumerate(entries)
+    ]
 
 
 def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
@@ -148,8 +151,8 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
         ),
     ]
     notes = [
-        f"{key}: no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}"
-        for key, name, near in ((key, name, nearest((name,), groups)) for key, name in wanted[:NAMED])
+        f"{key}: no group {plain(name)}{'' if similar is None else f'; did you mean {plain(similar)}?'}"
+        for key, name, similar in ((key, name, nearest((name,), groups)) for key, name in wanted[:NAMED])
     ]
     if len(wanted) > NAMED:
         notes.append(f"{len(wanted) - NAMED:,} more groups do not exist")
@@ -200,8 +203,8 @@ def _in_common(one: str, other: str) -> int:
     return sum(len(commonprefix(pair)) for pair in ((one, other), (one[::-1], other[::-1])))  # noqa: RUF071  (letters)
 
 
-def _problem(policy: Policy, entry: Entry, near: str | None) -> PolicyProblem:
-    hint = "" if near is None else f"; did you mean {near}?"
+def _problem(policy: Policy, entry: Entry, similar: str | None) -> PolicyProblem:
+    hint = "" if similar is None else f"; did you mean {similar}?"
     every = some_of([*map(plain, entry.match)], _PATTERNS)
     line = entry.lines.get("match", entry.line)
     return PolicyProblem(policy.source, line, "", f"match {every} matches no topic{hint}")

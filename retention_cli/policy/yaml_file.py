@@ -43,8 +43,8 @@ class Document:
 
     def line_of(self, path: Path) -> int | None:
         """Return the line of ``path``, or of the nearest node that contains it."""
-        places = (path[:length] for length in range(len(path), -1, -1))
-        return next((self.lines[place] for place in places if place in self.lines), None)
+        prefixes = (path[:length] for length in range(len(path), -1, -1))
+        return next((self.lines[place] for place in prefixes if place in self.lines), None)
 
 
 def read_document(text: str, source: str) -> Document:
@@ -68,8 +68,8 @@ def read_document(text: str, source: str) -> Document:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
         parsers = f"{error.problem}, {error.context}"
-        said = _TOO_DEEP if "nesting depth" in parsers else yaml_problem(parsers)  # PyYAML's own limit, since 6.0.4
-        raise PolicyError([PolicyProblem(source, line, "", said)]) from None
+        problem = _TOO_DEEP if "nesting depth" in parsers else yaml_problem(parsers)  # PyYAML's own limit, since 6.0.4
+        raise PolicyError([PolicyProblem(source, line, "", problem)]) from None
     except yaml.reader.ReaderError as error:
         raise PolicyError([_unreadable(text, error, source)]) from None
     except RecursionError:  # PyYAML's own, before we have seen a node

@@ -251,9 +251,9 @@ class PartitionHours:
             return row
         late = row.records
         if row.newest_ms >= top:
-            in_order, sure = front.count(max(0, key * HOUR_MS), top)
+            in_order, proven = front.count(max(0, key * HOUR_MS), top)
             late = row.late + in_order
-            self.exact = self.exact and sure
+            self.exact = self.exact and proven
         return row._replace(late=late, late_ms=max(row.late_ms, top - row.oldest_ms))
 
     def _grouped(self, columns: list[Any]) -> Iterator[tuple[int, Row]]:
@@ -373,7 +373,7 @@ class Summary:
     hours: dict[int, Amount] = field(default_factory=dict)
     kinds: dict[Kind, Amount] = field(default_factory=lambda: {kind: Amount() for kind in get_args(Kind)})
 
-    def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> dict[int, Amount]:
+    def retained(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> dict[int, Amount]:
         """Return what each retention would keep, to the hour. The hour that contains the cutoff is counted in full.
 
         Records stamped in the future or without a time are kept; those stamped before 2000 are not.
@@ -381,8 +381,8 @@ class Summary:
         found = {}
         for retention in retentions_ms:
             young = (one for hour, one in self.hours.items() if hour + HOUR_MS > now_ms - retention)
-            kept = [*young, self.kinds["future"], self.kinds["no-time"]]
-            found[retention] = Amount(sum(one.records for one in kept), sum(one.size_bytes for one in kept))
+            remaining = [*young, self.kinds["future"], self.kinds["no-time"]]
+            found[retention] = Amount(sum(one.records for one in remaining), sum(one.size_bytes for one in remaining))
         return found
 
 

@@ -117,10 +117,10 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
         metadata.cluster_id, reader.settings.bootstrap, wanted, {name: _topic(name, wanted) for name in names}
     )
     progress("log ends")
-    if again := _find_ranges(reader, profile, metadata.places(names), last=False):
+    if again := _find_ranges(reader, profile, metadata.partitions_of(names), last=False):
         time.sleep(_AGAIN_AFTER_S)
         moved = reader.metadata({tp.topic for tp in again})
-        leaders = moved.places(name for name in names if name in moved.topics)
+        leaders = moved.partitions_of(name for name in names if name in moved.topics)
         profile.unread += [Unread(tp, "the topic no longer exists") for tp in again if tp not in leaders]
         _find_ranges(reader, profile, {tp: leaders[tp] for tp in again if tp in leaders}, last=True)
     return profile
@@ -175,8 +175,8 @@ def choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
             if (name == pattern if topic.internal else matches((pattern,), name))
         ]
         if not names:
-            near = difflib.get_close_matches(pattern, metadata.topics, n=1)
-            hint = f"; did you mean {near[0]}?" if near else " (or this user lacks DESCRIBE on it)"
+            similar = difflib.get_close_matches(pattern, metadata.topics, n=1)
+            hint = f"; did you mean {similar[0]}?" if similar else " (or this user lacks DESCRIBE on it)"
             raise NothingMatchesError(f"no topic matches {pattern!r}{hint}")
         found.update(dict.fromkeys(names))
     return sorted(found)
@@ -186,8 +186,10 @@ def _topic(name: str, wanted: Wanted) -> TopicHours:
     settings = None if wanted.policy is None else wanted.policy.settings_for(name)
     source = None if settings is None else settings.event_source
     if wanted.by_event_time and source is None:
-        told = "no policy" if wanted.policy is None else wanted.policy.source
-        raise NoEventTimeError(f"{told}: retention.eventtime.source is not set for {name}: where are its event times?")
+        policy = "no policy" if wanted.policy is None else wanted.policy.source
+        raise NoEventTimeError(
+            f"{policy}: retention.eventtime.source is not set for {name}: where are its event times?"
+        )
     ahead = DEFAULT_MAX_AHEAD_MS if settings is None else settings.max_ahead_ms
     frame = Frame(wanted.now_ms, ahead, wanted.from_ms, wanted.to_ms)
     stamps = source is not None and source.kind == "timestamp"
@@ -218,10 +220,12 @@ def _from_time(
     """
     found = dict(ranges)
     from_ms = profile.wanted.from_ms
-    asked = [tp for tp, one in ranges.items() if one.start < one.end and not profile.topics[tp.topic].by_event_time]
-    if from_ms is None or not asked:
+    by_append_time = [
+        tp for tp, one in ranges.items() if one.start < one.end and not profile.topics[tp.topic].by_event_time
+    ]
+    if from_ms is None or not by_append_time:
         return found
-    answers = reader.list_offsets([dict.fromkeys(asked, from_ms)], leaders)[0]
+    answers = reader.list_offsets([dict.fromkeys(by_append_time, from_ms)], leaders)[0]
     silent_ones = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
     newest = reader.list_offsets([dict.fromkeys(silent_ones, "max-timestamp")], leaders)[0] if silent_ones else {}
     for tp, answer in answers.items():
@@ -278,8 +282,8 @@ def _go_on(
     """Return the rest of the ranges whose next records were deleted by retention before they could be read."""
     if not overtaken:
         return {}
-    places, todo = reader.metadata({tp.topic for tp in overtaken}).places(), {}
-    starts = reader.list_offsets([{tp: "earliest" for tp in overtaken if tp in places}], places)[0]
+    partitions, todo = reader.metadata({tp.topic for tp in overtaken}).partitions_of(), {}
+    starts = reader.list_offsets([{tp: "earliest" for tp in overtaken if tp in partitions}], partitions)[0]
     for tp, how in overtaken.items():
         start, end = starts.get(tp), profile.ranges[tp].end
         if not isinstance(start, Found) or start.offset <= how.offset:

@@ -49,26 +49,26 @@ class _Message(NamedTuple):
 
     offset: int
     time_ms: int
-    said: Record
+    record: Record
 
     @property
     def place(self) -> int:
         """The offset by which others name it: its own, or that of the message that was put back."""
-        return self.offset if self.said.again is None else self.said.again
+        return self.offset if self.record.again is None else self.record.again
 
     def goes_on_from(self, other: _Message, last: _Message) -> bool:
         """Return whether it counts after the one that counts so far, and the last one so far (P5)."""
-        if self.said.again is not None:  # whoever put it back had read all before it
-            return self.said.after == last.offset
-        if self.said.state == "unreadable":
+        if self.record.again is not None:  # whoever put it back had read all before it
+            return self.record.after == last.offset
+        if self.record.state == "unreadable":
             return True
         late = self.time_ms >= other.time_ms + _TURN_MS
-        free = other.said.state != "changing" or other.said.run == self.said.run
-        return self.said.after == other.place and (free or late)
+        free = other.record.state != "changing" or other.record.run == self.record.run
+        return self.record.after == other.place and (free or late)
 
     def says(self, other: _Message) -> bool:
         """Return whether both say the same, perhaps after different messages."""
-        return replace(self.said, after=other.said.after, again=other.said.again) == other.said
+        return replace(self.record, after=other.record.after, again=other.record.again) == other.record
 
 
 class RaisedSettings:
@@ -98,7 +98,7 @@ class RaisedSettings:
         self._read_on()
         self._known = {key: one.place for key, one in self._counts.items()}
         found = {text: parsed(text, value) for text, value in copies.items()}
-        found |= {text: one.said for text, one in self._counts.items()}
+        found |= {text: one.record for text, one in self._counts.items()}
         return {(one.topic, one.setting): one for one in found.values() if one.setting in SETTINGS}
 
     @property
@@ -116,7 +116,7 @@ class RaisedSettings:
             self._read_on()
         for key in self.overtaken:
             one = self._counts[key]
-            again = replace(one.said, after=self._last[key].offset, again=one.place)
+            again = replace(one.record, after=self._last[key].offset, again=one.place)
             writer.append(PROTECTED_TOPIC, key.encode(), _RECORD.dump_json(again))
 
     def write(self, writer: ClusterWriter, record: Record) -> None:

@@ -109,18 +109,18 @@ def read_protection(
     found, unreadable = _unread(reader, metadata, rules, selection.policy.groups.stale_epochs)
     progress("records")
     now_ms = clock_ms()
-    unread = _aged(reader, found, now_ms) | unreadable
+    unread = _with_ages(reader, found, now_ms) | unreadable
     late = {
         tp: now_ms - most
         for tp, one in unread.items()
         if isinstance(one.age_ms, int) and one.age_ms > (most := rules[tp.topic].max_ms)
     }
-    (answers,) = reader.list_offsets([late], metadata.places(rules))
+    (answers,) = reader.list_offsets([late], metadata.partitions_of(rules))
     for tp, answer in answers.items():  # what is older than the maximum counts as read
         if isinstance(answer, Found):
             unread[tp] = replace(unread[tp], offset=max(unread[tp].offset, answer.offset))
     progress("sizes on disk")
-    replicas = {tp: one.replicas for tp, one in metadata.places().items()}
+    replicas = {tp: one.replicas for tp, one in metadata.partitions_of().items()}
     disk_rules = selection.policy.disks
     disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, disk_rules)
     topics = [
@@ -173,19 +173,19 @@ def _unread(
 
     Commits are read before the logs' ends. The leader epochs of ``stale_epochs`` groups say nothing (F5).
     """
-    told: list[GroupCommits | CommitsUnknown] = []
-    reader.read_commits(sorted({group for rule in rules.values() for group in rule.groups}), told.append)
-    by_name, places = {one.group: one for one in told}, metadata.places(rules)
-    spans = reader.extents(places)
+    answers: list[GroupCommits | CommitsUnknown] = []
+    reader.read_commits(sorted({group for rule in rules.values() for group in rule.groups}), answers.append)
+    by_name, partitions = {one.group: one for one in answers}, metadata.partitions_of(rules)
+    spans = reader.extents(partitions)
     commits = {
         (tp, group): _commit(
-            by_name.get(group), group, tp, None if matches(stale_epochs, group) else places[tp].leader_epoch
+            by_name.get(group), group, tp, None if matches(stale_epochs, group) else partitions[tp].leader_epoch
         )
         for tp in spans
         for group in rules[tp.topic].groups
     }
     wanted = ((tp, one[1]) for (tp, _), one in commits.items() if not isinstance(one, Reason) and one[1] is not None)
-    ends = ask_epochs(reader, wanted, places)
+    ends = ask_epochs(reader, wanted, partitions)
     found, unreadable = {}, {}
     for tp, span in spans.items():
         groups = rules[tp.topic].groups
@@ -199,18 +199,18 @@ def _unread(
 
 
 def _commit(
-    told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicPartition, current: int | None
+    answer: GroupCommits | CommitsUnknown | None, group: str, tp: TopicPartition, current: int | None
 ) -> tuple[int, int | None] | Reason:
     """Return a group's commit on a partition, or why there is none.
 
     It has a leader epoch only if that has to be asked about: not the ``current`` one, and none if that is None.
     """
-    if isinstance(told, CommitsUnknown) and told.topics is not None and tp.topic not in told.topics:
-        told = told.read
-    if told is None or isinstance(told, CommitsUnknown):
-        why = "no answer" if told is None else told.text
+    if isinstance(answer, CommitsUnknown) and answer.topics is not None and tp.topic not in answer.topics:
+        answer = answer.read
+    if answer is None or isinstance(answer, CommitsUnknown):
+        why = "no answer" if answer is None else answer.text
         return Reason(Code.F3, f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing")
-    for number, offset, epoch in told.topics.get(tp.topic, ()):
+    for number, offset, epoch in answer.topics.get(tp.topic, ()):
         if number == tp.partition:
             return offset, None if current in (None, epoch) else epoch
     return Reason(
@@ -244,7 +244,9 @@ def _position(
     return Unread(group, at if note is None else span.start, span, note)
 
 
-def _aged(reader: ClusterReader, unread: Mapping[TopicPartition, Unread], now_ms: int) -> dict[TopicPartition, Unread]:
+def _with_ages(
+    reader: ClusterReader, unread: Mapping[TopicPartition, Unread], now_ms: int
+) -> dict[TopicPartition, Unread]:
     """Return the partitions with how old the first unread record is; a partition without one is left out.
 
     An open transaction hides the records from its first on, for all who read what is committed. A broker deletes them

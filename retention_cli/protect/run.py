@@ -132,7 +132,7 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
     done = []
     with _Changes.begun(job, metadata.cluster_id, memory) as changes:
         for one in found:
-            live = changes.look(topic, one.setting, default=one.original is None)
+            live = changes.current(topic, one.setting, default=one.original is None)
             ours = (
                 one.topic_id == metadata.topic_ids.get(topic, "")
                 and one.state in ("raised", "changing")
@@ -179,7 +179,7 @@ class _Changes:
     def settled(self, known: Record) -> Record:
         """Record which value is live of a change that was left open: its request is over by now."""
         with suppress(RequestFailedError):  # the next pass looks again
-            if known.state == "changing" and (own := self.look(known.topic, known.setting).own) in expected(known):
+            if known.state == "changing" and (own := self.current(known.topic, known.setting).own) in expected(known):
                 return self.note(known, "restored" if own == known.original else "raised", own, known.before)
         return known
 
@@ -207,7 +207,7 @@ class _Changes:
         Raises:
             RequestFailedError: it is not, or another kretain is changing it.
         """
-        if (now := self.said(known)) != {value}:
+        if (now := self.own_values(known)) != {value}:
             shown = " or ".join(sorted(str(one) for one in now))
             raise RequestFailedError(f"it is {shown} by now: the next pass looks again", retriable=True)
         self.note(known, "released", value, known.value)
@@ -224,13 +224,15 @@ class _Changes:
         topic, setting = known.topic, known.setting
         others = set[str | None]()
         try:
-            others |= set() if self.silent else self.said(known) - {old, known.value, known.before, known.original}
+            others |= (
+                set() if self.silent else self.own_values(known) - {old, known.value, known.before, known.original}
+            )
         except RequestFailedError:  # a broker that does not answer must not cost what is unread: it is asked no more
             self.silent = True
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None
-        now = self.look(topic, setting, default=new is None)
+        now = self.current(topic, setting, default=new is None)
         if new is None and isinstance(now.default, Unknown):
             problem = f"{now.default.reasons[0].text}: {old} stays"
         elif new is None and now.default != default:
@@ -251,16 +253,16 @@ class _Changes:
             raise failed
         self.note(known, "restored" if new == known.original else "raised", new, old)
 
-    def said(self, known: Record) -> set[str | None]:
+    def own_values(self, known: Record) -> set[str | None]:
         """Return what all brokers say of the topic's own value.
 
         Raises:
             RequestFailedError: one of them doesn't.
         """
-        said = self.job.reader.values_everywhere(known.topic, [known.setting])
-        if isinstance(said, RequestFailedError):
-            raise said
-        return {one.value if one.own else None for one in said[known.setting]}
+        answer = self.job.reader.values_everywhere(known.topic, [known.setting])
+        if isinstance(answer, RequestFailedError):
+            raise answer
+        return {one.value if one.own else None for one in answer[known.setting]}
 
     def note(self, known: Record, state: State, value: str | None, before: str | None) -> Record:
         """Write a record to the cluster and the ledger; return it."""
@@ -294,11 +296,11 @@ class _Changes:
         """Return a topic's own value once it is the new one, or after a few seconds: a broker learns of it late."""
         clock = self.job.reader.clock
         deadline = clock.monotonic() + _LEARNS_S
-        while (now := self.look(topic, setting).own) != new and clock.monotonic() < deadline:
+        while (now := self.current(topic, setting).own) != new and clock.monotonic() < deadline:
             clock.sleep(0.1)
         return now
 
-    def look(self, topic: str, setting: Setting, *, default: bool = False) -> Live:
+    def current(self, topic: str, setting: Setting, *, default: bool = False) -> Live:
         """Return a setting now; its default is unknown unless ``default`` asks all brokers for it.
 
         Raises:

@@ -27,7 +27,7 @@ from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, GroupRules
-from retention_cli.state.own_topics import PROTECTED_TOPIC, STATE_TOPIC, StateTopic, look_at
+from retention_cli.state.own_topics import PROTECTED_TOPIC, STATE_TOPIC, StateTopic, topic_ranges
 
 Verdict = Literal["good", "limited", "missing"]
 
@@ -177,7 +177,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
     if policy is not None and policy.any_live:
         held = "topics that ask for it are held"
         try:
-            look_at(reader, POLICY_TOPIC)
+            topic_ranges(reader, POLICY_TOPIC)
         except BrokerError as error:
             yield Check("live settings", "missing", f"{error}; {held}", _LIVE)
         else:

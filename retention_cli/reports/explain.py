@@ -118,9 +118,9 @@ def _rule(one: Explained) -> str:
             return f"every consumer has read them ({decision.min_commit_by} is {where}) and they are older than {after}"
         case "event-time":
             newest = known(one.facts.newest)
-            told = "" if newest is None else f", {format_time(newest.time_ms)}"
+            stamp = "" if newest is None else f", {format_time(newest.time_ms)}"
             after = format_duration(settings.event_time_ms or 0)
-            return f"they are more than {after} older, in event time, than the newest record ever seen{told}"
+            return f"they are more than {after} older, in event time, than the newest record ever seen{stamp}"
         case "min-timestamp":
             return f"they are stamped before {format_time(settings.min_timestamp_ms or 0)}, the minimum timestamp"
         case "forced-age":

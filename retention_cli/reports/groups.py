@@ -91,7 +91,7 @@ def list_all(
     complete = reader.may_describe_cluster()
     all_listed = reader.list_groups(metadata.brokers)
     listed = [group for group in all_listed if matches(patterns, group.name)]
-    leaders = metadata.places(name for name, topic in metadata.topics.items() if not topic.internal)
+    leaders = metadata.partitions_of(name for name, topic in metadata.topics.items() if not topic.internal)
     specs: tuple[Spec, ...] = ("earliest", "latest")
     answers = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
     starts, ends = ({tp: one.offset for tp, one in of.items() if isinstance(one, Found)} for of in answers)

@@ -14,7 +14,7 @@ from typing import Final
 from retention_cli.core.model import Action, Code, Decision, Reason, TopicPartition
 from retention_cli.plan.value import Plan, Totals
 
-_PLACES = 3
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Sum:
 
     partitions: int = 0
     topics: set[str] = field(default_factory=set)
-    places: list[TopicPartition] = field(default_factory=list)
+    first: list[TopicPartition] = field(default_factory=list)
     records: int = 0
 
     def add(self, tp: TopicPartition, records: int = 0) -> None:
@@ -46,8 +46,8 @@ class Sum:
         self.partitions += 1
         self.topics.add(tp.topic)
         self.records += records
-        if len(self.places) < _PLACES:
-            self.places.append(tp)
+        if len(self.first) < _NAMED:
+            self.first.append(tp)
 
 
 @dataclass(frozen=True, slots=True)

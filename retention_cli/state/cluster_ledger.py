@@ -234,8 +234,8 @@ class ClusterLedger(Ledger):
                 fresh |= latest.keys()
                 if last:
                     self._cache.mark(self._all_keys() - fresh, revision)
-            whole = known if fresh is None else last
-            self._cache.read_up_to(topic_id, end, revision if whole else None)
+            complete = known if fresh is None else last
+            self._cache.read_up_to(topic_id, end, revision if complete else None)
 
     def _take(self, one: Message, latest: dict[str, docs.Document | None]) -> None:
         try:
@@ -333,8 +333,8 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
     """Return a document without the times that a wrong clock spoils; a group's is moved later by ``late_ms``."""
     match document:
         case docs.TopicDocument():
-            kept = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
-            return replace(document, partitions=kept)
+            emptied = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
+            return replace(document, partitions=emptied)
         case docs.GroupDocument():
             seen_ms = document.group.seen_ms + late_ms
             return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms))

@@ -158,7 +158,7 @@ def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
 
     What the cache of a shared ledger lacks is in the topic.
     """
-    if ledger.began_anew:
+    if ledger.was_reset:
         text = f"the ledger {ledger.path} that the last trim used is missing: what it remembered no longer counts"
     elif ledger.ledger_id == known.ledger_id and ledger.revision < known.revision:
         text = f"the ledger {ledger.path} is older than the last trim: what was remembered since then is missing"
@@ -259,8 +259,8 @@ def hand_partitions(memories: Memories, cluster_id: str, topic_ids: Collection[s
     """Return the partitions of these topics."""
     ids = json.dumps(sorted(topic_ids)).replace("'", "''")
     rows = f"SELECT p.* FROM json_each('{ids}') CROSS JOIN whole.partitions p ON p.topic_id = value"  # noqa: S608
-    looks = "INSERT INTO about SELECT * FROM whole.about WHERE substr(key, 1, 8) = 'watched:'"
-    return _part(memories, cluster_id, [f"INSERT INTO partitions {rows}", looks])
+    watches = "INSERT INTO about SELECT * FROM whole.about WHERE substr(key, 1, 8) = 'watched:'"
+    return _part(memories, cluster_id, [f"INSERT INTO partitions {rows}", watches])
 
 
 def _part(memories: Memories, cluster_id: str, statements: Iterable[str], mine: Callable[[str], bool] = bool) -> Handed:

@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 from pydantic import TypeAdapter
 
 from retention_cli.memory.ages import Watched
-from retention_cli.memory.disk import LOOK_BYTES
+from retention_cli.memory.disk import DISK_SAMPLE_BYTES
 from retention_cli.memory.documents import (
     DISK,
     GROUP,
@@ -139,7 +139,7 @@ def _check(key: str, document: Document) -> None:
             if GROUP + name != key:
                 raise DocumentError(f"it is about group {name}")
         case DiskDocument(name=name, disk=disk):
-            if DISK + name != key or len(disk.packed) % LOOK_BYTES:
+            if DISK + name != key or len(disk.packed) % DISK_SAMPLE_BYTES:
                 raise DocumentError("it is about another disk, or its looks are cut short")
         case Watched():
             if WATCHED + document.key != key:

@@ -47,7 +47,7 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def look_at(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPartition, Range]]:
+def topic_ranges(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPartition, Range]]:
     """Return the id of one of these topics, and the offsets that can be read, by partition.
 
     Raises:
@@ -60,7 +60,7 @@ def look_at(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPa
             f"{' --protect' if topic == PROTECTED_TOPIC else ''} creates it"
         )
     ranges: dict[TopicPartition, Range] = {}
-    for tp, there in reader.extents(metadata.places(), "last-stable").items():
+    for tp, there in reader.extents(metadata.partitions_of(), "last-stable").items():
         if isinstance(there, RequestFailedError):
             raise RequestFailedError(f"{tp} could not be read: {there}", retriable=True)
         ranges[tp] = there
@@ -92,7 +92,7 @@ def extent_of(reader: ClusterReader, topic: str) -> tuple[str, Range]:
     Raises:
         BrokerError: it does not exist, has several partitions, or can't be read.
     """
-    topic_id, ranges = look_at(reader, topic)
+    topic_id, ranges = topic_ranges(reader, topic)
     if len(ranges) != 1:
         raise BrokerError(f"topic {topic} must have one partition: kretain cluster init shows how to fix it")
     (there,) = ranges.values()
@@ -307,7 +307,7 @@ def read_messages(reader: ClusterReader) -> list[Message]:
         BrokerError: it does not exist, can't be read, or does not have exactly one partition, so the order of its
             messages is unknown.
     """
-    _, ranges = look_at(reader, POLICY_TOPIC)
+    _, ranges = topic_ranges(reader, POLICY_TOPIC)
     if len(ranges) != 1:
         raise BrokerError(
             f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages is unknown: "

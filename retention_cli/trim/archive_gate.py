@@ -33,12 +33,12 @@ class ArchivedFirst:
 
     Args:
         archiver: None if nothing can be copied, as in a dry run.
-        told: records copies in the audit log. It raises if it can't; then nothing more is trimmed.
+        on_copied: records copies in the audit log. It raises if it can't; then nothing more is trimmed.
         positions: returns where the consumers of topics stand, which is kept with the records.
     """
 
     archiver: Archiver | None
-    told: Callable[[Copies], None] = lambda _: None
+    on_copied: Callable[[Copies], None] = lambda _: None
     positions: Callable[[Collection[str]], Mapping[str, Positions]] = lambda _: {}
     _copied: dict[TopicPartition, Archived | Reason] = field(default_factory=dict)
 
@@ -83,9 +83,9 @@ class ArchivedFirst:
         done = self.archiver.copy(fit, progress) if fit else {}
         done |= {tp: failed(tp, wanted[tp][0], failures[wanted[tp][0], tp.topic]) for tp in wanted.keys() - fit.keys()}
         missing = Reason("archive", "was not archived: the archiver left it out")
-        told = {tp: done.get(tp, missing) for tp in wanted}
-        self._copied |= told
-        self.told(told)
+        copies = {tp: done.get(tp, missing) for tp in wanted}
+        self._copied |= copies
+        self.on_copied(copies)
 
     def _keep_positions(
         self, archiver: Archiver, wanted: Mapping[TopicPartition, tuple[str, Target]]

@@ -27,7 +27,7 @@ from retention_cli.plan.reconcile import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
-from retention_cli.trim.journal import AuditJournal, Sent, Told, rows_of
+from retention_cli.trim.journal import AuditJournal, ResultFacts, Sent, rows_of
 from retention_cli.trim.narrow import batches_of, requests_of, wanted
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow
@@ -91,7 +91,7 @@ class Trimmer:
     archived: ArchivedFirst = field(default_factory=lambda: ArchivedFirst(None))
     permit: Permit = nullcontext
     recorder: Recorder | None = None
-    _told: Told = field(default_factory=Told, init=False)
+    _result_facts: ResultFacts = field(default_factory=ResultFacts, init=False)
     _state: State = field(init=False)
     _batches: int = 0  # announced
     _sent: bool = False
@@ -177,7 +177,7 @@ class Trimmer:
         """Write what came of each partition as evidence; return what went wrong. The trim is done, and is reported."""
         try:
             if self.recorder is not None and self.recorder.rechecks:
-                self.recorder.results(list(self._told.results(self._state.rows, self._state.planned)))
+                self.recorder.results(list(self._result_facts.results(self._state.rows, self._state.planned)))
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (what was deleted must be told whatever it is)
             return error
         return None
@@ -221,7 +221,7 @@ class Trimmer:
             return
         rows = rows_of(self.recorder.rechecks + 1, fresh, self._state.planned, tps)
         self.recorder.facts(rows, fresh.observation)
-        self._told.note(rows, fresh.decisions)
+        self._result_facts.note(rows, fresh.decisions)
 
     def _send_all(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> None:
         """Send as many batches as the recheck's time allows; leave the others for another recheck."""
@@ -265,7 +265,7 @@ class Trimmer:
         broken = self.rechecks.exceeded(run)
         if self.deleter is not None and run.records:
             more = next((tp for tp, one in targets.items() if one.records > state.planned[tp].records), None)
-            broken += self.rechecks.unapproved(run, state.asked, more=more)
+            broken += self.rechecks.unapproved(run, state.requested, more=more)
         if not broken:
             return targets
         if not self._batches:
@@ -293,7 +293,7 @@ class Trimmer:
                 for tp, target in batch.items()
             ]
             self._record(self._batches, unsent)
-            self._told.sent.update(
+            self._result_facts.sent.update(
                 ((self._batches, tp), Sent(number, row)) for tp, row in zip(batch, unsent, strict=True)
             )
             for row in unsent:
@@ -302,11 +302,11 @@ class Trimmer:
         for tp, target in batch.items():
             # The result until it is read back, in case a second Ctrl-C prevents that.
             state.rows[tp] = judge(tp, target, None, None)
-            self._told.sent[self._batches, tp] = Sent(number, state.rows[tp])
-        said: dict[TopicPartition, Answer] = {}
+            self._result_facts.sent[self._batches, tp] = Sent(number, state.rows[tp])
+        answers: dict[TopicPartition, Answer] = {}
 
         def hear(tp: TopicPartition, outcome: DeleteOutcome) -> None:
-            said[tp] = outcome.log_start if isinstance(outcome, Answered) else outcome
+            answers[tp] = outcome.log_start if isinstance(outcome, Answered) else outcome
 
         interrupted = False
         began = self.reader.clock.monotonic()
@@ -322,11 +322,13 @@ class Trimmer:
             interrupted = True
         starts = self._read_back(batch, leaders)
         self._delete_s += self.reader.clock.monotonic() - began
-        judged = {tp: state.judged(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
+        judged = {tp: state.judged(tp, target, answers.get(tp), starts.get(tp)) for tp, target in batch.items()}
         for tp, row in judged.items():
-            answer = said.get(tp)
+            answer = answers.get(tp)
             at = self.deleter.written.get(tp)
-            self._told.sent[self._batches, tp] = Sent(number, row, None if at is None else fresh.unix_ms(at), answer)
+            self._result_facts.sent[self._batches, tp] = Sent(
+                number, row, None if at is None else fresh.unix_ms(at), answer
+            )
             state.rows[tp] = row
             if isinstance(answer, RequestFailedError) and answer.retriable and not interrupted and not _reached(row):
                 self._try_again(tp, row)

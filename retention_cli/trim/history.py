@@ -179,8 +179,8 @@ def find_run(runs: Sequence[Run], name: str) -> Run:
     for run in runs:
         if run.run == name:
             return run
-    near = difflib.get_close_matches(name, [run.run for run in runs], n=1)
-    hint = f"did you mean {near[0]}?" if near else "kretain history lists them"
+    similar = difflib.get_close_matches(name, [run.run for run in runs], n=1)
+    hint = f"did you mean {similar[0]}?" if similar else "kretain history lists them"
     raise StateError(f"there is no run {name!r} in the audit log; {hint}")
 
 

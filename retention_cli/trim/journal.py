@@ -17,7 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.state_dir import StateError, cluster_folder, whoever
 from retention_cli.core.units import timestamp
-from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, RecordedDecision, Result, Row
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.plan.approval import Approval
 from retention_cli.plan.make import PlanInputs
@@ -102,7 +102,7 @@ class AuditJournal:
 
     def result(self, number: int, rows: Collection[TrimRow]) -> None:
         """Record a batch's results."""
-        told = [
+        results = [
             {
                 "topic": row.tp.topic,
                 "partition": row.tp.partition,
@@ -112,7 +112,7 @@ class AuditJournal:
             }
             for row in rows
         ]
-        self._append("result", batch=number, partitions=told)
+        self._append("result", batch=number, partitions=results)
 
     def evidence(self, file: str, rows: int, sha256: str) -> None:
         """Record a file of evidence: where it is, how many rows it has, and its checksum."""
@@ -189,7 +189,7 @@ def rows_of(
                     plan.unconsumed,
                     epoch_end,
                 ),
-                Said.of(decision),
+                RecordedDecision.of(decision),
                 None if disks is None else DiskPart(*disks),
             )
         )
@@ -202,11 +202,11 @@ class Sent(NamedTuple):
     recheck: int
     row: TrimRow
     sent_ms: int | None = None
-    said: Answer = None
+    answer: Answer = None
 
 
 @dataclass(slots=True)
-class Told:
+class ResultFacts:
     """What a run's results need besides its report's rows.
 
     ``rechecks`` has the last recheck of each partition, ``derivable`` the reasons that deciding again gives, ``sent``
@@ -241,7 +241,7 @@ class Told:
     def _result(
         self, tp: TopicPartition, row: TrimRow, sent: Sent | None, batch: int | None = None, *, final: bool
     ) -> Result:
-        answer = None if sent is None else sent.said
+        answer = None if sent is None else sent.answer
         return Result(
             *tp,
             self.rechecks.get(tp) if sent is None else sent.recheck,

@@ -25,7 +25,7 @@ from retention_cli.policy.settings import Limits
 from retention_cli.trim.report import TrimRow
 
 
-def asked_for(plan: Plan, max_partitions: int | None) -> Plan:
+def limited_to(plan: Plan, max_partitions: int | None) -> Plan:
     """Return the plan of those partitions alone that a trim takes: the first ones that trim, all of them (None)."""
     if max_partitions is None:
         return plan
@@ -54,14 +54,14 @@ def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amoun
         there = [one.partition for one in plan.decisions if one.topic == topic]
         has = f"it has {min(there)} to {max(there)}" if there else "the plan has none of its partitions"
         raise NothingMatchesError(f"{topic} has no partition {partition} here: {has}")
-    asked = _of_rows(plan, rows)
+    selected = _of_rows(plan, rows)
     if tuple(plan.topics) == selection.given:  # its makers counted these partitions alone (G2)
-        asked = replace(asked, unconsumed_by=plan.unconsumed_by)
+        selected = replace(selected, unconsumed_by=plan.unconsumed_by)
     notes = [
         *(one for one in plan.notes if one.code != "approval"),
-        *approval_notes(asked.totals, selection.policy.approve),
+        *approval_notes(selected.totals, selection.policy.approve),
     ]
-    return replace(asked, notes=notes, refusals=exceeded(plan, asked, past_day(), selection.policy.limits))
+    return replace(selected, notes=notes, refusals=exceeded(plan, selected, past_day(), selection.policy.limits))
 
 
 def _of_rows(plan: Plan, rows: tuple[Decision, ...]) -> Plan:
@@ -75,12 +75,12 @@ def _of_rows(plan: Plan, rows: tuple[Decision, ...]) -> Plan:
     )
 
 
-def exceeded(plan: Plan, asked: Plan, past_day: Amount, limits: Limits) -> list[Reason]:
+def exceeded(plan: Plan, selected: Plan, past_day: Amount, limits: Limits) -> list[Reason]:
     """Return a reason for each limit that a trim of these partitions would exceed (G6).
 
     Args:
         plan: the whole plan, whose partitions are the managed ones.
-        asked: what is trimmed of it.
+        selected: what is trimmed of it.
         past_day: what other runs trimmed in the last 24 hours.
         limits: the policy's limits.
     """
@@ -89,7 +89,7 @@ def exceeded(plan: Plan, asked: Plan, past_day: Amount, limits: Limits) -> list[
         for one in plan.decisions
         if one.action != "skip" and one.high_watermark is not None and one.log_start is not None
     )
-    totals = asked.totals
+    totals = selected.totals
     return over_limits(Amount(totals.records, totals.size_bytes), past_day, managed, limits)
 
 
@@ -120,13 +120,13 @@ def narrowed(
     plan: Plan,
     ceiling: Ceiling,
     after: TopicPartition | None = None,
-    whole: Callable[[str], bool] = lambda _topic: False,
+    indivisible: Callable[[str], bool] = lambda _topic: False,
 ) -> Narrowed:
     """Return the plan with rows narrowed or left out so that it stays within the ceiling.
 
     Rows get their share in order, beginning with the first one behind ``after``, so that over several passes each gets
-    its turn. With a ceiling in bytes, a row whose bytes are unknown is left out. Rows of topics that are ``whole`` (to
-    be trimmed at segments' ends) are not cut: what does not fit is left out.
+    its turn. With a ceiling in bytes, a row whose bytes are unknown is left out. Rows of
+    ``indivisible`` topics (to be trimmed at segments' ends) are not cut: what does not fit is left out.
     """
     if not ceiling.given:
         return Narrowed(plan)
@@ -142,7 +142,7 @@ def narrowed(
         take = one.records if records is None else min(one.records, records)
         if size is not None:
             take = _fitting(take, one, size)
-        if take <= 0 or one.log_start is None or (take < one.records and whole(one.topic)):
+        if take <= 0 or one.log_start is None or (take < one.records and indivisible(one.topic)):
             rows[at] = _left(one, ceiling)
             later += 1
             continue

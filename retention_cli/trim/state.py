@@ -40,14 +40,14 @@ REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is de
 """
 
 
-def refused(said: Answer) -> bool:
+def refused(answer: Answer) -> bool:
     """Return whether it is proven that a leader did not change its log: by its answer, or as it was asked nothing."""
-    if isinstance(said, NotSentError):
+    if isinstance(answer, NotSentError):
         return True
-    return isinstance(said, RequestFailedError) and said.answered and said.code in _REFUSALS
+    return isinstance(answer, RequestFailedError) and answer.answered and answer.code in _REFUSALS
 
 
-def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
+def judge(tp: TopicPartition, target: Target, answer: Answer, start: int | None) -> TrimRow:
     """Return a partition's row of the report (docs/plan.md, outcomes).
 
     ``trimmed`` counts records from the recheck's log start to the target: never more than were removed, but perhaps
@@ -60,38 +60,38 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
     Args:
         tp: the partition.
         target: the requested offset, and the decision behind it.
-        said: the leader's answer.
+        answer: the leader's answer.
         start: the log start offset that was read back, None if it could not be read.
     """
     wanted = target.offset
     reached = start is not None and start >= wanted
-    if refused(said):
+    if refused(answer):
         if not reached:
-            return _row(tp, target, "failed", start, Reason("delete", str(said)))
-        what = str(said) if isinstance(said, NotSentError) else f"the broker refused ({said})"
-        text = f"{what}, and {_told_start(start)}"
+            return _row(tp, target, "failed", start, Reason("delete", str(answer)))
+        what = str(answer) if isinstance(answer, NotSentError) else f"the broker refused ({answer})"
+        text = f"{what}, and {_moved_elsewhere(start)}"
         return _row(tp, target, "unchanged", start, Reason("gone", text))
-    if isinstance(said, int):
+    if isinstance(answer, int):
         if start is None:
             text = "the broker confirmed the delete, but the log start offset could not be read back"
             return _row(tp, target, "unverified", start, Reason("verify", text))
         if not reached:
-            text = f"the broker answered {said:,}, but the log still starts at {start:,}"
+            text = f"the broker answered {answer:,}, but the log still starts at {start:,}"
             return _row(tp, target, "failed", start, Reason("verify", text))
-        if said > wanted and start > wanted:
-            return _row(tp, target, "unchanged", start, Reason("gone", _told_start(start)))
-    if start == wanted or (reached and said == wanted):  # moves after the answer don't matter
+        if answer > wanted and start > wanted:
+            return _row(tp, target, "unchanged", start, Reason("gone", _moved_elsewhere(start)))
+    if start == wanted or (reached and answer == wanted):  # moves after the answer don't matter
         return _row(tp, target, "trimmed", start)
     if reached:
         text = (
-            f"{_what(said)}, and the log starts at {start:,}, beyond the offset asked for: this trim, broker "
+            f"{_what(answer)}, and the log starts at {start:,}, beyond the offset asked for: this trim, broker "
             f"retention or another trimmer may have moved it"
         )
         return _row(tp, target, "unverified", start, Reason("verify", text))
-    if isinstance(said, RequestFailedError) and said.answered and start is not None:
-        return _row(tp, target, "failed", start, Reason("delete", str(said)))
+    if isinstance(answer, RequestFailedError) and answer.answered and start is not None:
+        return _row(tp, target, "failed", start, Reason("delete", str(answer)))
     where = "could not be read back" if start is None else f"was still {start:,}"
-    text = f"{_what(said)}, and the log start offset {where}: it may still move"
+    text = f"{_what(answer)}, and the log start offset {where}: it may still move"
     return _row(tp, target, "unverified", start, Reason("verify", text))
 
 
@@ -101,9 +101,9 @@ class Unanswered:
 
     _sent: dict[TopicPartition, list[tuple[Target, Answer]]] = field(default_factory=dict)
 
-    def note(self, tp: TopicPartition, target: Target, said: Answer) -> None:
+    def note(self, tp: TopicPartition, target: Target, answer: Answer) -> None:
         """Remember a request whose outcome is ``unverified``."""
-        self._sent.setdefault(tp, []).append((target, said))
+        self._sent.setdefault(tp, []).append((target, answer))
 
     def forget(self, tp: TopicPartition) -> None:
         """Drop a partition's requests: their result is known."""
@@ -114,7 +114,7 @@ class Unanswered:
         found = dict(targets)
         for tp, sent in self._sent.items():
             mine = [found[tp]] if tp in found else []
-            found[tp] = max((*mine, *(target for target, _said in sent)), key=lambda one: one.offset)
+            found[tp] = max((*mine, *(target for target, _answer in sent)), key=lambda one: one.offset)
         return found.values()
 
     def settle(self, tp: TopicPartition, start: int | None) -> TrimRow | None:
@@ -125,27 +125,27 @@ class Unanswered:
         """
         if not (sent := self._sent.get(tp)):
             return None
-        target, said = next((one for one in sent if one[0].offset == start), sent[-1])
-        row = judge(tp, target, said, start)
+        target, answer = next((one for one in sent if one[0].offset == start), sent[-1])
+        row = judge(tp, target, answer, start)
         if row.outcome != "unverified":
             self.forget(tp)
         return None if row.outcome == "failed" else row
 
 
-def _told_start(start: int | None) -> str:
+def _moved_elsewhere(start: int | None) -> str:
     return f"the log starts at {start:,}: broker retention or another trimmer moved it there, not this trim"
 
 
-def _what(said: Answer) -> str:
-    match said:
+def _what(answer: Answer) -> str:
+    match answer:
         case None:
             return "kretain did not wait for an answer"
         case int():
-            return f"the broker answered {said:,}"
+            return f"the broker answered {answer:,}"
         case RequestFailedError(answered=True):
-            return f"the broker answered {said}, which it may do after it has moved the log start"
+            return f"the broker answered {answer}, which it may do after it has moved the log start"
         case _:
-            return f"no answer came ({said})"
+            return f"no answer came ({answer})"
 
 
 def _row(tp: TopicPartition, target: Target, outcome: OutcomeName, start: int | None, *reasons: Reason) -> TrimRow:
@@ -160,8 +160,8 @@ class State:
 
     ``planned`` are the rows to trim, ``rows`` the results so far, ``tries`` the number of failed attempts of each.
     ``unanswered`` are requests that may still be executed, ``done`` is the amount known to be trimmed (G6).
-    ``unplanned`` is how many of the rows are of partitions that are not to be trimmed. ``asked`` is what the plan asks
-    for.
+    ``unplanned`` is how many of the rows are of partitions that are not to be trimmed. ``requested`` is the
+    plan's total.
     """
 
     planned: Mapping[TopicPartition, Decision]
@@ -170,7 +170,7 @@ class State:
     unanswered: Unanswered = field(default_factory=Unanswered)
     done: Amount = field(default_factory=Amount)
     unplanned: int = 0
-    asked: Amount = field(default_factory=Amount)
+    requested: Amount = field(default_factory=Amount)
     _last: dict[TopicPartition, int] = field(default_factory=dict)
     _doubtful: dict[int, list[TrimRow]] = field(default_factory=dict)
 
@@ -189,8 +189,8 @@ class State:
             else:
                 outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
                 rows[one.tp] = TrimRow(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
-        asked = total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values())
-        return cls(planned, rows, unplanned=len(rows), asked=asked)
+        requested = total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values())
+        return cls(planned, rows, unplanned=len(rows), requested=requested)
 
     def waiting(self) -> list[TopicPartition]:
         """Return the partitions that are not yet settled."""
@@ -240,14 +240,14 @@ class State:
         done = known is not None and known.outcome == "trimmed" and self._last[row.tp] == number
         return known if known is not None and done and row.outcome == "unverified" else row
 
-    def judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
+    def judged(self, tp: TopicPartition, target: Target, answer: Answer, start: int | None) -> TrimRow:
         """Return the result of a request, or of an earlier unanswered one, whose trim counts as this run's, too."""
-        row = judge(tp, target, said, start)
+        row = judge(tp, target, answer, start)
         if row.outcome == "trimmed":
             self.unanswered.forget(tp)
         else:
             if row.outcome == "unverified":
-                self.unanswered.note(tp, target, said)
+                self.unanswered.note(tp, target, answer)
             row = self.unanswered.settle(tp, start) or row
         self._counted(row)
         return row

@@ -136,6 +136,6 @@ def _enough(one: DiskOutcome) -> int:
 
 
 def _late(name: str, one: DiskOutcome, back: int | None) -> Reason:
-    said = "are unknown" if back is None else f"are {format_bytes(back)}"
-    text = f"{name}: of {format_bytes(one.going_bytes)} that are to go, back {said}"
+    regained = "are unknown" if back is None else f"are {format_bytes(back)}"
+    text = f"{name}: of {format_bytes(one.going_bytes)} that are to go, back {regained}"
     return Reason("disk", f"{text}; brokers delete at log.retention.check.interval.ms, and file.delete.delay.ms later")

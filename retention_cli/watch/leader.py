@@ -43,9 +43,9 @@ class Leadership:
     group: str
     say: Say
     candidate: Candidate | None = field(default=None, init=False)
-    _told_alone: bool = field(default=False, init=False)
+    _warned_alone: bool = field(default=False, init=False)
 
-    def look(self, reader: ClusterReader, memory: Kind) -> None:
+    def take_part(self, reader: ClusterReader, memory: Kind) -> None:
         """Take part in the election if this cluster has one. Called in each pass; ``memory`` is where it is kept.
 
         The pass's settings, with the certificates as they are by now, serve the election's next connection, too.
@@ -68,8 +68,8 @@ class Leadership:
             until = time.monotonic() + _SETTLES_S
             while not self.candidate.joined and time.monotonic() < until:
                 time.sleep(0.05)
-        elif not self._told_alone:
-            self._told_alone = True
+        elif not self._warned_alone:
+            self._warned_alone = True
             self.say(
                 f"no election: this cluster has no topic {POLICY_TOPIC} (kretain cluster init creates it): run one "
                 f"instance; the lock in the state directory keeps two on one machine apart"
@@ -115,9 +115,9 @@ def _check_group(reader: ClusterReader, group: str) -> None:
         GroupTakenError: it has.
         BrokerError: that can't be told.
     """
-    told: list[GroupCommits | CommitsUnknown] = []
-    reader.read_commits([group], told.append)
-    for one in told:
+    answers: list[GroupCommits | CommitsUnknown] = []
+    reader.read_commits([group], answers.append)
+    for one in answers:
         if isinstance(one, CommitsUnknown):
             raise BrokerError(f"whether group {group} is a consumer's is unknown: {one.text}")
         if any(one.topics.values()) or one.no_position:

@@ -28,9 +28,9 @@ JITTER: Final = 0.1
 FIRST_BACKOFF_S: Final = 10.0
 LEAST_LONGEST_BACKOFF_S: Final = 60.0
 _NAMED: Final = 3
-_KEPT: Final = 200
+_NOTES_AT_MOST: Final = 200
 """How many notes are remembered as told."""
-_LOOK_S: Final = 0.25
+_POLL_S: Final = 0.25
 """How often a waiting loop looks whether it leads now, or is to end."""
 
 
@@ -76,7 +76,7 @@ class Folded:
 
     def notes(self, notes: Sequence[str]) -> Iterator[str]:
         """Yield the notes that the last pass did not have."""
-        texts = list(dict.fromkeys(notes))[:_KEPT]
+        texts = list(dict.fromkeys(notes))[:_NOTES_AT_MOST]
         yield from (text for text in texts if text not in self._notes)
         self._notes = frozenset(texts)
 
@@ -91,7 +91,7 @@ class Loop:
         leadership: a wait ends when this instance becomes the leader.
         interval_s: the time between passes.
         trims: whether passes trim.
-        asked: returns whether it is to end (SIGTERM, SIGINT).
+        stop_requested: returns whether it is to end (SIGTERM, SIGINT).
         say: prints a line of the log.
         publish: called after each pass with nothing, to write the textfile; raises what :func:`kind_of` knows.
         on_report: called with the report of each trim.
@@ -103,7 +103,7 @@ class Loop:
     leadership: Leadership
     interval_s: float
     trims: bool
-    asked: Callable[[], bool]
+    stop_requested: Callable[[], bool]
     say: Say
     publish: Callable[[], None]
     on_report: Callable[[TrimReport], None] = lambda _report: None
@@ -120,14 +120,14 @@ class Loop:
     def run(self) -> None:
         """Run. A KeyboardInterrupt that was asked for ends it; another one is raised."""
         try:
-            while not self.asked():
+            while not self.stop_requested():
                 began = time.monotonic()
                 self._one()
                 self._publish()
                 took = time.monotonic() - began
                 self._wait(pause_s(self.interval_s, took, self._failures, random.random()))  # noqa: S311  (jitter)
         except KeyboardInterrupt:
-            if not self.asked():
+            if not self.stop_requested():
                 raise
 
     def _one(self) -> None:
@@ -185,7 +185,7 @@ class Loop:
 
     def _notify(self, passed: Passed) -> None:
         """Post what a pass did; failures once in a row."""
-        held = self._held.look(passed.plan.decisions, passed.plan.created_at_ms, passed.plan.cluster_id)
+        held = self._held.take_in(passed.plan.decisions, passed.plan.created_at_ms, passed.plan.cluster_id)
         if held is not None and self._acts:
             self.notify(held)
         found = [] if passed.report is None else of_report(passed.report)
@@ -245,8 +245,8 @@ class Loop:
         if self._led is None:
             self._led = self.board.leads()
         until = time.monotonic() + seconds
-        while not self.asked() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(_LOOK_S, left))
+        while not self.stop_requested() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(_POLL_S, left))
             self.board.tick()
             if (leads := self.board.leads()) != self._led:
                 self.say("leads now" if leads else "no longer leads", "leader", leads=leads)
@@ -330,21 +330,21 @@ def _doing(passed: Passed) -> list[str]:
             return ["nothing to trim"] if held is None else ["nothing to trim", held]
         return [f"would trim {planned}" if held is None else f"did not trim {planned}: {held}"]
     done = report.trimmed
-    said = [f"trimmed {amount(done.records, done.size_bytes)} of {count(report.count('trimmed'), 'partition')}"]
+    parts = [f"trimmed {amount(done.records, done.size_bytes)} of {count(report.count('trimmed'), 'partition')}"]
     for word in ("failed", "unverified"):
         if number := report.count(word):
             reason = next((row.reasons[0].text for row in report.rows if row.outcome == word and row.reasons), "")
-            said.append(f"{number:,} {word} ({reason})")
+            parts.append(f"{number:,} {word} ({reason})")
     if later := report.count("held") - totals.hold:
-        said.append(f"{later:,} held at the recheck")
+        parts.append(f"{later:,} held at the recheck")
     if report.interrupted:
-        said.append("interrupted; the rest is left")
+        parts.append("interrupted; the rest is left")
     elif (why := stopped(passed)) is not None:
-        said.append(f"stopped: {why.text}")
+        parts.append(f"stopped: {why.text}")
     if passed.narrowed is not None and (passed.narrowed.cut or passed.narrowed.later):
-        said.append(f"{passed.narrowed.cut + passed.narrowed.later:,} beyond this pass's limit, left for later passes")
-    said.append(f"run {report.run}")
-    return said
+        parts.append(f"{passed.narrowed.cut + passed.narrowed.later:,} beyond this pass's limit, left for later passes")
+    parts.append(f"run {report.run}")
+    return parts
 
 
 def stopped(passed: Passed) -> Reason | None:

@@ -74,7 +74,7 @@ class Held:
     _since_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     _posted: frozenset[tuple[str, int]] = frozenset()
 
-    def look(self, decisions: Iterable[Decision], now_ms: int, cluster_id: str) -> Notice | None:
+    def take_in(self, decisions: Iterable[Decision], now_ms: int, cluster_id: str) -> Notice | None:
         """Take in a plan's decisions; return the notice about partitions that have now been on hold that long."""
         held = {(one.topic, one.partition): one for one in decisions if one.action == "hold"}
         self._since_ms = {key: self._since_ms.get(key, now_ms) for key in held}

@@ -26,7 +26,7 @@ from retention_cli.core.model import Code, Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import LockedError, StateError, cluster_folder
 from retention_cli.forecast.loss import Place, seconds_to_loss
-from retention_cli.forecast.reading import forecasts_of, limits_of, places_of, seen_in
+from retention_cli.forecast.reading import forecasts_of, limits_of, partition_inputs, seen_in
 from retention_cli.forecast.steady import Terms as ForecastTerms, guarded
 from retention_cli.forecast.value import HOUR_MS
 from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
@@ -55,7 +55,7 @@ SETTLES_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CurrentPolicy:
     """The policy to plan by.
 
     ``broken`` is what is wrong with the file now, ``hold`` why nothing may be trimmed by it.
@@ -92,7 +92,7 @@ class PolicyFile:
         """Where the last valid policy posts to."""
         return NotifyRules() if self._good is None else self._good.policy.notify
 
-    def look(self) -> Look:
+    def read_current(self) -> CurrentPolicy:
         """Read the file at the beginning of a pass.
 
         Raises:
@@ -105,7 +105,7 @@ class PolicyFile:
             if self._good is None:
                 raise
             hold = Reason("policy", "the policy file is broken: planning with the last valid one, trimming nothing")
-            return Look(self._good, error, hold)
+            return CurrentPolicy(self._good, error, hold)
         digest = selection.policy.digest
         now_s = time.monotonic()
         if self._good is None:
@@ -114,9 +114,9 @@ class PolicyFile:
             self._before = (digest, now_s)
         self._good, self.valid = selection, True
         if now_s - self._before[1] >= self.settles_s:
-            return Look(selection)
+            return CurrentPolicy(selection)
         text = "the policy file has changed: planning with it now, trimming once it has stayed unchanged"
-        return Look(selection, None, Reason("policy", text))
+        return CurrentPolicy(selection, None, Reason("policy", text))
 
     def again(self, digest: str) -> Selection:
         """Read the file for a recheck.
@@ -212,16 +212,16 @@ class Passes:
         if (jumped := self._jumped()) is not None:
             raise StateError(jumped)
         self._clocks = (self.clock_ms(), SYSTEM.since_boot())
-        look = self.policy.look()
+        policy = self.policy.read_current()
         with self.reader() as reader:
             if self._cluster_id is not None:
                 self._pin(reader.metadata([]).cluster_id)
             if self.trims or self.protects:
-                self.leadership.look(reader, look.selection.policy.state)
-            memories = self.memories(reader, look.selection.policy.state)
+                self.leadership.take_part(reader, policy.selection.policy.state)
+            memories = self.memories(reader, policy.selection.policy.state)
             try:
-                protected, unprotected = self._protect(reader, look, memories)
-                passed = replace(self._with(reader, look, memories), protected=protected, unprotected=unprotected)
+                protected, unprotected = self._protect(reader, policy, memories)
+                passed = replace(self._with(reader, policy, memories), protected=protected, unprotected=unprotected)
                 memories.save(self.clock_ms())
                 if memories.kind == "local" and (passed.hold is None or passed.hold.code != "ledger"):
                     self._ledger = memories.named(passed.plan.cluster_id) or self._ledger
@@ -230,7 +230,7 @@ class Passes:
                 memories.close()
 
     def _protect(
-        self, reader: ClusterReader, look: Look, memories: Memories
+        self, reader: ClusterReader, policy: CurrentPolicy, memories: Memories
     ) -> tuple[Protection | None, Exception | None]:
         """Raise or restore topics' own retention, before the plan; a failure of it keeps no plan from being made.
 
@@ -243,11 +243,11 @@ class Passes:
 
         job = ProtectJob(
             reader=reader,
-            selection=look.selection,
+            selection=policy.selection,
             memories=memories,
             state_dir=self.state_dir,
             clock_ms=self.clock_ms,
-            terms=Terms(self.period_ms(reader.clock.monotonic()), lowers=look.hold is None),
+            terms=Terms(self.period_ms(reader.clock.monotonic()), lowers=policy.hold is None),
             run=new_run_name(self.clock_ms()),
             permit=lambda: self._permit(term),
             progress=self.progress,
@@ -270,8 +270,8 @@ class Passes:
         last_s, self._protected_s = self._protected_s, now_s
         return self.every_ms if last_s is None or now_s is None else max(self.every_ms, round(1000 * (now_s - last_s)))
 
-    def _with(self, reader: ClusterReader, look: Look, memories: Memories) -> Passed:
-        selection = look.selection
+    def _with(self, reader: ClusterReader, policy: CurrentPolicy, memories: Memories) -> Passed:
+        selection = policy.selection
         inventory = self.inventory(selection)
         now_ms = self.clock_ms()
         groups, rules = dict[str, Series](), selection.decided_alone.policy.disks
@@ -299,11 +299,11 @@ class Passes:
         # however small a pass's share is.
         refused = next(iter((*plan.refusals, *(one for one in plan.notes if one.code == "approval"))), None)
         standby = Reason("leader", self.leadership.why_not) if term is None else None
-        hold = look.hold or dry or lost or refused or standby
+        hold = policy.hold or dry or lost or refused or standby
         notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
-            return Passed(plan, values, hold, self.trims and refused is not None, look.broken, notes=notes)
-        under = narrowed(plan, self.ceiling, self._after, lambda topic: _whole(selection, topic))
+            return Passed(plan, values, hold, self.trims and refused is not None, policy.broken, notes=notes)
+        under = narrowed(plan, self.ceiling, self._after, lambda topic: _is_indivisible(selection, topic))
         job = TrimJob(
             reader=reader,
             plan=under.plan,
@@ -317,14 +317,14 @@ class Passes:
             permit=lambda: self._permit(term, selection.policy.digest),
             progress=self.progress,
         )
-        told = len(memories.notes)
+        noted = len(memories.notes)
         try:
             report = shipped(job, carry_out(job))
         finally:
             head, _problem = read_head(cluster_folder(self.state_dir, plan.cluster_id))  # the next pass tells a problem
             self._head = head or self._head
         self._after = under.last if under.cut or under.later else None
-        return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
+        return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[noted:]])
 
     def _other_ledger(self, memories: Memories, cluster_id: str) -> Reason | None:
         """Return why the ledger is not to be trimmed by: it is not the one that earlier passes used, or older.
@@ -395,7 +395,7 @@ class Passes:
         self._cluster_id = cluster_id
 
 
-def _whole(selection: Selection, topic: str) -> bool:
+def _is_indivisible(selection: Selection, topic: str) -> bool:
     settings = selection.settings_for(topic)
     return settings is not None and settings.whole_segments
 
@@ -425,8 +425,10 @@ def losses(
     seen = seen_in(observation, memories, {}, there, now_ms, None if full else behind)
     terms = ForecastTerms(every_ms, HOUR_MS, now_ms)
     parts = forecasts_of(seen, limits, settings, terms)
-    places = places_of([(disk, rules.percent) for disk in inputs.disks if full], seen, settings, parts, limits, terms)
-    return lambda one: seconds_left(one, places.get(one.tp), settings[one.topic], rules)
+    known = partition_inputs(
+        [(disk, rules.percent) for disk in inputs.disks if full], seen, settings, parts, limits, terms
+    )
+    return lambda one: seconds_left(one, known.get(one.tp), settings[one.topic], rules)
 
 
 def seconds_left(one: Decision, place: Place | None, settings: Settings, rules: DiskRules) -> float | None:

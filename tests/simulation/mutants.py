@@ -263,7 +263,7 @@ MUTANTS: Final = (
     Mutant(
         "report: what others moved is ours",
         _VERDICT,
-        'return _row(tp, target, "unchanged", start, Reason("gone", _told_start(start)))',
+        'return _row(tp, target, "unchanged", start, Reason("gone", _moved_elsewhere(start)))',
         'return _row(tp, target, "trimmed", start)',
     ),
     Mutant(
@@ -281,8 +281,8 @@ MUTANTS: Final = (
     Mutant(
         "report: an error means that nothing went",
         _VERDICT,
-        "    if refused(said):",
-        "    if isinstance(said, RequestFailedError):",
+        "    if refused(answer):",
+        "    if isinstance(answer, RequestFailedError):",
     ),
     Mutant("report: a failure counts", _VERDICT, 'if outcome in ("trimmed", "unverified"):', "if True:"),
 )

@@ -496,7 +496,7 @@ class SimReader(ClusterReader):
             found[tp] = ended if isinstance(ended, RequestFailedError) else None
         return found
 
-    def read_whole(
+    def read_complete(
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
     ) -> int | RequestFailedError:
         raise NotImplementedError("archives are not simulated")

@@ -32,7 +32,7 @@ from retention_cli.core.model import (
 from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
 from retention_cli.evidence.checks import decided
-from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, RecordedDecision, Result, Row
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.observe.floors.fold import Seen
@@ -123,7 +123,7 @@ rows = st.builds(
         maybe(st.none() | numbers),
     ),
     st.builds(
-        Said,
+        RecordedDecision,
         st.sampled_from(["trim", "keep", "hold", "skip"]),
         st.none() | numbers,
         st.sampled_from([None, "consumed", "disk-usage"]),
@@ -180,7 +180,7 @@ def usual(count: int, *, topics: int = 400, groups: int = 3, seed: int = 7) -> t
             )
             said = decide(facts, kept, NOW)
             planned = Planned(said.trim_to or 0, said.topic_id, epoch, lowest - draw.randrange(500), said.unconsumed)
-            found.append(Row(1, facts, kept, NOW, reads, planned, Said.of(said)))
+            found.append(Row(1, facts, kept, NOW, reads, planned, RecordedDecision.of(said)))
     return found, observation([Seen(group, topic, "commit", rows) for (group, topic), rows in commits.items()])
 
 
@@ -254,11 +254,13 @@ def drawn(row: Row, draw: random.Random, *, every: bool = False) -> Row:
             stamped_below=near(start, end),
             watched_since_ms=draw.choice([None, NOW - 2 * HOUR, NOW]),
         )
-    said = decided(Row(1, facts, settings, NOW, row.reads, row.planned, row.said, disks))
+    said = decided(Row(1, facts, settings, NOW, row.reads, row.planned, row.decision, disks))
     planned = row.planned._replace(
         trim_to=said.trim_to or 0, topic_id=said.topic_id, unconsumed=said.unconsumed, min_commit=said.min_commit
     )
-    return row._replace(facts=facts, settings=settings, said=Said.of(said), planned=planned, disks=disks)
+    return row._replace(
+        facts=facts, settings=settings, decision=RecordedDecision.of(said), planned=planned, disks=disks
+    )
 
 
 def observation(seen: list[Seen], **more: Any) -> Observation:
@@ -307,7 +309,7 @@ def left_behind(
                 "topic": one.topic,
                 "partition": one.partition,
                 "log_start": known(row.facts.log_start),
-                "rule": row.said.rule,
+                "rule": row.decision.rule,
             }
             | {"min_commit": floor, "target": one.request_offset, "records": one.records, "bytes": one.size_bytes}
         )
@@ -322,10 +324,10 @@ def trimmed(rows: list[Row]) -> list[Result]:
     """What came of rows whose requests were all carried out: the partitions that are decided to trim."""
     found = []
     for one in rows:
-        start, target = known(one.facts.log_start) or 0, one.said.trim_to
+        start, target = known(one.facts.log_start) or 0, one.decision.trim_to
         if target is not None:
             sent_ms = one.reads.done + 50
-            counts = target - start, one.said.size_bytes
+            counts = target - start, one.decision.size_bytes
             place = one.facts.topic.name, one.facts.partition, 1, 1, "trimmed", True
             found.append(Result(*place, target, sent_ms, target, None, target, *counts))
     return found

@@ -19,7 +19,7 @@ from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state import messages
 from retention_cli.state.memories import Kind, Memories
-from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, StateTopic, look_at, read_stored
+from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, StateTopic, read_stored, topic_ranges
 from tests.support.world import Cli, World, now_ms, reader_for
 
 CLUSTER = "the-cluster"
@@ -98,7 +98,7 @@ def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:
     """Return the last word on each key of the state topic: what is left of it once it has been compacted."""
     with reader_for(bootstrap) as reader:
         found: dict[str, docs.Document | None] = {}
-        for one in read_stored(reader, look_at(reader, STATE_TOPIC)[1]):
+        for one in read_stored(reader, topic_ranges(reader, STATE_TOPIC)[1]):
             key = (one.key or b"").decode()
             found[key] = None if one.value is None else messages.decode(key, one.value)[0]
         return found

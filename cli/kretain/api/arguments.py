@@ -101,8 +101,8 @@ def rules_of(topics: tuple[str, ...], given: Mapping[str, Any]) -> OneOff:
     for name in given:
         if name not in _NAMES:
             raise usage(f"{name}: unknown keyword; rules are {', '.join(_NAMES)}")
-    told = {name: value for name, value in given.items() if value is not None}
-    unconsumed = told.pop("unconsumed", None)
+    flags = {name: value for name, value in given.items() if value is not None}
+    unconsumed = flags.pop("unconsumed", None)
     if unconsumed not in (None, "hold", "trim"):
         raise usage("unconsumed: give 'hold' or 'trim'")
     with translated():
@@ -111,6 +111,6 @@ def rules_of(topics: tuple[str, ...], given: Mapping[str, Any]) -> OneOff:
             unconsumed=unconsumed,
             **{
                 f"{name}_ms": (time_ms if name == "before" else duration_ms)(name, value)
-                for name, value in told.items()
+                for name, value in flags.items()
             },
         )

@@ -211,7 +211,7 @@ class Cluster:
         with self._opened():
             today = todays_rules(origin.made, given, partial(self._selection, given), age_ms)
             check_cluster(origin.made, self._reader.metadata([]).cluster_id)
-            files = InventoryOption([Path(one) for one in inventory] or None, today.policy, whole=True)
+            files = InventoryOption([Path(one) for one in inventory] or None, today.policy, require_all=True)
             sent: list[TrimReport] = []
             with contextlib.closing(self._memories(today)) as memories:
                 job = TrimJob(

@@ -321,7 +321,7 @@ class InterruptedTrim(KeyboardInterrupt):
 def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool) -> Report:
     """Return a report's value. ``failed``: something failed after the deletes, which ``notes`` say."""
     broken, stopped_by = report.audit_broken, report.stopped_by
-    told = (
+    texts = (
         *notes,
         *report.short,
         *([] if broken is None else [Reason("audit", f"the audit log is broken: {broken}")]),
@@ -338,7 +338,7 @@ def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool)
         int(worst(code_of(report, fail_on_hold=False), Exit.PARTIAL if failed else Exit.DONE)),
         report.trimmed.records,
         report.trimmed.size_bytes,
-        told,
+        texts,
         tuple(Outcome(**{**outcome_as_json(row), "reasons": row.reasons}) for row in report.rows),
         MappingProxyType(report_as_json(report)),
     )
@@ -413,5 +413,5 @@ class Result(Sequence[Row]):
         with translated():
             frames = part("pandas", "pandas")
         frame = frames.DataFrame(list(map(dict, self._rows)), dtype=object)
-        whole = [name for name in frame if {*map(type, frame[name])} - {type(None)} == {int}]
-        return frame.astype(dict.fromkeys(whole, "Int64"))
+        integers = [name for name in frame if {*map(type, frame[name])} - {type(None)} == {int}]
+        return frame.astype(dict.fromkeys(integers, "Int64"))

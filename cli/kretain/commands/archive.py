@@ -194,9 +194,9 @@ def compact(
             "nothing was changed",
             yes=yes,
         )
-        whole = sum(one.records for _store, _one, planned in work for join in planned.joins for one in join)
+        total = sum(one.records for _store, _one, planned in work for join in planned.joins for one in join)
         with common.progress() as progress:
-            on_records = adding(progress, "joining", whole)
+            on_records = adding(progress, "joining", total)
             done = []
             for store, one, planned in found:
                 row = run_compaction(store, one, planned, lambda: format_time(now_ms()), on_records)

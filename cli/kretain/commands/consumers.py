@@ -27,7 +27,7 @@ from retention_cli.core.units import count
 groups = new_app()
 
 
-_ASKED = 5
+_NAMED = 5
 """At most this many groups are named in the question."""
 
 
@@ -69,7 +69,7 @@ def list_groups(
             progress=progress,
         )
         lost = memories(found.cluster_id).lost
-        first_look = lost is None and memories(found.cluster_id).since_ms is None
+        is_first = lost is None and memories(found.cluster_id).since_ms is None
     common.warn(*memories.notes)
     for reason in () if lost is None else lost.reasons:
         warn(f"kretain cannot tell which groups are gone, so every floor is unknown: {reason.text} (F6)")
@@ -77,7 +77,7 @@ def list_groups(
         warn(f"the list is incomplete, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
     if found.endless is not None:
         warn(f"some lags are unknown: the ends of partitions can't be read: {found.endless}")
-    print_groups(found, output, now, first_look=first_look)
+    print_groups(found, output, now, is_first=is_first)
 
 
 @command(groups)
@@ -128,9 +128,11 @@ def forget(
         names = named(ledger, names, {group_key(group.kind, group.name) for group in listed}, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
-            more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
-            told = "; ".join(map(holding, held[:_ASKED])) + more
-            confirm_forgetting(f"Forget {told}? From then on only other consumers set the floors there.", yes=yes)
+            more = f"; and {count(len(held) - _NAMED, 'more group')}" if len(held) > _NAMED else ""
+            named_groups = "; ".join(map(holding, held[:_NAMED])) + more
+            confirm_forgetting(
+                f"Forget {named_groups}? From then on only other consumers set the floors there.", yes=yes
+            )
             forgotten = set(forget_groups(ledger, names))
             held = [one for one in held if one.name in forgotten]
     print_forgotten(metadata.cluster_id, held, output, dry_run=dry_run)

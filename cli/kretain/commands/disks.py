@@ -39,7 +39,7 @@ def disk(
       kretain disk -p policy.yaml -o json | jq '.disks[] | select(.short_bytes > 0)'
     """
     from kretain.render.disks import print_disks
-    from retention_cli.disks.devices import look
+    from retention_cli.disks.devices import sample_disks
     from retention_cli.plan.make import PlanJob
     from retention_cli.policy.settings import Limits
     from retention_cli.trim.history import past_day
@@ -65,7 +65,7 @@ def disk(
         else:
             policy = settings.load_or_default() if chosen is None else chosen.policy
             memories = settings.memories(reader, policy.state)
-            outcomes, notes = look(reader, policy.disks, memories(cluster_id), now)
+            outcomes, notes = sample_disks(reader, policy.disks, memories(cluster_id), now)
             memories.save(now)
             notes += memories.notes
     common.warn(*notes)

@@ -28,7 +28,7 @@ from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import count
 
 if TYPE_CHECKING:
-    from retention_cli.memory.disk import Look
+    from retention_cli.memory.disk import DiskSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def history(
     past, changes = read_past(settings.state_dir)
     if which.run is None:
         named = topic_arguments(topics)
-        choice = Choice(*times.bounds(now_ms()), which.outcome, named.whole, which.limit, named.partitions)
+        choice = Choice(*times.bounds(now_ms()), which.outcome, named.unsplit, which.limit, named.partitions)
         print_runs(
             select(past, choice),
             output,
@@ -243,7 +243,7 @@ def report(
     """
     from kretain.render.page.forecast import forecast_parts, read_forecast_file
     from kretain.render.page.pages import history_page, plan_page
-    from retention_cli.core.files import write_whole
+    from retention_cli.core.files import write_atomic
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.memory.ledger_file import FILE_NAME
     from retention_cli.plan.saved import SavedPlanError
@@ -267,22 +267,22 @@ def report(
     else:
         folder = cluster_folder(state_dir, saved.cluster_id)
         text = plan_page(saved, *_disks([folder]), more, ", ".join(contexts_at(saved.bootstrap)))
-    write_whole(out, [text])
+    write_atomic(out, [text])
     common.warn(f"written to {out}")
 
 
-def _disks(folders: list[Path]) -> tuple[dict[str, tuple[Look, ...]], list[str]]:
+def _disks(folders: list[Path]) -> tuple[dict[str, tuple[DiskSample, ...]], list[str]]:
     """Return the looks at disks of these clusters, by name, and why some can't be read."""
-    from retention_cli.memory.ledger import disk_looks
+    from retention_cli.memory.ledger import stored_disk_samples
 
-    found: dict[str, tuple[Look, ...]] = {}
+    found: dict[str, tuple[DiskSample, ...]] = {}
     notes = []
     for folder in folders:
         try:
-            looks = disk_looks(folder)
+            samples = stored_disk_samples(folder)
         except StateError as error:
             notes.append(str(error))
             continue
         several = f" ({folder.name})" if len(folders) > 1 else ""
-        found |= {f"{name}{several}": one for name, one in looks.items()}
+        found |= {f"{name}{several}": one for name, one in samples.items()}
     return found, notes

@@ -59,7 +59,7 @@ def approve(
       kretain approve plan.json --key ~/.config/kretain/me.pem
     """
     from kretain.render.plan import print_plan
-    from retention_cli.core.files import write_whole
+    from retention_cli.core.files import write_atomic
     from retention_cli.core.signing import private_key_at
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.plan import approval
@@ -78,5 +78,5 @@ def approve(
         yes=yes,
     )
     to = Path(f"{str(file).rstrip('/')}.approval") if out is None else out
-    write_whole(to, json.dumps(made.as_json(), indent=1) + "\n")
+    write_atomic(to, json.dumps(made.as_json(), indent=1) + "\n")
     common.warn(f"approved by key {made.signed.key}: {to}")

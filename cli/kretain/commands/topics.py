@@ -191,7 +191,7 @@ def profile(
     """
     from kretain.render.profile import print_profile, profile_notes
     from kretain.system.signals import Ending
-    from retention_cli.core.files import whole
+    from retention_cli.core.files import atomic_path
     from retention_cli.profile.reading import Wanted, all_rows, fill, head, prepare, write_parquet
 
     shared = SharedSpark(spark)
@@ -207,9 +207,9 @@ def profile(
         found = prepare(reader, wanted, progress)
         read = record_reader(shared, reader, found, progress)
         with Ending(holding=True).heard() as ending:
-            fill(reader, found, progress, lambda: ending.asked, read)
+            fill(reader, found, progress, lambda: ending.requested, read)
     if out is not None:
-        with whole(out) as scratch:
+        with atomic_path(out) as scratch:
             write_parquet(scratch, head(found), all_rows(found.topics.values()))
     common.warn(*profile_notes(found, out))
     print_profile(found, output, of_bytes=of_bytes)

@@ -42,7 +42,7 @@ def trim(
     from kretain.flows.trims import (
         code_of,
         exit_codes,
-        note_deeds,
+        note_deletions,
         todays_rules,
         unapproved,
         waited,
@@ -52,7 +52,7 @@ def trim(
     )
     from kretain.render.trim import print_report, question
     from retention_cli.plan.approval import offered
-    from retention_cli.trim.narrow import asked_for
+    from retention_cli.trim.narrow import limited_to
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
     if how.wait and how.dry_run:
@@ -73,7 +73,7 @@ def trim(
     shown = None if saved is None else offered(saved, source, how.approval, how.max_age)
     selection = partial(rules.selection, settings.policy, named.topics, one_off, named.partitions)
     today = selection() if saved is None else todays_rules(saved, one_off, selection, how.max_age)
-    given = InventoryOption(how.inventory, today.policy, whole=not how.dry_run)
+    given = InventoryOption(how.inventory, today.policy, require_all=not how.dry_run)
     engine = planner(shared, given)
     noted = notified(today.policy.notify, settings.name, dry_run=how.dry_run)
     with shared, noted as post, settings.reader() as reader:
@@ -81,23 +81,23 @@ def trim(
         if saved is not None:
             check_cluster(saved, reader.metadata([]).cluster_id)
             warn_of_earlier_run(settings.state_dir, saved, str(how.plan))
-            whole = saved
+            full = saved
         else:
             with common.progress() as progress:
-                whole = plan_now(settings, reader, today, engine, memories, progress)
-            common.warn(*whole.notes)
-        made = named_alone(settings, whole, today)
-        asked = asked_for(made, how.max_partitions)
+                full = plan_now(settings, reader, today, engine, memories, progress)
+            common.warn(*full.notes)
+        made = named_alone(settings, full, today)
+        selected = limited_to(made, how.max_partitions)
         rehearsed = how.dry_run and saved is not None
-        common.warn(*(unapproved(settings.state_dir, asked, today.policy, shown) if rehearsed else ()))
+        common.warn(*(unapproved(settings.state_dir, selected, today.policy, shown) if rehearsed else ()))
         if not how.dry_run and not how.yes and made.totals.trim:
             from kretain.render.plan import print_plan
 
             reader.check_deletes()
-            within_limits(settings.state_dir, asked, today.policy, whole, shown)
+            within_limits(settings.state_dir, selected, today.policy, full, shown)
             confirm_trim(
-                lambda: question(asked),
-                lambda: print_plan(asked, "table", every_row=False),
+                lambda: question(selected),
+                lambda: print_plan(selected, "table", every_row=False),
                 settings.typed,
             )
         with common.progress() as progress:
@@ -118,23 +118,23 @@ def trim(
                 inventory=given.view,
                 archiver=shared.archiver(),
                 audit=today.policy.audit,
-                on_report=lambda report: note_deeds(common.deeds, report),
+                on_report=lambda report: note_deletions(common.deletions, report),
                 progress=progress,
             )
             report = carry_out(job)
             post(report)
             late: list[Reason] = []
-            with common.deeds.behind(common.verbose):
+            with common.deletions.behind(common.verbose):
                 late = waited(reader, report, selection, how.wait_at_most, progress) if how.wait else []
-        told = len(memories.notes)
-        with common.deeds.behind(common.verbose):
+        warned = len(memories.notes)
+        with common.deletions.behind(common.verbose):
             memories.save(now_ms())
         if how.output == "table":  # the copies of the audit log may take a minute
             print_report(report, how.output, every_row=how.all_rows)
         report = shipped(job, report)
     if report.stopped_by is not None:
-        common.deeds.fail(report.stopped_by, common.verbose)
-    common.warn(*memories.notes[told:])
+        common.deletions.fail(report.stopped_by, common.verbose)
+    common.warn(*memories.notes[warned:])
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes and read-backs {report.delete_seconds:.2f} s")
     if how.output != "table":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kretain.config import resolve
 from kretain.error_codes import is_json_log, log_as_json, log_line
-from kretain.errors import Deeds, Exit, UsageError, tell
+from kretain.errors import Deletions, Exit, UsageError, tell
 from kretain.options import rules
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
 from kretain.options.plans import InventoryOption
@@ -128,14 +128,14 @@ def watch(
         "--max-records and --max-bytes need --trim": (max_records, max_bytes) != (None, None) and not trim,
         "--max-bytes: must be at least 1 byte": max_bytes is not None and max_bytes < 1,
     }
-    if said := next((text for text, is_so in wrong.items() if is_so), None):
-        raise UsageError(said)
+    if problem := next((text for text, is_so in wrong.items() if is_so), None):
+        raise UsageError(problem)
     where = _address(out.listen)
     settings = resolve(common)
     if settings.policy is None:
         raise UsageError("watch needs a policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
     policy = PolicyFile(lambda: rules.selection(settings.policy))
-    policy.look()  # a broken policy ends it here, before anything else
+    policy.read_current()  # a broken policy ends it here, before anything else
     settings.settings()
 
     notifier = Notifier(settings.name, _say)
@@ -172,17 +172,17 @@ def watch(
         does = "plans and trims" if trim else "dry run (pass --trim to delete): plans"
         does += " and protects" if protect else ""
         _say(f"{does} every {format_duration(interval)}", "started")
-        end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deeds else Exit.FAILED)
+        end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deletions else Exit.FAILED)
         Loop(
             make=passes.make,
             board=board,
             leadership=leadership,
             interval_s=interval / 1000,
             trims=trim,
-            asked=lambda: ending.asked,
+            stop_requested=lambda: ending.requested,
             say=_quiet if common.quiet else _say,
             publish=publish,
-            on_report=lambda report: _note(common.deeds, report),
+            on_report=lambda report: _note(common.deletions, report),
             notify=lambda notice: notifier.post(policy.notify, notice),
         ).run()
         _say(f"{ending.signal} received, stopped", "stopped")
@@ -211,10 +211,10 @@ def _protected(board: Board, made: Protection, *, quiet: bool) -> None:
         _say(change_line(row), "protect", topic=row.topic, setting=row.setting)
 
 
-def _note(deeds: Deeds, report: TrimReport) -> None:
+def _note(deletions: Deletions, report: TrimReport) -> None:
     """Record once that something was deleted: a later failure must not exit with 1."""
-    if report.sent and not deeds:
-        deeds.note("its passes have trimmed records (kretain history)")
+    if report.sent and not deletions:
+        deletions.note("its passes have trimmed records (kretain history)")
 
 
 def _publisher(board: Board, textfile: Path | None) -> Any:
@@ -227,11 +227,11 @@ def _publisher(board: Board, textfile: Path | None) -> Any:
         return lambda: None
     if textfile.suffix != ".prom":
         raise UsageError(f"--textfile {textfile}: node_exporter only reads *.prom files")
-    from retention_cli.core.files import write_whole
+    from retention_cli.core.files import write_atomic
     from retention_cli.watch.board import as_text, registry_of
 
     registry = registry_of(board)
-    return lambda: write_whole(textfile, [as_text(registry)], 0o644)
+    return lambda: write_atomic(textfile, [as_text(registry)], 0o644)
 
 
 def _address(text: str) -> tuple[str, int] | None:

@@ -18,7 +18,7 @@ import typer
 
 from kretain import BEGAN
 
-WHOLE_S = 0.75
+ANSWER_S = 0.75
 """The time from the process's start to the answer (s), so that a TAB takes less than a second."""
 LEAST_S = 0.45
 """The cluster's minimum share of that (s), even if start-up took long."""
@@ -26,7 +26,7 @@ LEAST_S = 0.45
 
 def complete_topics(ctx: typer.Context) -> list[str]:
     """Return the topics."""
-    return _asked(
+    return _from_cluster(
         ctx, lambda reader: sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal)
     )
 
@@ -41,12 +41,12 @@ def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
         found = reader.metadata([topic]).topics.get(topic)
         return [f"{topic}:{number}" for number in sorted(found.partitions)] if found is not None else []
 
-    return _asked(ctx, partitions)
+    return _from_cluster(ctx, partitions)
 
 
 def complete_groups(ctx: typer.Context) -> list[str]:
     """Return the groups."""
-    return _asked(ctx, lambda reader: sorted(one.name for one in reader.list_groups(reader.brokers())))
+    return _from_cluster(ctx, lambda reader: sorted(one.name for one in reader.list_groups(reader.brokers())))
 
 
 def complete_gone_groups(ctx: typer.Context) -> list[str]:
@@ -65,7 +65,7 @@ def complete_gone_groups(ctx: typer.Context) -> list[str]:
         with Ledger(folder) as ledger:
             return [plain_name(name) for name, *_ in ledger.gone_groups(there, 0)]
 
-    return _asked(ctx, gone)
+    return _from_cluster(ctx, gone)
 
 
 def complete_contexts(ctx: typer.Context) -> list[str]:
@@ -122,7 +122,7 @@ def _offered(names: Callable[[], Iterable[str]]) -> list[str]:
         return []
 
 
-def _asked(ctx: typer.Context, ask: Callable[[Any], list[str]]) -> list[str]:
+def _from_cluster(ctx: typer.Context, ask: Callable[[Any], list[str]]) -> list[str]:
     """Return what the cluster answers in time, else nothing."""
     found: list[str] = []
 
@@ -151,4 +151,4 @@ def _patience() -> float:
 
         with contextlib.suppress(UnitError):
             return parse_duration_ms(given) / 1000
-    return max(LEAST_S, WHOLE_S - (time.monotonic() - BEGAN))
+    return max(LEAST_S, ANSWER_S - (time.monotonic() - BEGAN))

@@ -56,11 +56,11 @@ def _candidates(env: dict[str, str]) -> list[tuple[str, Path]]:
 def _major_version(java: Path) -> int | None:
     try:
         # `-version` prints to stderr: openjdk version "17.0.15" 2025-04-15 (Java 8 prints "1.8.0_…")
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
-    if match is None or said.returncode != 0:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if match is None or answer.returncode != 0:
         return None
     major = int(match[1])
     return int(match[2]) if major == 1 and match[2] else major

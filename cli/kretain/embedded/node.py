@@ -108,15 +108,15 @@ class Node:
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
             *("-cp", self.class_path, main, *arguments),
         ]
-        with self.log_file.open("ab") as said:
-            self.log_began = said.tell()
+        with self.log_file.open("ab") as log:
+            self.log_began = log.tell()
             try:
                 # A session of its own: a Ctrl-C in the terminal reaches only this process, which then stops the broker.
                 return subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
+                    stdout=log,
+                    stderr=log,
                     cwd=self.home,
                     start_new_session=True,
                     env={k: value for k, value in os.environ.items() if not k.startswith(("KAFKA_", "JAVA_TOOL"))},

@@ -23,14 +23,14 @@ def start_time(pid: int) -> str:
         # Fields after the command's closing parenthesis; the 20th of them is the start time in ticks.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(  # a system without /proc
+        listed = subprocess.run(  # a system without /proc
             ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607
             capture_output=True,
             text=True,
             timeout=10,
             check=False,
         )
-        return told.stdout.strip()
+        return listed.stdout.strip()
     return ""
 
 

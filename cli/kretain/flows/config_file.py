@@ -15,7 +15,7 @@ from kretain.config import ConfigError, config_path, context_of, contexts, defau
 from kretain.errors import UsageError
 from kretain.options.common import Common
 from retention_cli.brokers.security.client_files import read_properties
-from retention_cli.core.files import FileError, write_whole
+from retention_cli.core.files import FileError, write_atomic
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _DEFAULT: Final = re.compile(r"default-context\s*:")
@@ -155,6 +155,6 @@ def _edited(path: Path, *, dry_run: bool = False) -> Iterator[tuple[list[str], d
         return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path.resolve(), [text], path.stat().st_mode & 0o777 if path.exists() else 0o600)
+        write_atomic(path.resolve(), [text], path.stat().st_mode & 0o777 if path.exists() else 0o600)
     except (FileError, OSError) as error:
         raise ConfigError(str(error)) from None

@@ -16,7 +16,7 @@ from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import (
     code_of,
     exit_codes,
-    note_deeds,
+    note_deletions,
     todays_rules,
     warn_of_earlier_run,
     warn_of_log,
@@ -36,7 +36,7 @@ from retention_cli.plan.approval import Offered, offered
 from retention_cli.plan.value import Plan
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.batches import RefusedError as LimitsError
-from retention_cli.trim.narrow import asked_for
+from retention_cli.trim.narrow import limited_to
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
@@ -116,9 +116,9 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
         if member.name not in going:
             continue
         plan = chosen.plans[member.name]()
-        asked, shown = asked_for(plan, how.flags.max_partitions), how.shown(plan)
+        selected, shown = limited_to(plan, how.flags.max_partitions), how.shown(plan)
         try:
-            within_limits(member.state_dir, asked, member.selection().policy, plan, shown)
+            within_limits(member.state_dir, selected, member.selection().policy, plan, shown)
         except LimitsError as error:
             refused[member.name] = Failure(str(error), error)
     if refused.keys() == set(going):
@@ -146,12 +146,12 @@ def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iter
                 yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
             except Exception as error:  # noqa: BLE001  (reported in one line, with its exit code; the others continue)
                 if sent:
-                    how.common.deeds.fail(error, how.common.verbose)
+                    how.common.deletions.fail(error, how.common.verbose)
                 yield member.name, sent[0] if sent else Failure(line_of(error), error)
             else:
                 stopped = report.interrupted
                 if report.stopped_by is not None:
-                    how.common.deeds.fail(report.stopped_by, how.common.verbose)
+                    how.common.deletions.fail(report.stopped_by, how.common.verbose)
                 yield member.name, report
 
 
@@ -159,12 +159,12 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
     """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
 
     def keep(report: TrimReport) -> None:
-        note_deeds(how.common.deeds, report, member.name)
+        note_deletions(how.common.deletions, report, member.name)
         if report.sent:
             sent.append(report)
 
     policy = member.selection().policy
-    inventory = inventory_view(inventory_paths(policy), whole=not how.flags.dry_run)
+    inventory = inventory_view(inventory_paths(policy), require_all=not how.flags.dry_run)
     with (
         notified(policy.notify, member.name, dry_run=how.flags.dry_run) as post,
         shown_by_name(quiet=how.common.quiet) as watch,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kretain.config import Resolved
 from kretain.options.common import now_ms
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.files import FileError, whole, write_whole
+from retention_cli.core.files import FileError, atomic_path, write_atomic
 from retention_cli.core.progress import Progress
 from retention_cli.core.signing import private_key_at
 from retention_cli.core.state_dir import StateError, cluster_folder, opened
@@ -110,13 +110,13 @@ def save_plan(made: Plan | FleetPlan, out: Path) -> None:
         MissingPartError: it is to be Parquet, and pyarrow is not installed.
     """
     if out.suffix == ".parquet":
-        with whole(out) as scratch:
+        with atomic_path(out) as scratch:
             if isinstance(made, FleetPlan):
                 write_fleet(scratch, made)
             else:
                 write_plan(scratch, made)
     else:
-        write_whole(out, fleet_lines(made) if isinstance(made, FleetPlan) else plan_lines(made))
+        write_atomic(out, fleet_lines(made) if isinstance(made, FleetPlan) else plan_lines(made))
 
 
 def read_saved(path: Path, cluster: str | None) -> Plan:
@@ -172,7 +172,7 @@ def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[IsNew]
     yield is_new
     if shown != before:
         with contextlib.suppress(FileError, StateError):
-            write_whole(cluster_folder(state_dir, cluster_id) / NOTES_FILE, [json.dumps(shown)], 0o600)
+            write_atomic(cluster_folder(state_dir, cluster_id) / NOTES_FILE, [json.dumps(shown)], 0o600)
 
 
 def _notes_in(path: Path, now_ms: int) -> dict[str, int]:

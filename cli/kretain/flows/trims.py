@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kretain.errors import Deeds, Exit, exit_code_for, warn, worst
+from kretain.errors import Deletions, Exit, exit_code_for, warn, worst
 from kretain.options import rules
 from kretain.options.common import now_ms
 from retention_cli.brokers.reader import ClusterReader
@@ -59,26 +59,26 @@ def todays_rules(saved: Plan, one_off: OneOff, select: Callable[[], Selection], 
     return today
 
 
-def within_limits(state_dir: Path, asked: Plan, policy: Policy, whole: Plan, shown: Offered | None) -> None:
-    """Check a plan before the user is asked. ``asked`` has the partitions that a trim takes, ``whole`` all of them.
+def within_limits(state_dir: Path, selected: Plan, policy: Policy, full: Plan, shown: Offered | None) -> None:
+    """Check a plan before the user is asked. ``selected`` has the partitions that a trim takes, ``full`` all of them.
 
     Raises:
         trim.RefusedError: it exceeds a limit of the policy (G6), or lacks the approval that it needs.
     """
-    over = exceeded(whole, asked, past_day(state_dir, asked.cluster_id, now_ms(), policy.limits), policy.limits)
-    over += unapproved(state_dir, asked, policy, shown)
+    over = exceeded(full, selected, past_day(state_dir, selected.cluster_id, now_ms(), policy.limits), policy.limits)
+    over += unapproved(state_dir, selected, policy, shown)
     if over:
         raise LimitsError(over)
 
 
-def unapproved(state_dir: Path, asked: Plan, policy: Policy, shown: Offered | None) -> list[Reason]:
+def unapproved(state_dir: Path, selected: Plan, policy: Policy, shown: Offered | None) -> list[Reason]:
     """Return why a trim of this plan would be refused for lack of an approval: one reason, or none."""
     if policy.approve is None:
         return []
-    totals, now = asked.totals, now_ms()
+    totals, now = selected.totals, now_ms()
     lack = lacking(
         Amount(totals.records, totals.size_bytes, totals.unconsumed),
-        read_past_day(state_dir, asked.cluster_id, now).unapproved,
+        read_past_day(state_dir, selected.cluster_id, now).unapproved,
         policy.approve,
         shown,
         now,
@@ -99,13 +99,13 @@ def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
         )
 
 
-def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
+def note_deletions(deletions: Deletions, report: TrimReport, of: str = "") -> None:
     """Record what a trim (of cluster ``of``) has deleted, in one self-contained line."""
     if not report.sent:
         return
     rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
     partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])
-    deeds.note(
+    deletions.note(
         f"{of and f'{of}: '}run {report.run}: {partitions}; {count(report.trimmed.records, 'record')} trimmed "
         f"(kretain history --run {report.run})"
     )

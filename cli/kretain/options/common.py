@@ -22,7 +22,7 @@ import typer
 
 from kretain.completion.complete import complete_contexts
 from kretain.completion.quick import QuickCommand, QuickGroup
-from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, tell_error, worst
+from kretain.errors import Deletions, Exit, UsageError, as_engine_error, exit_code_for, report, tell, tell_error, worst
 from kretain.render import progress as moving
 from kretain.system import stdio
 from kretain.system.signals import ended_after
@@ -138,7 +138,7 @@ class Common:
 
     ``chosen`` is one of several clusters, in place of the context.
 
-    A command that deletes records its deletes in ``deeds``.
+    A command that deletes records its deletes in ``deletions``.
     """
 
     bootstrap_server: Annotated[
@@ -222,7 +222,7 @@ class Common:
     ] = 0
     chosen: Chosen | None = None
     given_by: dict[str, str] = field(default_factory=dict)
-    deeds: Deeds = field(default_factory=Deeds)
+    deletions: Deletions = field(default_factory=Deletions)
 
     def warn(self, *notes: Any) -> None:
         """Print warnings to stderr, texts or reasons, but not with ``--quiet``."""
@@ -330,7 +330,7 @@ def command(
             common = Common(**mine, given_by={key: who for key, who in given.items() if who})
             (moving.still if common.quiet else moving.begin)()
             try:
-                code = guarded(lambda: function(common, **values), common.verbose, common.deeds, common.deadline)
+                code = guarded(lambda: function(common, **values), common.verbose, common.deletions, common.deadline)
             except UsageError as error:
                 raise typer.BadParameter(str(error), ctx=ctx) from None
             raise typer.Exit(int(code))
@@ -393,7 +393,7 @@ def _giver(ctx: Any, key: str) -> str:
 
 
 def guarded(
-    work: Callable[[], Exit | None], verbosity: int, deeds: Deeds | None = None, deadline_ms: int | None = None
+    work: Callable[[], Exit | None], verbosity: int, deletions: Deletions | None = None, deadline_ms: int | None = None
 ) -> Exit:
     """Run a command and return its exit code; report an error, or a result that was not printed, in one line.
 
@@ -403,7 +403,9 @@ def guarded(
     Raises:
         UsageError: the arguments don't go together, or name no cluster.
     """
-    deeds = Deeds() if deeds is None else deeds  # not "or": an empty one is false, but may still be filled
+    deletions = (
+        Deletions() if deletions is None else deletions
+    )  # not "or": an empty one is false, but may still be filled
     signal.signal(signal.SIGTERM, _as_interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
         signal.signal(signal.SIGHUP, _as_interrupt)  # the terminal was closed
@@ -417,14 +419,14 @@ def guarded(
         known = as_engine_error(error)
         if exit_code_for(known) is Exit.USAGE:
             raise UsageError(str(known)) from None
-        code = deeds.leave_with(exit_code_for(known))
-        report(known, verbosity, exit_code=code, deeds=str(deeds))
+        code = deletions.leave_with(exit_code_for(known))
+        report(known, verbosity, exit_code=code, deletions=str(deletions))
         return code
-    code = deeds.leave_with(code)
+    code = deletions.leave_with(code)
     if (why := stdio.unprinted()) is None:
         return code
-    code = worst(code, Exit.PARTIAL if deeds else Exit.FAILED)
-    tell_error(code, "output", f"the result could not be printed: {why}{f'; {deeds}' if deeds else ''}")
+    code = worst(code, Exit.PARTIAL if deletions else Exit.FAILED)
+    tell_error(code, "output", f"the result could not be printed: {why}{f'; {deletions}' if deletions else ''}")
     return code
 
 

@@ -221,17 +221,17 @@ def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:
 class InventoryOption:
     """The inventory of ``--inventory``, else of the policy: its files, and its content if this process reads it.
 
-    A file that can't be read is left out, unless the inventory must be ``whole``: what a person starts trims nothing by
+    A file that can't be read is left out, unless ``require_all`` is set: what a person starts trims nothing by
     bad input.
 
     Raises:
         InventoryError: the policy names files that do not exist.
     """
 
-    def __init__(self, paths: list[Path] | None, policy: Policy, *, whole: bool = False) -> None:
+    def __init__(self, paths: list[Path] | None, policy: Policy, *, require_all: bool = False) -> None:
         from retention_cli.disks.inventory.read import inventory_paths
 
-        self._whole = whole
+        self._require_all = require_all
         self.paths = paths or inventory_paths(policy)
 
     @functools.cached_property
@@ -244,4 +244,4 @@ class InventoryOption:
         """
         from retention_cli.disks.inventory.read import inventory_view
 
-        return inventory_view(self.paths, whole=self._whole)
+        return inventory_view(self.paths, require_all=self._require_all)

@@ -62,7 +62,7 @@ class TopicArguments:
     partitions: frozenset[TopicPartition] = frozenset()
 
     @property
-    def whole(self) -> list[str]:
+    def unsplit(self) -> list[str]:
         """The topics, and patterns, that stand without a partition."""
         parted = {one.topic for one in self.partitions}
         return [one for one in self.topics or () if one not in parted]
@@ -82,11 +82,15 @@ def topic_arguments(given: list[str] | None) -> TopicArguments:
     if given is None:
         return TopicArguments(None)
     parsed = [(text, None) if text.startswith("re:") else topic_partition(text) for text in given]
-    whole = {name for name, partition in parsed if partition is None}
+    without_partition = {name for name, partition in parsed if partition is None}
     return TopicArguments(
         list(dict.fromkeys(name for name, _ in parsed)),
         frozenset(
-            {TopicPartition(name, number) for name, number in parsed if number is not None and name not in whole}
+            {
+                TopicPartition(name, number)
+                for name, number in parsed
+                if number is not None and name not in without_partition
+            }
         ),
     )
 

@@ -133,8 +133,8 @@ def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     dangers = by_key(((danger.code, danger.effect), (danger.text, one)) for one in found for danger in one.dangers)
     yield heading("Dangers") if dangers else None
     for (code, effect), pairs in dangers.items():
-        words, style = _EFFECTS[effect]
-        yield Line(f"{code}: {words}", style, 2)
+        text, style = _EFFECTS[effect]
+        yield Line(f"{code}: {text}", style, 2)
         texts = sorted(by_key(pairs).items(), key=lambda item: -len(item[1]))
         yield from _some([[Line(_danger(code, *item), indent=4)] for item in texts], every_row=every_row)
 
@@ -232,9 +232,9 @@ def _rate(one: Advice) -> str:
 
 
 def _in_short(one: Advice) -> str:
-    words = [f"{key} {span(value) if key.endswith('.ms') else size(value)}" for key, value in one.changes.items()]
+    texts = [f"{key} {span(value) if key.endswith('.ms') else size(value)}" for key, value in one.changes.items()]
     before, then = _at_most(one.at_most), _at_most(one.then_at_most)
-    return ", ".join(words) + (f" → {then}" if words and then != before else "")
+    return ", ".join(texts) + (f" → {then}" if texts and then != before else "")
 
 
 def _then(one: Advice) -> str:
@@ -242,7 +242,7 @@ def _then(one: Advice) -> str:
     segment_bytes, number = one.topic.changed(one.changes).settings.segment_bytes, len(one.topic.partitions)
     limit, ahead = one.changes.get("retention.bytes"), one.changes.get("message.timestamp.after.max.ms")
     known_already = {danger.code for danger in one.dangers}
-    words = (
+    texts = (
         before != then and f"kept at most {then} instead of {before}",
         limit is not None
         and isinstance(segment_bytes, int)
@@ -250,7 +250,7 @@ def _then(one: Advice) -> str:
         ahead is not None and f"records stamped more than {span(ahead)} ahead are refused",
         *(f"but then {danger.text}" for danger in one.then_dangers if danger.code not in known_already),
     )
-    return "; ".join(word for word in words if word)
+    return "; ".join(word for word in texts if word)
 
 
 def _range(values: Iterable[int | None]) -> str:
@@ -296,11 +296,11 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
     }
 
 
-def _csv_row(whole: Mapping[str, Any]) -> dict[str, Any]:
-    at_most, normal, advice = whole["at_most"] or {}, whole["normal"] or {}, whole["advice"]
+def _csv_row(report: Mapping[str, Any]) -> dict[str, Any]:
+    at_most, normal, advice = report["at_most"] or {}, report["normal"] or {}, report["advice"]
     return {
-        **whole,
-        **whole["traffic"],
+        **report,
+        **report["traffic"],
         "at_most_ms": at_most.get("settings_ms"),
         "at_most_readable_ms": at_most.get("readable_ms"),
         "at_most_on_disk_ms": at_most.get("on_disk_ms"),

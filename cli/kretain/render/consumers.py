@@ -43,7 +43,7 @@ GROUP_COLUMNS: Final = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
     *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
 )
-_FIRST_LOOK: Final = (
+_IS_FIRST: Final = (
     "kretain has not seen this cluster before: it does not know groups whose offsets have already expired "
     "(offsets.retention.minutes), so they protect nothing. Each plan remembers the groups it sees (F6)."
 )
@@ -189,14 +189,14 @@ def _unknown(floors: Sequence[Row]) -> list[Part]:
     ]
 
 
-def print_groups(found: GroupList, output: str, now_ms: int, *, first_look: bool) -> None:
-    """Print a row per group. ``first_look``: nothing is remembered of this cluster yet."""
+def print_groups(found: GroupList, output: str, now_ms: int, *, is_first: bool) -> None:
+    """Print a row per group. ``is_first``: nothing is remembered of this cluster yet."""
     show(
         output,
         groups_head(found),
         "groups",
         map(group_as_json, found.groups),
-        lambda: _groups(found, now_ms, first_look=first_look),
+        lambda: _groups(found, now_ms, is_first=is_first),
         GROUP_COLUMNS,
     )
 
@@ -224,12 +224,12 @@ def group_as_json(one: GroupSummary) -> dict[str, Any]:
     }
 
 
-def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
+def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
     if not found.groups and found.incomplete is None:
         return [
             Line("No consumer groups.", "bold"),
             "A group appears here once it has members or commits an offset.",
-            Line(_FIRST_LOOK, "dim") if first_look else None,
+            Line(_IS_FIRST, "dim") if is_first else None,
         ]
     holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)[:NAMED]
     most = ", ".join(f"{size(-held)} by {name_in_text(name)}" for held, name in holding)
@@ -273,7 +273,7 @@ def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
         Line(f"Groups that count: {sum(one.sets_floors for one in found.groups):,} of {len(found.groups):,}.", "bold"),
         most and f"Held back by one group alone, most first: {most}.",
         still and f"Idle for a day or longer, with records to read: {still}{more}.",
-        first_look and Line(_FIRST_LOOK, "dim"),
+        is_first and Line(_IS_FIRST, "dim"),
     ]
 
 

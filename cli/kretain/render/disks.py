@@ -72,7 +72,7 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
     if ceilings:
         left_out = () if width is None or width >= _NARROW else ("Kafka", "others", "ceiling")
         names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
-    kinds = {"disk": Column("disk"), "usage": Column("usage", whole=True), "growth": Column("growth")}
+    kinds = {"disk": Column("disk"), "usage": Column("usage", unbroken=True), "growth": Column("growth")}
     top = largest_topics([one.disk for one in outcomes], TOPICS)
     above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
     cordoned = "  × cordoned" if any(one.disk.cordoned for one in outcomes) else ""
@@ -192,7 +192,7 @@ def _scan(report: ScanReport, out: str | None) -> list[Part]:
                     Column(title, "right")
                     for title in ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
                 ),
-                Column("device", whole=True),
+                Column("device", unbroken=True),
             ),
             [
                 (
@@ -242,7 +242,7 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
                     Column("broker", "right"),
                     Column("dir"),
                     *(Column(title, "right") for title in ("topics", "partitions", "segments", "bytes")),
-                    Column("scanned", whole=True),
+                    Column("scanned", unbroken=True),
                 ),
                 [
                     (

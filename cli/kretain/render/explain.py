@@ -81,23 +81,23 @@ def markers(one: Explained) -> list[Marker]:
     facts, trim_to = one.facts, one.decision.trim_to
     start, end, stable = known(facts.log_start), known(facts.high_watermark), known(facts.last_stable_offset)
     floor, newest = known(facts.floor), known(facts.newest)
-    asked = {bound.asked for bound in one.weighed}
+    bounds = {bound.bound for bound in one.weighed}
     found: list[Marker | None] = [
         None if start is None else Marker("S", start, "log start"),
         None if floor is None else Marker("floor", floor.offset, f"{floor.by} has read up to here"),
         *(
             Marker("age", answer.offset, f"all records before it are older than {age} ({timestamp(time_ms)})")
             for time_ms, answer in sorted(facts.lookups.items())
-            if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in asked
+            if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in bounds
             for age in (format_duration(one.now_ms - time_ms),)
         ),
         None
         if newest is None or newest.offset is None or (start is not None and newest.offset < start)
         else Marker("newest", newest.offset, f"the newest event time, {format_time(newest.time_ms)}"),
         *(
-            Marker(bound.code, bound.asked, _asked(bound, start) + before)
+            Marker(bound.code, bound.bound, _bound_text(bound, start) + before)
             for bound in one.weighed
-            if bound.asked is not None
+            if bound.bound is not None
             for cutoff in (cutoff_ms(one, bound.code),)
             for before in ("" if cutoff is None else f", before {format_time(cutoff)}",)
         ),
@@ -108,8 +108,8 @@ def markers(one: Explained) -> list[Marker]:
     return sorted((mark for mark in found if mark is not None), key=lambda mark: mark.offset)
 
 
-def _asked(bound: Weighed, start: int | None) -> str:
-    if bound.asked is not None and start is not None and bound.asked <= start:
+def _bound_text(bound: Weighed, start: int | None) -> str:
+    if bound.bound is not None and start is not None and bound.bound <= start:
         return f"{bound.rule}: nothing more to trim"
     match bound.allowed:
         case Unknown():
@@ -117,7 +117,7 @@ def _asked(bound: Weighed, start: int | None) -> str:
         case None:
             allowed = f", allowed: nothing, by {bound.limited_by}"
         case int(offset):
-            allowed = f", allowed: {offset:,}, by {bound.limited_by}" if offset != bound.asked else ""
+            allowed = f", allowed: {offset:,}, by {bound.limited_by}" if offset != bound.bound else ""
     return f"{bound.rule} asks for this{allowed}"
 
 
@@ -154,7 +154,7 @@ def explained_as_json(one: Explained) -> dict[str, Any]:
             {
                 "rule": bound.rule,
                 "code": bound.code,
-                "asked": bound.asked,
+                "asked": bound.bound,
                 "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
                 "limited_by": bound.limited_by,
                 "before": _before(cutoff_ms(one, bound.code)),

@@ -83,7 +83,7 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
 
 def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
-    policies = {} if other is None else {topic.name: kept(topic.policy) for topic in other.topics}
+    policies = {} if other is None else {topic.name: retained_text(topic.policy) for topic in other.topics}
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     return [
         *that_matter_most(topics, len(one.topics), "topics that matter most"),
@@ -98,10 +98,10 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
                 (
                     topic.name,
                     "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
-                    *map(kept, (topic.now, topic.alone, topic.policy)),
+                    *map(retained_text, (topic.now, topic.alone, topic.policy)),
                     *((policies.get(topic.name, "?"),) if other is not None else ()),
                     topic.by,
-                    kept(saved(topic.alone, topic.policy)),
+                    retained_text(saved(topic.alone, topic.policy)),
                 )
                 for topic in topics
             ],
@@ -205,11 +205,14 @@ def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
     left, losses = len(one.groups) - len(groups), [known(group.loss) for group in groups]
     table = Table(
         (
-            *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", whole=True)),
+            *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", unbroken=True)),
             *(Column("if it stops now", "right"), Column("at its rate", "right")),
         ),
         [(group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss)) for group in groups],
-        ["red" if loss is not None and loss.sure and loss.if_stopped_ms.low < HOUR_MS else None for loss in losses],
+        [
+            "red" if loss is not None and loss.is_measured and loss.if_stopped_ms.low < HOUR_MS else None
+            for loss in losses
+        ],
     )
     more = Line(f"and {left:,} more (--all, or -o json).", "dim")
     return [heading("Who loses data next"), table, more if left > 0 else None] if groups else []
@@ -220,9 +223,9 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
     if isinstance(loss, Unknown):
         return "?", "?", "?"
     first = loss.if_stopped_ms
-    stopped = time(first) if loss.sure else "?" if math.isinf(first.high) else f"within {_age(first.high)}"
-    said = "has lost some" if loss.cause == "gone" else stopped
-    return "—" if math.isinf(first.low) else loss.cause, said, time(loss.at_its_rate_ms)
+    stopped = time(first) if loss.is_measured else "?" if math.isinf(first.high) else f"within {_age(first.high)}"
+    text = "has lost some" if loss.cause == "gone" else stopped
+    return "—" if math.isinf(first.low) else loss.cause, text, time(loss.at_its_rate_ms)
 
 
 def _reasons_text(made: Forecast) -> list[Part]:
@@ -232,14 +235,14 @@ def _reasons_text(made: Forecast) -> list[Part]:
         *(
             line
             for one in found[:_REASONS]
-            for named in (some_of([tp.topic for tp in one.places], _REASONS),)
+            for named in (some_of([tp.topic for tp in one.partitions], _REASONS),)
             for line in (Line(named, indent=2), *map(reason_line, one.reasons[:_REASONS]))
         ),
         len(found) > _REASONS and Line(f"and {len(found) - _REASONS:,} more (-o csv has each topic's)", indent=2),
     ]
 
 
-def kept(amounts: Amounts) -> str:
+def retained_text(amounts: Amounts) -> str:
     """Return an amount for a cell: its bytes, else its records, else a question mark."""
     if isinstance(amounts.records, Unknown):
         return "?"
@@ -262,10 +265,10 @@ def time(span: Maybe[Span]) -> str:
 
 
 def _age(ms: float) -> str:
-    whole = int(ms)
+    ms_count = int(ms)
     # no finer than this: it is a forecast
-    unit = next((unit for unit in (86_400_000, HOUR_MS, 60_000) if whole >= 3 * unit), 1_000)
-    return "now" if whole < unit else format_age(whole // unit * unit)
+    unit = next((unit for unit in (86_400_000, HOUR_MS, 60_000) if ms_count >= 3 * unit), 1_000)
+    return "now" if ms_count < unit else format_age(ms_count // unit * unit)
 
 
 def _range(span: Span, text: Callable[[int], str]) -> str:

@@ -84,11 +84,11 @@ def _changes(settings: Sequence[dict[str, Any]]) -> list[Part]:
         BLANK,
         Table(
             (
-                Column("at", whole=True),
+                Column("at", unbroken=True),
                 Column("topic"),
-                Column("setting", whole=True),
+                Column("setting", unbroken=True),
                 Column("from → to", "right"),
-                Column("outcome", whole=True),
+                Column("outcome", unbroken=True),
                 Column("reason"),
             ),
             [
@@ -125,7 +125,7 @@ def _runs(rows: Sequence[dict[str, Any]], none: str, *, every_row: bool) -> list
     return [
         Table(
             (
-                Column("run", whole=True),
+                Column("run", unbroken=True),
                 *((Column("cluster"),) if several else ()),
                 Column("by"),
                 *(Column(title, "right") for title in ("trimmed", "failed", "records", "bytes", "exit")),
@@ -179,7 +179,7 @@ def print_run(run: Run, output: str) -> None:
                 (
                     Column("partition"),
                     Column("from → target", "right"),
-                    Column("outcome", whole=True),
+                    Column("outcome", unbroken=True),
                     Column("log start", "right"),
                     Column("records", "right"),
                     Column("reason"),
@@ -240,8 +240,8 @@ def partitions_of(run: Run) -> Iterator[dict[str, Any]]:
         result = run.results.get(batch_number) or {"partitions": ()}
         outcomes = {(row["topic"], row["partition"]): row for row in result["partitions"]}
         for row in batch["partitions"]:
-            told = outcomes.get((row["topic"], row["partition"]), {})
-            outcome = told.get("outcome", "unverified")
+            result_row = outcomes.get((row["topic"], row["partition"]), {})
+            outcome = result_row.get("outcome", "unverified")
             gone = outcome in ("trimmed", "unverified")
             yield {
                 "batch": batch_number,
@@ -251,10 +251,10 @@ def partitions_of(run: Run) -> Iterator[dict[str, Any]]:
                 "from": row["log_start"],
                 "target": row["target"],
                 "outcome": outcome,
-                "log_start": told.get("log_start"),
+                "log_start": result_row.get("log_start"),
                 "records": row["records"] if gone else 0,
                 "bytes": row["bytes"] if gone else 0,
-                "reason": told.get("reason"),
+                "reason": result_row.get("reason"),
             }
 
 
@@ -297,12 +297,12 @@ def _verified(one: Verified) -> list[Part]:
         ]
     if chain.since is None:
         return [f"{one.cluster}: no lines: the next trim begins the chain."]
-    said = (
+    texts = (
         f"{count(chain.lines, 'line')}, unbroken since {chain.since}",
         chain.removed and f"the files before it, with {count(chain.removed, 'line')}, were removed",
         chain.behind and "the head is one line behind, as after a crash: no line is missing",
     )
-    return [f"{one.cluster}: {'; '.join(text for text in said if text)}."]
+    return [f"{one.cluster}: {'; '.join(text for text in texts if text)}."]
 
 
 def print_verdicts(found: Sequence[Verdict], output: str) -> None:
@@ -358,7 +358,7 @@ def print_replayed(found: Replayed, source: str, output: str) -> None:
             "totals": dict(found.totals),
             "partitions_without_size": found.unsized,
             "days": [
-                {"day": timestamp(one.start_ms)[:10], "bytes": one.kept, "bytes_under_policy": one.under_policy}
+                {"day": timestamp(one.start_ms)[:10], "bytes": one.retained, "bytes_under_policy": one.under_policy}
                 for one in found.days
             ],
             "holds": [{"code": one.code, "decisions": one.decisions, "text": one.text} for one in found.reasons],
@@ -373,7 +373,7 @@ def print_replayed(found: Replayed, source: str, output: str) -> None:
 def _replayed(found: Replayed, source: str) -> list[Part]:
     totals, days = found.totals, found.days
     lacking = f"{count(totals['lacking'], 'partition')} of {totals['partitions']:,}"
-    most = max(max(one.kept, one.under_policy) for one in days) or 1
+    most = max(max(one.retained, one.under_policy) for one in days) or 1
     return [
         Line(f"{count(len(found.runs), 'run')}, decided again by {source}", "bold"),
         totals["unread"] > 0
@@ -387,20 +387,20 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
         heading("Size of the leaders' logs after each day's last run"),
         Table(
             (
-                Column("day", whole=True),
+                Column("day", unbroken=True),
                 *(Column(title, "right") for title in ("really", "by this policy", "difference")),
                 Column("█ both  ▓ policy only  ░ real only"),
             ),
             [
                 (
                     timestamp(one.start_ms)[:10],
-                    size(one.kept),
+                    size(one.retained),
                     size(one.under_policy),
-                    signed(one.under_policy - one.kept),
-                    "█" * both + ("▓" if one.under_policy > one.kept else "░") * (longest - both),
+                    signed(one.under_policy - one.retained),
+                    "█" * both + ("▓" if one.under_policy > one.retained else "░") * (longest - both),
                 )
                 for one in days
-                for both, longest in (sorted(round(_WIDE * n / most) for n in (one.kept, one.under_policy)),)
+                for both, longest in (sorted(round(_WIDE * n / most) for n in (one.retained, one.under_policy)),)
             ],
         ),
         found.unsized > 0 and Line(f"{count(found.unsized, 'partition')} of unknown size are not included.", "dim"),

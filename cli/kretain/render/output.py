@@ -36,7 +36,7 @@ _FOLDS: Final = 10
 """Text longer than this may wrap if a terminal is narrow; short words never do."""
 _WIDEST: Final = 120
 _TIME: Final = r"\d{4}-\d\d-\d\dT[\d:.]+Z"
-_PIECES: Final = re.compile(rf"{_TIME}[^\w]*|[^\s/.,_-]*[/.,_-]+|[^\s/.,_-]+")
+_BREAKABLE: Final = re.compile(rf"{_TIME}[^\w]*|[^\s/.,_-]*[/.,_-]+|[^\s/.,_-]+")
 """The pieces of a word: times, and parts of paths and names, each with the sign at its end."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _HIDDEN: Final = re.compile(r"[\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
@@ -48,12 +48,12 @@ class Column(NamedTuple):
     """A column's heading, and the side on which its cells are aligned.
 
     In a terminal that is too narrow ``spare`` columns are left out; then text wraps, the widest column first.
-    Numbers and ``whole`` columns don't wrap.
+    Numbers and ``unbroken`` columns don't wrap.
     """
 
     title: str
     align: Literal["left", "right"] = "left"
-    whole: bool = False
+    unbroken: bool = False
     spare: bool = False
 
 
@@ -111,11 +111,11 @@ def by_cluster(output: str) -> Iterator[Callable[[str], contextlib.AbstractConte
 
     try:
         yield of
-        whole = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
+        document = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
         if output == "json":
-            write_json([json.dumps(whole, ensure_ascii=False, indent=1), "\n"])
+            write_json([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
         elif output == "yaml":
-            print_yaml(whole)
+            print_yaml(document)
     finally:
         _clusters.clear()
 
@@ -274,8 +274,8 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
         return max(map(cell_len, cells), default=0)
 
     cells = [widest(line[i] for line in lines) for i in range(len(columns))]
-    whole = [max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True)]
-    if sum(whole) + 3 * (len(columns) - 1) <= terminal:
+    unwrapped = [max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True)]
+    if sum(unwrapped) + 3 * (len(columns) - 1) <= terminal:
         return None
     heads = [_two_lines(column.title) for column in columns]
     widths = [max(pair) for pair in zip(cells, heads, strict=True)]
@@ -286,7 +286,7 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
     ]
     times = [widest(found for line in lines for found in re.findall(_TIME, line[i])) for i in range(len(columns))]
     least = [
-        min(width, max(head, _FOLDS if column.align == "left" and not column.whole else arrow))
+        min(width, max(head, _FOLDS if column.align == "left" and not column.unbroken else arrow))
         for column, width, head, arrow in zip(columns, widths, heads, arrows, strict=True)
     ]
     # Times wrap only if the table does not fit otherwise.
@@ -310,7 +310,7 @@ def _folded(cell: str, width: int) -> str:
             lines[-1] = joined
             continue
         lines += [""] if lines[-1] else []
-        for piece in [word] if cell_len(word) <= width else _PIECES.findall(word):
+        for piece in [word] if cell_len(word) <= width else _BREAKABLE.findall(word):
             if lines[-1] and cell_len(lines[-1] + piece) > width:
                 lines.append("")
             lines[-1] += piece
@@ -427,7 +427,7 @@ def reasons(
             line
             for one in found[:MOST]
             for line in (
-                Line(partitions(one.places, of_topics=one.topics), style, 2),
+                Line(partitions(one.partitions, of_topics=one.topics), style, 2),
                 *map(reason_line, one.reasons),
             )
         ),

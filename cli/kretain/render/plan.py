@@ -127,7 +127,7 @@ def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
     yield Table(
         (
             Column("partition"),
-            Column("action", whole=True),
+            Column("action", unbroken=True),
             Column("log start → trim to", "right"),
             Column("records", "right"),
             Column("bytes", "right"),
@@ -312,19 +312,19 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
         return
     yield BLANK
     if len(shown) > SHOWN:
-        places = count_from(0)
+        numbers = count_from(0)
         shown = [
             one
             for _, one in sorted(
                 nsmallest(
                     MOST,
-                    ((next(places), one) for one in chain(shown, topics)),
+                    ((next(numbers), one) for one in chain(shown, topics)),
                     key=lambda row: (-row[1][1].totals.records, -row[1][1].totals.hold, row[0]),
                 ),
                 key=lambda row: row[0],
             )
         ]
-        yield f"The {len(shown)} of {next(places):,} topics that matter most (all: --all; partitions: -o csv):"
+        yield f"The {len(shown)} of {next(numbers):,} topics that matter most (all: --all; partitions: -o csv):"
         yield BLANK
     yield Table(
         (

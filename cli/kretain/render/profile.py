@@ -99,8 +99,8 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[t
     yield from _implausible(topic, summary)
     if summary.tombstones:
         yield f"tombstones: {count(summary.tombstones, 'record')} without a value", None
-    if kept := kept_of(found, topic, summary):
-        sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in kept.items())
+    if remaining := retained_by(found, topic, summary):
+        sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in remaining.items())
         since = "the newest event time" if topic.by_event_time else "now"
         yield f"retention counted from {since} would keep: {sizes}", None
 
@@ -149,13 +149,13 @@ def _unit(record: At, topic: TopicHours) -> str:
     return next((f" (written in {unit}?)" for unit in fits), "")
 
 
-def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:
+def retained_by(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:
     """Return what each retention would keep, as far as the records that were read show it."""
     wanted, newest = found.wanted, summary.newest if topic.by_event_time else None
     if wanted.to_ms is not None or (topic.by_event_time and newest is None):
         return {}
     since = wanted.now_ms if newest is None else newest.time_ms  # R2's clock is the newest event time
-    return summary.kept(since, [one for one in RETENTIONS_MS if since - one >= (wanted.from_ms or 0)])
+    return summary.retained(since, [one for one in RETENTIONS_MS if since - one >= (wanted.from_ms or 0)])
 
 
 def profile_notes(found: Profile, out: Path | None) -> list[str]:
@@ -192,6 +192,6 @@ def _topic(found: Profile, topic: TopicHours) -> dict[str, Any]:
         "newest_ms": None if summary.newest is None else summary.newest.time_ms,
         "kept": [
             {"retention_ms": retention, "records": one.records, "bytes": one.size_bytes}
-            for retention, one in kept_of(found, topic, summary).items()
+            for retention, one in retained_by(found, topic, summary).items()
         ],
     }

@@ -17,7 +17,7 @@ COLUMNS: Final = (
     *("outcome", "problem", "reasons"),
 )
 _STYLES: Final = {"raise": "green", "lower": "yellow", "release": "red", "none": "dim"}
-_WORDS: Final = {"none": "", "keep": "raised", "release": "left alone"}
+_ACTIONS: Final = {"none": "", "keep": "raised", "release": "left alone"}
 
 
 def print_protection(made: Protection, output: str) -> None:
@@ -40,13 +40,13 @@ def print_protection(made: Protection, output: str) -> None:
             Table(
                 (
                     Column("topic"),
-                    Column("setting", whole=True),
+                    Column("setting", unbroken=True),
                     Column("group"),
                     Column("time to loss", "right"),
                     Column("now", "right"),
                     Column("new", "right"),
                     Column("may keep", "right"),
-                    Column("", whole=True),
+                    Column("", unbroken=True),
                 ),
                 [_cells(row) for row in made.rows],
                 ["bold red" if row.outcome == "failed" else _STYLES.get(row.action) for row in made.rows],
@@ -92,5 +92,5 @@ def _cells(one: Decision) -> tuple[str, ...]:
     changed = "" if one.new == one.old else shown(one, one.new)
     left = "" if one.left_ms is None else format_duration(one.left_ms // 1000 * 1000)
     more = size(one.extra_bytes) if changed else ""
-    action = one.outcome if one.outcome == "failed" else _WORDS.get(one.action, one.action)
+    action = one.outcome if one.outcome == "failed" else _ACTIONS.get(one.action, one.action)
     return one.topic, one.setting, one.group or "", left, shown(one, one.old), changed, more, action or ""

@@ -61,7 +61,7 @@ def print_diagnosis(found: Diagnosis, output: str) -> None:
         ],
         lambda: [
             Table(
-                (Column("", whole=True), Column("what", whole=True), Column("finding")),
+                (Column("", unbroken=True), Column("what", unbroken=True), Column("finding")),
                 [(_SIGNS[one.verdict][0], one.name, one.text) for one in found.checks],
                 [_SIGNS[one.verdict][1] for one in found.checks],
             ),
@@ -85,7 +85,7 @@ def print_own_topics(cluster_id: str, bootstrap: str, topics: Sequence[Initializ
         lambda: [
             Table(
                 (
-                    Column("topic", whole=True),
+                    Column("topic", unbroken=True),
                     Column("outcome"),
                     Column("partitions", "right"),
                     Column("replicas", "right"),
@@ -118,7 +118,7 @@ def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], defaul
         rows,
         lambda: [
             Table(
-                (Column("context", whole=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
+                (Column("context", unbroken=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
                 [
                     (
                         f"{row['context']}{' (default)' if row['default'] else ''}",
@@ -247,7 +247,7 @@ def print_checked(path: Path, entries: int, findings: Findings, output: str) -> 
         "never_touched": findings.skipped,
         "on_hold": findings.frozen,
     }
-    said = (
+    texts = (
         f"{count(entries, 'entry matches', 'entries match')} {count(findings.managed, 'topic')}"
         if findings.managed
         else count(entries, "entry", "entries"),
@@ -259,7 +259,7 @@ def print_checked(path: Path, entries: int, findings: Findings, output: str) -> 
         {"format": "kretain.policy-check/v1"},
         "policies",
         [row],
-        lambda: [f"{path}: OK: {', '.join(part for part in said if part)}."],
+        lambda: [f"{path}: OK: {', '.join(part for part in texts if part)}."],
         tuple(row),
     )
 

@@ -33,7 +33,7 @@ from retention_cli.plan.value import Plan, Totals, json_lines
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
-ASKED_BY_NAME: Final = 5
+NAMED_AT_MOST: Final = 5
 """At most this many topics and consumers are named in the question."""
 _STYLES: Final[dict[OutcomeName, str | None]] = {
     "trimmed": "green",
@@ -72,7 +72,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
         Table(
             (
                 Column("partition"),
-                Column("outcome", whole=True),
+                Column("outcome", unbroken=True),
                 *(Column(title, "right") for title in ("asked for", "log start", "records", "bytes")),
             ),
             [
@@ -119,19 +119,19 @@ def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str |
     return f"{count(records, 'record')} trimmed{about}. {freed}" if counts["trimmed"] else None
 
 
-def question(asked: Plan) -> str:
+def question(plan: Plan) -> str:
     """Return the question to ask before anything is deleted: how much, where, and who has yet to read it."""
-    totals = asked.totals
+    totals = plan.totals
     amount = "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
-    topics = list(dict.fromkeys(one.topic for one in asked.decisions if one.action == "trim"))
+    topics = list(dict.fromkeys(one.topic for one in plan.decisions if one.action == "trim"))
     readers = [
         f"{name_in_text(name.removeprefix('group:'))} ({records:,})"
-        for name, records in sorted(asked.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
+        for name, records in sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
     ]
     return (
         f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of "
-        f"{some_of(topics, ASKED_BY_NAME, 'topic')} in cluster {asked.cluster_id} ({asked.bootstrap})?"
-        f"{_unread(totals.unconsumed, some_of(readers, ASKED_BY_NAME, 'consumer'))} This can't be undone."
+        f"{some_of(topics, NAMED_AT_MOST, 'topic')} in cluster {plan.cluster_id} ({plan.bootstrap})?"
+        f"{_unread(totals.unconsumed, some_of(readers, NAMED_AT_MOST, 'consumer'))} This can't be undone."
     )
 
 

@@ -34,7 +34,8 @@ def print_codes(code: str | None, output: str) -> None:
             if code is not None
             else [
                 Table(
-                    (Column("code", whole=True), Column("meaning")), [(one.code, _plain(one.title)) for one in chosen]
+                    (Column("code", unbroken=True), Column("meaning")),
+                    [(one.code, _plain(one.title)) for one in chosen],
                 ),
                 BLANK,
                 "kretain why CODE says what to do.",

@@ -39,13 +39,13 @@ def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: fl
     What hangs can't be asked to stop, nor waited for.
     """
 
-    def look() -> None:
+    def watch() -> None:
         while alive():
             time.sleep(every_s)
         tell("kretain: stuck for too long; exiting so that it can be restarted")
         os._exit(int(code()))
 
-    threading.Thread(target=look, name="kretain-watchdog", daemon=True).start()
+    threading.Thread(target=watch, name="kretain-watchdog", daemon=True).start()
 
 
 class Ending:
@@ -56,7 +56,7 @@ class Ending:
     """
 
     def __init__(self, *, holding: bool = False) -> None:
-        self.asked = False
+        self.requested = False
         self.signal = ""
         self._holding = holding
 
@@ -68,11 +68,11 @@ class Ending:
             yield
         finally:
             self._holding = False
-        if self.asked:  # not in place of an error
+        if self.requested:  # not in place of an error
             raise KeyboardInterrupt
 
     def _hear(self, number: int, _frame: object) -> None:
-        before, self.asked = self.asked, True
+        before, self.requested = self.requested, True
         self.signal = signal.Signals(number).name
         if before or not self._holding:
             raise KeyboardInterrupt

@@ -197,9 +197,11 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             )
             raise SettingsError(f"{setting.origin}: {key}: {text}")
         elif _LEFT_OUT.fullmatch(key) is None:
-            near = difflib.get_close_matches(key, sorted(_UNDERSTOOD), n=1, cutoff=0.75)
+            similar = difflib.get_close_matches(key, sorted(_UNDERSTOOD), n=1, cutoff=0.75)
             hint = (
-                f"did you mean {near[0]}?" if near else "it is neither a librdkafka nor a Java client setting we know"
+                f"did you mean {similar[0]}?"
+                if similar
+                else "it is neither a librdkafka nor a Java client setting we know"
             )
             raise SettingsError(f"{setting.origin}: {key}: unknown setting; {hint}")
         left_out.append(key)
@@ -271,8 +273,10 @@ def _check_addresses(bootstrap: str) -> None:
 
 def _check_tls_versions(key: str, setting: Setting) -> None:
     if not (versions := {one.strip() for one in setting.value.split(",") if one.strip()}) <= _TLS_VERSIONS:
-        odd = ", ".join(sorted(versions - _TLS_VERSIONS))
-        raise SettingsError(f"{setting.origin}: {key}: {odd} is not supported; use TLSv1.2 and TLSv1.3, or remove it")
+        unknown = ", ".join(sorted(versions - _TLS_VERSIONS))
+        raise SettingsError(
+            f"{setting.origin}: {key}: {unknown} is not supported; use TLSv1.2 and TLSv1.3, or remove it"
+        )
 
 
 def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:

@@ -98,7 +98,7 @@ def _credentials(settings: KerberosSettings) -> Any:
 
 def _problem(error: Any, settings: KerberosSettings) -> BrokerError:
     number = error.min_code - _TABLE
-    said = " ".join(" ".join(error.get_all_statuses(error.min_code, False)).split()) if error.min_code else str(error)
+    text = " ".join(" ".join(error.get_all_statuses(error.min_code, False)).split()) if error.min_code else str(error)
     if number in (141, 195, 203) or error.min_code == _OTHER_IN_CACHE:  # CC_NOTFOUND, FCC_NOFILE, KT_NOTFOUND
         whose = "" if settings.principal is None else f" of {settings.principal}"
         if settings.keytab is not None:
@@ -106,10 +106,10 @@ def _problem(error: Any, settings: KerberosSettings) -> BrokerError:
         where = f" in {settings.cache}" if settings.cache else ""
         return UnauthorizedError(f"{WHAT}there is no ticket{whose}{where}: run kinit, or name a keytab ({KEYTAB})")
     if (ours := _TEXTS.get(number)) is not None:
-        return (UnreachableError if number in _LATE else UnauthorizedError)(f"{WHAT}{ours} ({said})")
+        return (UnreachableError if number in _LATE else UnauthorizedError)(f"{WHAT}{ours} ({text})")
     if isinstance(error, _gssapi().exceptions.ExpiredCredentialsError):
         return UnauthorizedError(f"{WHAT}{_EXPIRED}")
-    return UnauthorizedError(f"{WHAT}{said}")
+    return UnauthorizedError(f"{WHAT}{text}")
 
 
 def kafka_python_settings(settings: KerberosSettings) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def read_oauth(
     if file is not None:
         return OAuthSettings(file=file, extensions=extensions)
     if command is not None:
-        return OAuthSettings(command=_words(command), extensions=extensions)
+        return OAuthSettings(command=_argv(command), extensions=extensions)
     if endpoint is None:
         raise SettingsError(f"OAUTHBEARER needs {ENDPOINT}, {FILE} or {COMMAND}: write where tokens come from")
     if not client_id or not secret:
@@ -245,15 +245,15 @@ def _path_of(url: str) -> str:
     return unquote(parts.path)
 
 
-def _words(command: str) -> tuple[str, ...]:
+def _argv(command: str) -> tuple[str, ...]:
     """Return a command's program and arguments. The line is not quoted in errors: it may have a secret in it."""
     try:
-        words = tuple(shlex.split(command))
+        argv = tuple(shlex.split(command))
     except ValueError:
-        words = ()
-    if not words or not words[0]:
+        argv = ()
+    if not argv or not argv[0]:
         raise SettingsError(f"{COMMAND}: it is not a command line: write PROGRAM ARGUMENT …, quoted as in a shell")
-    return words
+    return argv
 
 
 def _check_endpoint(endpoint: str) -> None:

@@ -141,9 +141,9 @@ class ConnectionSettings:
             found += [tokens.settings.client_secret, tokens.latest()]
         return [one for one in found if one]
 
-    def without_secrets(self, said: object) -> str:
+    def without_secrets(self, error: object) -> str:
         """Return an error's text in one line, without what :meth:`secrets` returns."""
-        text = " ".join(str(said).split())
+        text = " ".join(str(error).split())
         for secret in self.secrets():
             text = text.replace(" ".join(secret.split()), MASK)
         return text

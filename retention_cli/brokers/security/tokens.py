@@ -48,7 +48,7 @@ _CODES: Final = frozenset(
     }
 )
 """The error codes of RFC 6749, 5.2; a server's own are not shown."""
-_SAID: Final = {
+_ADVICE: Final = {
     OTHER_HOST: f"{OTHER_HOST}: see {ENDPOINT}",
     NOT_TRUSTED: f"{NOT_TRUSTED}: name its CA with https.ca.location",
 }
@@ -107,7 +107,7 @@ def request_token(settings: OAuthSettings) -> Token:
         "Content-Type": "application/x-www-form-urlencoded",
         "Accept": "application/json",
     }
-    asked = time.monotonic()
+    requested_s = time.monotonic()
     try:
         answer = ask(
             settings.endpoint,
@@ -118,11 +118,11 @@ def request_token(settings: OAuthSettings) -> Token:
             tls=_trusting(settings),
         )
     except HttpError as error:
-        said = f"no answer within {DEADLINE_S:g} s" if (text := str(error)) == late(DEADLINE_S) else text
-        raise UnreachableError(f"{where}: {_SAID.get(said, said[:1].lower() + said[1:])}") from None
+        problem = f"no answer within {DEADLINE_S:g} s" if (text := str(error)) == late(DEADLINE_S) else text
+        raise UnreachableError(f"{where}: {_ADVICE.get(problem, problem[:1].lower() + problem[1:])}") from None
     if answer.status != HTTPStatus.OK:
         raise _refused(answer.status, answer.body, where)
-    return _token(answer.body, asked, where)
+    return _token(answer.body, requested_s, where)
 
 
 def _trusting(settings: OAuthSettings) -> ssl.SSLContext:
@@ -154,7 +154,7 @@ def _content(body: bytes) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _token(body: bytes, asked: float, where: str) -> Token:
+def _token(body: bytes, requested_s: float, where: str) -> Token:
     if len(body) > MAX_ANSWER_BYTES:
         raise BrokerError(f"{where}: its answer is longer than {MAX_ANSWER_BYTES >> 10} KiB: is {ENDPOINT} right?")
     content = _content(body)
@@ -165,7 +165,9 @@ def _token(body: bytes, asked: float, where: str) -> Token:
         raise BrokerError(f"{where}: its token is not a bearer token, which OAUTHBEARER needs")
     if not (lives := [life for life in (_seconds(content.get("expires_in")), _until_exp(value)) if life is not None]):
         raise BrokerError(f"{where}: it does not say how long its token is valid (expires_in)")
-    return _valid(value, asked, min(lives), f"{where}: its token has expired already: is this machine's clock right?")
+    return _valid(
+        value, requested_s, min(lives), f"{where}: its token has expired already: is this machine's clock right?"
+    )
 
 
 def _given(content: bytes, now: float, where: str) -> Token:
@@ -181,10 +183,10 @@ def _given(content: bytes, now: float, where: str) -> Token:
     return _valid(value, now, life, f"{where}: its token has expired: is what renews it still running?")
 
 
-def _valid(value: str, asked: float, life_s: float, expired: str) -> Token:
+def _valid(value: str, obtained_s: float, life_s: float, expired: str) -> Token:
     if life_s <= 0:
         raise BrokerError(expired)
-    return Token(value, asked, asked + min(life_s, _LONGEST_S))
+    return Token(value, obtained_s, obtained_s + min(life_s, _LONGEST_S))
 
 
 def _seconds(value: object) -> float | None:

@@ -62,7 +62,7 @@ class Walked(NamedTuple):
     stop: Stop
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether the walk saw every batch that was written completely."""
         return self.stop in (Stop.end, Stop.torn, Stop.zeros)
 

@@ -108,7 +108,7 @@ class Wire:
         _LOG.listen(self._heard)
         self._net = NetworkSelector(client_id=settings.client_id)
         self._manager = TimedConnections(self._net, **configs)
-        self._asked = False
+        self._has_answered = False
         """Whether a broker has answered anything but the first look for brokers."""
 
     def open(self) -> None:
@@ -138,19 +138,19 @@ class Wire:
             if (refusal := self._heard.refusal) is not None:
                 what = "could not be reached" if refusal.startswith(WHAT) else "refused the connection"
                 raise UnauthorizedError(f"{self._settings.bootstrap} {what}: {refusal}")
-            said = self._heard.last or "no answer"
+            problem = self._heard.last or "no answer"
             listener = f"; is it a listener for {self._settings.protocol}"
-            if said in (NO_ANSWER, LATE):
-                said += f"{listener}?"
-            if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
+            if problem in (NO_ANSWER, LATE):
+                problem += f"{listener}?"
+            if problem == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
                 right = _RIGHT.get(
                     "AWS" if self._settings.uses_aws else self._settings.mechanism or "", "are name and password right"
                 )
-                said = f"it ended the connection{listener}"
-                said += f", and {right}?" if self._settings.mechanism else "?"
-            if said == CONTROLLER:
-                raise UnreachableError(f"{self._settings.bootstrap} answered, but {said}")
-            raise UnreachableError(f"{self._settings.bootstrap} could not be reached within {limit_s:g} s: {said}")
+                problem = f"it ended the connection{listener}"
+                problem += f", and {right}?" if self._settings.mechanism else "?"
+            if problem == CONTROLLER:
+                raise UnreachableError(f"{self._settings.bootstrap} answered, but {problem}")
+            raise UnreachableError(f"{self._settings.bootstrap} could not be reached within {limit_s:g} s: {problem}")
 
     def _bootstrapped(self, began: float) -> bool:
         """Connect to one of the bootstrap brokers. A broker that hangs only takes a share of the time-out."""
@@ -212,7 +212,7 @@ class Wire:
             RequestFailedError: it was not sent, or not answered. The caller handles the response's own error codes.
         """
         reply = await self.settle(self.send(request, node, timeout_s))
-        self._asked = True
+        self._has_answered = True
         return reply
 
     def send(self, request: Any, node: int | None, timeout_s: float | None = None) -> Awaitable[Any]:
@@ -255,7 +255,7 @@ class Wire:
         """Return why no broker answers: it may be that they give clients addresses which lead nowhere from here."""
         why = self._heard.last or str(error)
         named = sorted({f"{one.host}:{one.port}" for one in self._manager.cluster.brokers()})
-        if self._asked or not named:
+        if self._has_answered or not named:
             return f"no broker answered: {why}"
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
         return (
@@ -375,7 +375,7 @@ class _Heard:
     @property
     def nowhere(self) -> bool:
         """Whether every bootstrap address refused the latest connection."""
-        refused = sum(said == NO_LISTENER for said in self._by_address.values())
+        refused = sum(problem == NO_LISTENER for problem in self._by_address.values())
         return refused == len(self._by_address) >= self._settings.bootstrap.count(",") + 1
 
     @property
@@ -388,7 +388,7 @@ class _Heard:
         for error in errors:
             if "Unable to bootstrap" not in str(error):  # kretain reports that itself; the cause was logged before
                 given = self._settings
-                said = connection_problem(
+                problem = connection_problem(
                     error,
                     given.mechanism,
                     tls=given.uses_tls,
@@ -396,11 +396,11 @@ class _Heard:
                     aws=given.uses_aws,
                 )
                 if isinstance(error, _REFUSED):
-                    self.refusal = said
+                    self.refusal = problem
                 if isinstance(record.args, tuple) and str(record.args[0]).startswith("bootstrap"):
-                    self._by_address[str(record.args[0])] = said
-                if said != LATE or self.last is None:  # the last attempt's time is up where all ended otherwise
-                    self.last = said
+                    self._by_address[str(record.args[0])] = problem
+                if problem != LATE or self.last is None:  # the last attempt's time is up where all ended otherwise
+                    self.last = problem
 
 
 _LOG: Final = _Log()

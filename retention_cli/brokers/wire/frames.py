@@ -37,7 +37,7 @@ TaggedFields.decode_empty = staticmethod(_no_tags)
 _DELETE_RECORDS: Final = 21
 _THROTTLE: Final = "throttle"
 """Why kafka-python pauses a connection whose broker told it to wait (a quota, KIP-219)."""
-_LOOKS_EVERY_S: Final = 0.1
+_POLL_S: Final = 0.1
 """A request that waits for its turn looks no more often whether that has come."""
 
 
@@ -73,8 +73,8 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
 
     def offered(self) -> Mapping[int, tuple[int, int]]:
         """Return the versions that a connected broker named, by API key; empty if none is connected."""
-        told = (one.broker_version_data for one in list(self._conns.values()))
-        return next((one.api_versions for one in told if one is not None), {})
+        versions = (one.broker_version_data for one in list(self._conns.values()))
+        return next((one.api_versions for one in versions if one is not None), {})
 
 
 class TimedConnection(KafkaConnection):  # type: ignore[misc]
@@ -175,7 +175,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
             return until
         waiting = self.in_flight_requests
         if waiting and waiting[0][1] is not future:  # it is not its turn yet: look again
-            return time.monotonic() + max(until - sent, _LOOKS_EVERY_S)
+            return time.monotonic() + max(until - sent, _POLL_S)
         its_turn: float = max(sent, self.parser.answered)
         return its_turn + until - sent
 

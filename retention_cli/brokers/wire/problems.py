@@ -129,15 +129,15 @@ def may_pass(error: Any) -> bool:
     return bool(error.retriable()) or error.name() in moving
 
 
-def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> str | None:
+def tls_problem(error_text: str, *, sends_ours: bool = False, sasl: bool = False) -> str | None:
     """Return what an error of OpenSSL means, None if it is none of those that have words here.
 
     Args:
-        said: its text.
+        error_text: its text.
         sends_ours: whether a client certificate is configured.
         sasl: whether user and password are.
     """
-    lower = said.lower().replace("_", " ")
+    lower = error_text.lower().replace("_", " ")
     if (text := next((ours for theirs, ours in _TLS if theirs in lower), None)) is None:
         return None
     return text.format(

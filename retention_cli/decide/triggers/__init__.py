@@ -3,7 +3,7 @@
 from retention_cli.decide.triggers.consumed import Consumed
 from retention_cli.decide.triggers.event_time import EventTime
 from retention_cli.decide.triggers.forced_age import ForcedAge
-from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.decide.triggers.interface import Ask, Bound, NotEnabled, Trigger
 from retention_cli.decide.triggers.min_timestamp import MinTimestamp
 from retention_cli.decide.triggers.size import Size
 from retention_cli.decide.triggers.watermarks import PressedAge, PressedConsumed
@@ -19,4 +19,4 @@ TRIGGERS: tuple[Trigger, ...] = (
 )
 """In the rules' order: of two triggers with the same bound, the decision names the first."""
 
-__all__ = ["TRIGGERS", "Ask", "Bound", "NotAsked", "Trigger"]
+__all__ = ["TRIGGERS", "Ask", "Bound", "NotEnabled", "Trigger"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retention_cli.core.model import INFINITE_MS, Code, Maybe, PartitionFacts, TopicFacts, Unknown, known
 from retention_cli.core.units import format_duration, format_time
-from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
+from retention_cli.decide.triggers.interface import Ask, Bound, NotEnabled, Trigger, offset_at
 from retention_cli.policy.settings import Settings
 
 
@@ -26,7 +26,7 @@ class Consumed(Trigger):
         """Return R1's bound; unknown also if T is longer than the forced retention (R1), or while R1 waits (F10)."""
         after_ms = settings.consumed_after_ms
         if after_ms is None:
-            return NotAsked()
+            return NotEnabled()
         conflict = forced_retention_conflict(after_ms, live_retention(facts.topic), settings.forced_age_ms)
         return read_before(facts, now_ms - after_ms, settings, now_ms) if conflict is None else conflict
 

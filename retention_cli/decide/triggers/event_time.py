@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown
 from retention_cli.core.units import format_time
-from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
+from retention_cli.decide.triggers.interface import Ask, Bound, NotEnabled, Trigger, offset_at
 from retention_cli.policy.settings import EventSource, Settings
 
 TIMESTAMP = EventSource("timestamp")
@@ -33,7 +33,7 @@ class EventTime(Trigger):
         """Return R2's bound. It does not depend on ``now``: time never moves the bound of an idle partition."""
         keep_ms = settings.event_time_ms
         if keep_ms is None:
-            return NotAsked()
+            return NotEnabled()
         source = source_of(facts, settings)
         if isinstance(source, Unknown):
             return source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retention_cli.core.model import Code, PartitionFacts
-from retention_cli.decide.triggers.interface import Ask, NotAsked, Trigger, offset_at
+from retention_cli.decide.triggers.interface import Ask, NotEnabled, Trigger, offset_at
 from retention_cli.policy.settings import Settings
 
 
@@ -25,5 +25,5 @@ class ForcedAge(Trigger):
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
         """Return R4's bound."""
         if settings.forced_age_ms is None:
-            return NotAsked()
+            return NotEnabled()
         return offset_at(facts, now_ms - settings.forced_age_ms, settings, now_ms)

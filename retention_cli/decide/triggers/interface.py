@@ -18,11 +18,11 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NotAsked:
+class NotEnabled:
     """The policy does not turn this trigger on for the topic."""
 
 
-Ask = Bound | NotAsked | Unknown
+Ask = Bound | NotEnabled | Unknown
 
 
 class Trigger(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retention_cli.core.model import Code, PartitionFacts, Unknown
 from retention_cli.core.units import format_time
-from retention_cli.decide.triggers.interface import Ask, NotAsked, Trigger, offset_at
+from retention_cli.decide.triggers.interface import Ask, NotEnabled, Trigger, offset_at
 from retention_cli.policy.settings import Settings
 
 
@@ -30,7 +30,7 @@ class MinTimestamp(Trigger):
         """Return R3's bound; unknown if M is in the future and ``allow.empty`` is not set."""
         minimum = settings.min_timestamp_ms
         if minimum is None:
-            return NotAsked()
+            return NotEnabled()
         if _in_future(minimum, settings, now_ms):
             return Unknown.because(
                 Code.R3,

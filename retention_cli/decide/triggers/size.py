@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown
 from retention_cli.core.units import format_bytes
-from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.decide.triggers.interface import Ask, Bound, NotEnabled, Trigger
 from retention_cli.policy.settings import Settings
 
 
@@ -25,18 +25,18 @@ class Size(Trigger):
             ("retention.bytes", settings.max_bytes, "the partition's size"),
             ("retention.topic.bytes", settings.max_topic_bytes, "its partitions' sizes"),
         )
-        asked = [(key, most, told, facts.tails.get(key)) for key, most, told in wanted if most is not None]
-        if not asked:
-            return NotAsked()
+        enabled = [(key, most, source, facts.tails.get(key)) for key, most, source in wanted if most is not None]
+        if not enabled:
+            return NotEnabled()
         unknown: list[Reason] = []
         best: Bound | None = None
-        for key, most, told, tail in asked:
+        for key, most, source, tail in enabled:
             if tail is None:
                 unknown.append(Reason(Code.R5, f"{key}: sizes were not read"))
             elif isinstance(tail, Unknown):
                 unknown += tail.reasons
             elif best is None or tail.offset > best.offset:
-                how = "by the inventory" if tail.exact else f"estimated from {told}"
+                how = "by the inventory" if tail.exact else f"estimated from {source}"
                 best = Bound(tail.offset, (Reason(Code.R5, f"{key} of {format_bytes(most)}, {how}"),))
         if best is None:
             return Unknown(tuple(unknown))

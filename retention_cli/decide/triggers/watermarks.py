@@ -16,7 +16,7 @@ from retention_cli.decide.triggers.consumed import (
     read_before,
     read_cutoffs,
 )
-from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
+from retention_cli.decide.triggers.interface import Ask, Bound, NotEnabled, Trigger, offset_at
 from retention_cli.policy.settings import Settings
 
 
@@ -48,14 +48,14 @@ class PressedConsumed(Trigger):
         after_ms = settings.consumed_after_ms
         shorter = _shorter(facts, after_ms)
         if after_ms is None or shorter is None:
-            return NotAsked()
+            return NotEnabled()
         if isinstance(shorter, Unknown):
             return shorter
         conflict = forced_retention_conflict(after_ms, live_retention(facts.topic), settings.forced_age_ms)
         if conflict is not None:
             return conflict
-        asked = read_before(facts, now_ms - shorter[0], settings, now_ms)
-        return _with_note(asked, shorter[1], "retention.commitoffset", after_ms, shorter[0])
+        bound = read_before(facts, now_ms - shorter[0], settings, now_ms)
+        return _with_note(bound, shorter[1], "retention.commitoffset", after_ms, shorter[0])
 
 
 class PressedAge(Trigger):
@@ -78,11 +78,11 @@ class PressedAge(Trigger):
         age_ms = settings.forced_age_ms
         shorter = _shorter(facts, age_ms)
         if age_ms is None or shorter is None:
-            return NotAsked()
+            return NotEnabled()
         if isinstance(shorter, Unknown):
             return shorter
-        asked = offset_at(facts, now_ms - shorter[0], settings, now_ms)
-        return _with_note(asked, shorter[1], "retention.ms", age_ms, shorter[0])
+        bound = offset_at(facts, now_ms - shorter[0], settings, now_ms)
+        return _with_note(bound, shorter[1], "retention.ms", age_ms, shorter[0])
 
 
 def _shorter(facts: PartitionFacts, time_ms: int | None) -> tuple[int, Usage] | Unknown | None:
@@ -95,8 +95,8 @@ def _shorter(facts: PartitionFacts, time_ms: int | None) -> tuple[int, Usage] | 
     return None if scaled == time_ms else (scaled, facts.usage)
 
 
-def _with_note(asked: Bound | Unknown, usage: Usage, key: str, was_ms: int, is_ms: int) -> Ask:
-    return Bound(asked.offset, (*asked.notes, _note(usage, key, was_ms, is_ms))) if isinstance(asked, Bound) else asked
+def _with_note(bound: Bound | Unknown, usage: Usage, key: str, was_ms: int, is_ms: int) -> Ask:
+    return Bound(bound.offset, (*bound.notes, _note(usage, key, was_ms, is_ms))) if isinstance(bound, Bound) else bound
 
 
 @lru_cache(1_000)

@@ -181,7 +181,7 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> tuple[int,
             broker than ``broker``; or no broker id is known.
     """
     found: list[LogDir] = []
-    said: list[tuple[str, MetaProperties]] = []
+    metas: list[tuple[str, MetaProperties]] = []
     seen: dict[tuple[int, int], str] = {}
     for given in paths:
         path = os.path.abspath(given)  # noqa: PTH100  (links are not resolved: the broker knows the dir by this name)
@@ -198,33 +198,33 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> tuple[int,
                 f"{path} is not a log dir (log.dirs in server.properties): it holds neither {META_FILE} nor a partition"
             )
         if meta is not None:
-            said.append((path, meta))
+            metas.append((path, meta))
         unit = space.f_frsize
         device = f"{os.major(about.st_dev)}:{os.minor(about.st_dev)}"
         directory_id = None if meta is None else meta.directory_id
         found.append(LogDir(path, device, directory_id, space.f_blocks * unit, space.f_bavail * unit))
-    brokers = _same("brokers", [(path, meta.broker) for path, meta in said if meta.broker is not None])
-    clusters = _same("clusters", [(path, meta.cluster_id) for path, meta in said if meta.cluster_id is not None])
+    brokers = _same("brokers", [(path, meta.broker) for path, meta in metas if meta.broker is not None])
+    clusters = _same("clusters", [(path, meta.cluster_id) for path, meta in metas if meta.cluster_id is not None])
     if broker is not None and brokers is not None and broker != brokers:
-        raise ScanError(f"{said[0][0]} belongs to broker {brokers}, not {broker}: leave --broker-id out")
+        raise ScanError(f"{metas[0][0]} belongs to broker {brokers}, not {broker}: leave --broker-id out")
     which = brokers if brokers is not None else broker
     if which is None:
         raise ScanError(f"no {META_FILE} says which broker {found[0].path} belongs to: give --broker-id")
     return which, clusters, found
 
 
-def _same(what: str, said: Sequence[tuple[str, _T]]) -> _T | None:
+def _same(what: str, values: Sequence[tuple[str, _T]]) -> _T | None:
     """Return the value that all dirs have, None if there is none.
 
     Raises:
         ScanError: two dirs have different values.
     """
-    for path, value in said[1:]:
-        if value != said[0][1]:
+    for path, value in values[1:]:
+        if value != values[0][1]:
             raise ScanError(
-                f"{said[0][0]} and {path} belong to two {what} ({said[0][1]} and {value}): scan each separately"
+                f"{values[0][0]} and {path} belong to two {what} ({values[0][1]} and {value}): scan each separately"
             )
-    return said[0][1] if said else None
+    return values[0][1] if values else None
 
 
 def _meta(path: str) -> MetaProperties | None:

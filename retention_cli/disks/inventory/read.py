@@ -66,11 +66,11 @@ def inventory_paths(policy: Policy) -> list[Path]:
     return found
 
 
-def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryView | None:
+def inventory_view(paths: Sequence[Path], *, require_all: bool = False) -> InventoryView | None:
     """Read an inventory; None if there are no files. A file that can't be read is left out, and the plan says so.
 
     Raises:
-        InventoryError: no file can be read, or one can't and the inventory must be ``whole``.
+        InventoryError: no file can be read, or one can't and the inventory must be ``require_all``.
         MissingPartError: pyarrow is not installed.
     """
     if not paths:
@@ -79,7 +79,7 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
     from retention_cli.disks.inventory_view import READ, InventoryView
 
     inventory = read_inventory(paths, READ)
-    if whole and inventory.unread:
+    if require_all and inventory.unread:
         raise InventoryError(inventory.unread[0])
     view = InventoryView(inventory)
     del inventory
@@ -175,12 +175,12 @@ def _check_columns(path: Path, found: Any) -> None:
             raise InventoryError(f"{path}: the column {field.name} is {kind}, not {field.type}: scan again")
 
 
-def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str], int | None]:
+def _about(path: Path, metadata: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str], int | None]:
     """Parse a file's metadata; return also its incomplete replicas, and its number of segments (None: not stated)."""
-    if said is None:
+    if metadata is None:
         raise InventoryError(f"{path} is not an inventory of segments: `kretain segments scan --out` writes one")
     try:
-        value = json.loads(said)
+        value = json.loads(metadata)
         what, dirs = value["format"], [{name: one[name] for name in _DIR_KEYS} for one in value["dirs"]]
         cluster = value["cluster"]["id"]
         about = InventoryFile(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from retention_cli import __version__
 from retention_cli.core.extras import arrow
-from retention_cli.core.files import FileError, whole
+from retention_cli.core.files import FileError, atomic_path
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import timestamp
@@ -206,7 +206,7 @@ def _written(path: str, broker: int, tiered: Callable[[str], bool] | None) -> It
     }
     try:
         with (
-            whole(Path(os.path.abspath(path))) as scratch,  # noqa: PTH100  (resolves no links)
+            atomic_path(Path(os.path.abspath(path))) as scratch,  # noqa: PTH100  (resolves no links)
             parquet.ParquetWriter(scratch, schema(), **more) as file,
         ):
             yield _Writer(file, broker, tiered)

@@ -23,7 +23,7 @@ FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOL
 
 MISSING: Final = "is missing"
 
-_LOOKS: Final = 3
+_ATTEMPTS: Final = 3
 """How many times an index is read if it changes meanwhile: a broker truncates it once, when it rolls the segment."""
 
 BLOCK: Final = 512
@@ -136,7 +136,7 @@ class _Log:
         self._file, self._folder, self._stem, self._base, self._next_base = file, folder, stem, base, next_base
         self._offsets, self._times_flawed = offsets, times.flaw is not None
         self.notes: list[str] = []
-        self._look()
+        self._stat()
         for name, index in (("offset index", offsets), ("time index", times)):
             if index.flaw is not None and (self._size or index.flaw != MISSING):
                 self.notes.append(f"its {name} {index.flaw}")
@@ -158,7 +158,7 @@ class _Log:
         tail, start = self._tail()
         if self._next_base is not None and tail.last_offset is not None and tail.last_offset >= self._next_base:
             return self._next_base, first, None, "it holds offsets of the next segment"
-        if not tail.whole:
+        if not tail.complete:
             return self._next_base, first, None, _unreadable(tail)
         if tail.stop is Stop.torn:
             self.notes.append(f"its last batch is cut off at byte {tail.end} of {self._size}")
@@ -173,11 +173,11 @@ class _Log:
         if (largest := self._by_time_index(max(stamps, default=None))) is not None:
             return next_offset, first, largest, None
         walked = self._walk(0)
-        if not walked.whole:
+        if not walked.complete:
             return next_offset, first, None, _unreadable(walked)
         return next_offset, first, self._compared(walked), None
 
-    def _look(self) -> None:
+    def _stat(self) -> None:
         self.about = os.fstat(self._file)
         self._size = self.about.st_size
 
@@ -194,7 +194,7 @@ class _Log:
             one, indexed_offset = self._batch_at(start), self._base + relative
             if isinstance(one, Batch) and one.base_offset <= indexed_offset:
                 walked = self._walk(start)
-                if walked.whole and walked.batches and indexed_offset <= (walked.last_offset or 0):
+                if walked.complete and walked.batches and indexed_offset <= (walked.last_offset or 0):
                     return walked, start
             self.notes.append("its offset index doesn't fit its log")
         return self._walk(0), 0
@@ -205,7 +205,7 @@ class _Log:
         for _ in range(_APPENDS_AWAITED):
             if walked.stop is not Stop.torn:
                 break
-            self._look()
+            self._stat()
             walked = walk(self._read, start, self._size, self._base)
         return walked
 
@@ -224,8 +224,12 @@ class _Log:
 
     def _compared(self, walked: Walked) -> int | None:
         """Return the largest timestamp of all batches; add a note if the time index contradicts it."""
-        largest, said = walked.max_timestamp, None if self._time is None else self._time[0]
-        if said != largest and (self._next_base is not None or (said or 0) > (largest or 0)) and not self._times_flawed:
+        largest, indexed = walked.max_timestamp, None if self._time is None else self._time[0]
+        if (
+            indexed != largest
+            and (self._next_base is not None or (indexed or 0) > (largest or 0))
+            and not self._times_flawed
+        ):
             self.notes.append("its time index doesn't fit its log")
         return largest
 
@@ -241,7 +245,7 @@ def read_end(folder: int, name: str, width: int) -> IndexEnd:
     """Return the end of an index file in an open folder; a file that is missing or can't be read has a flaw."""
     try:
         with opened(name, folder) as file:
-            for _ in range(_LOOKS):
+            for _ in range(_ATTEMPTS):
                 about = os.fstat(file)
                 end = _end(file, about, width)
                 if os.fstat(file).st_size == about.st_size:

@@ -97,7 +97,7 @@ class SparkArchiver(Archiver):
         if not requests:
             return result
         try:
-            places = self.reader.metadata({one.source.topic for one in requests}).places()
+            partitions = self.reader.metadata({one.source.topic for one in requests}).partitions_of()
             sender = self.spark(progress)
             connection = sender.connection(self.reader.settings)
         except (BrokerError, SparkError) as error:
@@ -108,7 +108,7 @@ class SparkArchiver(Archiver):
         stopped = threading.Event()
         jobs = [
             functools.partial(self._job, sender.session, connection, some, stopped.is_set)
-            for some in sliced(requests, {tp: one.leader for tp, one in places.items()})
+            for some in sliced(requests, {tp: one.leader for tp, one in partitions.items()})
         ]
         with contextlib.closing(as_they_end(sender.session, jobs, _TASKS_AT_ONCE)) as ended:
             try:
@@ -192,10 +192,10 @@ def copies(
                 reader = reader or stack.enter_context(reader_of(*where))
                 store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url, keys))
                 done = archive_range(reader, store, one.source, one.end, lambda: timestamp(SYSTEM.wall_ms()), size)
-                said: Row = {"report": REMOTE_REPORT.dump_json(store.report(done)).decode()}
+                answer: Row = {"report": REMOTE_REPORT.dump_json(store.report(done)).decode()}
             except (ArchiveError, BrokerError, MissingPartError) as error:
-                said = {"error": str(error)}
-            yield {"topic": one.tp.topic, "partition": one.tp.partition, **said}
+                answer = {"error": str(error)}
+            yield {"topic": one.tp.topic, "partition": one.tp.partition, **answer}
 
 
 class NotingStore(Store):
@@ -210,16 +210,16 @@ class NotingStore(Store):
         """See :meth:`Store.opened`. The file is read once, so the checksum is of the bytes that are compared."""
         content = self.read(path)
         self._noted[path] = digest_of(content)
-        with self._said(path, "read"):
+        with self._reported(path, "read"):
             yield self.keys.opened(arrow().BufferReader(content), path, key_id, self.shown(path))
 
     def report(self, done: Archived) -> RemoteReport:
         """Return the report for a partition that was archived through this store."""
-        said = []
+        reports = []
         for one in done.segments:
             files = {file.path: self._noted.get(f"{one.source.folder}/{file.path}", "") for file in one.files}
-            said.append(ReportedSegment(one.start, one.end, substance(one), files))
-        return RemoteReport(done.start, tuple(said), done.notes)
+            reports.append(ReportedSegment(one.start, one.end, substance(one), files))
+        return RemoteReport(done.start, tuple(reports), done.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +283,11 @@ def check_report(
             if store.digest(f"{source.folder}/{file.path}") != one.files.get(file.path):
                 verify_files(store, manifest)  # other bytes may hold the same records
         manifests.append(manifest)
-    pieces, gaps = stitched(manifests)
-    if not pieces and report.start >= end:  # the log no longer had any of it; the next recheck will find that
+    ranges, gaps = stitched(manifests)
+    if not ranges and report.start >= end:  # the log no longer had any of it; the next recheck will find that
         return Archived(source, store.url, end, end, notes=report.notes)
-    reached = pieces[-1].end if pieces else report.start
+    reached = ranges[-1].end if ranges else report.start
     if reached < end:
         raise ArchiveError(f"{store.shown(source.manifests)} goes to {reached:,} alone, and not to {end:,}")
-    start = gaps[-1][1] if gaps else pieces[0].start
+    start = gaps[-1][1] if gaps else ranges[0].start
     return Archived(source, store.url, start, reached, found=tuple(manifests), notes=report.notes)

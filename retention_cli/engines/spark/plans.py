@@ -450,7 +450,7 @@ def _remember(ledger: Ledger, giant: Giant, found: _Found) -> None:
     cuts = [TopicPartition(*tp) for one in slices for tp in one.cuts]
     for share in found.shares:
         ledger.take_ages({(topic_id, count): at for topic_id, count, at in share.widths}, share.born)
-    if all(share.whole for share in found.shares):
+    if all(share.complete for share in found.shares):
         ledger.saw_all(*giant.selection.policy.groups.watched, giant.sent_ms)
     waiting = 0
     try:

@@ -1,4 +1,4 @@
-"""``kretain profile`` over Spark: tasks read pieces of partitions, the client merges them."""
+"""``kretain profile`` over Spark: tasks read chunks of partitions, the client merges them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ PARTITIONS_A_SLICE: Final = 1_000
 Ranges = dict[TopicPartition, Range]
 
 OFFSETS_A_SLICE: Final = STEPS_AT_MOST
-"""At most this many offsets per task: some seconds of reading. No piece is larger than a profile's front can hold, so
-that pieces of hours merge exactly."""
+"""At most this many offsets per task: some seconds of reading. No chunk is larger than a profile's front can hold, so
+that chunks of hours merge exactly."""
 Leaders = Mapping[TopicPartition, int | None]
 SLICES_A_JOB: Final = 64
 JOBS_AT_ONCE: Final = 4
 """Several, so that no core waits for a job's last task."""
 
-PIECES: Final = pa.schema(
+CHUNKS: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -53,31 +53,31 @@ PIECES: Final = pa.schema(
         ("hours", pa.binary()),
     ]
 )
-"""One row per piece of a partition read for a profile (:class:`retention_cli.brokers.records.Ended`)."""
+"""One row per chunk of a partition read for a profile (:class:`retention_cli.brokers.records.Ended`)."""
 
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition in progress: its pieces in order, how many are merged, and results that arrived out of order."""
+    """One partition in progress: its chunks in order, how many are merged, and results that arrived out of order."""
 
-    pieces: Sequence[Range]
+    chunks: Sequence[Range]
     hours: PartitionHours
     merged: int = 0
     waiting: dict[Range, tuple[Ended, PartitionHours]] = field(default_factory=dict)
     ended: Ended | None = None
 
-    def take(self, piece: Range, how: Ended, hours: PartitionHours) -> None:
-        """Add the result of a piece, and merge all results that are now contiguous.
+    def take(self, chunk: Range, how: Ended, hours: PartitionHours) -> None:
+        """Add the result of a chunk, and merge all results that are now contiguous.
 
-        After a piece that was not read to its end nothing is merged: a profile has no gaps.
+        After a chunk that was not read to its end nothing is merged: a profile has no gaps.
         """
-        self.waiting[piece] = how, hours
-        while self.ended is None and self.pieces[self.merged] in self.waiting:
-            piece = self.pieces[self.merged]
-            how, hours = self.waiting.pop(piece)
+        self.waiting[chunk] = how, hours
+        while self.ended is None and self.chunks[self.merged] in self.waiting:
+            chunk = self.chunks[self.merged]
+            how, hours = self.waiting.pop(chunk)
             self.hours = self.hours.merged(hours)
             self.merged += 1
-            if how.error is not None or how.offset < piece.end or self.merged == len(self.pieces):
+            if how.error is not None or how.offset < chunk.end or self.merged == len(self.chunks):
                 self.ended = how
 
 
@@ -113,12 +113,12 @@ class SparkReading:
         partitions = {
             tp: _Partition(some, profile.topics[tp.topic].partitions[tp.partition]) for tp, some in cut.items()
         }
-        for tp, one in partitions.items():  # pieces that an earlier round read, before records were deleted
-            for piece, (how, hours) in self._unmerged.pop(tp, {}).items():
-                if piece in one.pieces:
-                    one.take(piece, how, hours)
+        for tp, one in partitions.items():  # chunks that an earlier round read, before records were deleted
+            for chunk, (how, hours) in self._unmerged.pop(tp, {}).items():
+                if chunk in one.chunks:
+                    one.take(chunk, how, hours)
         left = {
-            tp: [piece for piece in one.pieces[one.merged :] if piece not in one.waiting]
+            tp: [chunk for chunk in one.chunks[one.merged :] if chunk not in one.waiting]
             for tp, one in partitions.items()
         }
         topics = {name: replace(one, partitions={}) for name, one in profile.topics.items()}
@@ -129,7 +129,7 @@ class SparkReading:
                 run_tasks,
                 self.sender.session,
                 partial(_rows, where, some),
-                PIECES,
+                CHUNKS,
                 len(some),
                 "Spark could not read the records",
             )
@@ -140,11 +140,11 @@ class SparkReading:
                 if job.exception() is not None and stop():
                     break  # a Ctrl-C reaches the tasks on this machine, too
                 for row in job.result():
-                    tp, piece = TopicPartition(row["topic"], row["partition"]), Range(row["start"], row["end"])
+                    tp, chunk = TopicPartition(row["topic"], row["partition"]), Range(row["start"], row["end"])
                     error = None if row["error"] is None else RequestFailedError(row["error"], retriable=True)
                     how = Ended(row["reached"], error, row["out_of_range"])
-                    partitions[tp].take(piece, how, from_bytes(bytes(row["hours"])))
-                    on_read(how.offset - piece.start)
+                    partitions[tp].take(chunk, how, from_bytes(bytes(row["hours"])))
+                    on_read(how.offset - chunk.start)
         ended = {tp: Ended(one.start) for tp, one in todo.items()}
         for tp, one in partitions.items():
             profile.topics[tp.topic].partitions[tp.partition] = one.hours
@@ -157,7 +157,7 @@ class SparkReading:
 def _rows(
     where: tuple[str, ConnectionRef, float], slices: Sequence[tuple[Ranges, Mapping[str, TopicHours]]], number: int
 ) -> Iterator[Row]:
-    """Yield a slice's rows of :data:`PIECES`, in a task: one per piece, read or not."""
+    """Yield a slice's rows of :data:`CHUNKS`, in a task: one per chunk, read or not."""
     ranges, topics = slices[number]
     hours = {tp: PartitionHours.begin(topics[tp.topic].frame, one.start, piece=True) for tp, one in ranges.items()}
     try:
@@ -183,24 +183,24 @@ def _rows(
 def cut_records(
     reader: ClusterReader, ranges: Mapping[TopicPartition, Range], most: int
 ) -> tuple[dict[TopicPartition, list[Range]], Leaders]:
-    """Return the pieces of ranges in offset order, each of ``most`` offsets, and the partitions' leaders.
+    """Return the chunks of ranges in offset order, each of ``most`` offsets, and the partitions' leaders.
 
-    An empty range has no piece.
+    An empty range has no chunk.
 
     Raises:
         BrokerError: no broker answered.
     """
     wanted = {tp: one for tp, one in ranges.items() if one.start < one.end}
-    places = reader.metadata({tp.topic for tp in wanted}).places()
-    long = [tp for tp, one in wanted.items() if one.end - one.start > most and tp in places]
-    answers = reader.list_offsets([dict.fromkeys(long, "last-stable")], places)[0] if long else {}
+    partitions = reader.metadata({tp.topic for tp in wanted}).partitions_of()
+    long = [tp for tp, one in wanted.items() if one.end - one.start > most and tp in partitions]
+    answers = reader.list_offsets([dict.fromkeys(long, "last-stable")], partitions)[0] if long else {}
     stable = {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
-    cut = {tp: list(pieces(one, stable.get(tp), most)) for tp, one in wanted.items()}
-    return cut, {tp: one.leader for tp, one in places.items()}
+    cut = {tp: list(chunks(one, stable.get(tp), most)) for tp, one in wanted.items()}
+    return cut, {tp: one.leader for tp, one in partitions.items()}
 
 
-def pieces(span: Range, stable: int | None, most: int) -> Iterator[Range]:
-    """Cut a range at multiples of ``most``, so that pieces are the same wherever the range begins.
+def chunks(span: Range, stable: int | None, most: int) -> Iterator[Range]:
+    """Cut a range at multiples of ``most``, so that chunks are the same wherever the range begins.
 
     ``stable`` is the last stable offset, None if unknown: nothing is cut at or after it. To a reader that begins
     after the start of an open transaction, a broker returns nothing, not even that this is the end.
@@ -213,9 +213,9 @@ def pieces(span: Range, stable: int | None, most: int) -> Iterator[Range]:
 
 
 def packed(cut: Mapping[TopicPartition, Sequence[Range]], leaders: Leaders, most: int) -> list[Ranges]:
-    """Return slices of pieces: of one leader, at most one piece per partition, ``most`` offsets unless one has more.
+    """Return slices of chunks: of one leader, at most one chunk per partition, ``most`` offsets unless one has more.
 
-    The first pieces of all partitions come before the second ones: retention deletes the first ones first.
+    The first chunks of all partitions come before the second ones: retention deletes the first ones first.
     """
     found: list[Ranges] = []
     current: dict[int | None, tuple[Ranges, int]] = {}

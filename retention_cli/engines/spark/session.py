@@ -98,10 +98,10 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
         session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder)
         ship_code(session, folder)
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
-        said = last_words(error)
-        if said.startswith(_NO_JVM):
-            said = start_failure(folder / LOG) or said
-        raise SparkError(f"Spark at {master or 'its default master'} can't be used: {said}") from None
+        text = last_lines(error)
+        if text.startswith(_NO_JVM):
+            text = start_failure(folder / LOG) or text
+        raise SparkError(f"Spark at {master or 'its default master'} can't be used: {text}") from None
     return session
 
 
@@ -178,15 +178,15 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
 def _stderr_to(file: Path) -> Iterator[None]:
     """Redirect the stderr of a JVM that is started within this context to a file, for the JVM's lifetime."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    saved = os.dup(2)
     try:
         with file.open("ab") as log:
             os.dup2(log.fileno(), 2)
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def runs_here(session: Any) -> bool:
@@ -249,19 +249,19 @@ def zip_engine(folder: Path) -> Path:
 def start_failure(log: Path) -> str | None:
     """Return why Spark's JVM did not start (no such master, no ``HADOOP_CONF_DIR`` for YARN, no Java), from its log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("WARNING: ")]
-    return next((found[1] for line in said if (found := _AT_START.match(line))), said[0] if said else None)
+    texts = [line.strip() for line in lines if line.strip() and not line.startswith("WARNING: ")]
+    return next((found[1] for line in texts if (found := _AT_START.match(line))), texts[0] if texts else None)
 
 
-def last_words(error: BaseException) -> str:
+def last_lines(error: BaseException) -> str:
     """Return the line of a Spark error that tells the cause, such as the last line of a worker's traceback."""
     if grpc := _DETAILS.search(str(error)):
         return grpc[1]
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     aborted = next((line.partition(_TASK)[2] for line in lines if _TASK in line), "")
     python = [line for line in lines if _NAMED.match(line) and not line.startswith(("org.", "java."))]
-    said = [line for line in lines if not line.startswith(_CALLED)]
-    return python[-1] if python else _CLASS.sub("", aborted or (said or [type(error).__name__])[0])
+    texts = [line for line in lines if not line.startswith(_CALLED)]
+    return python[-1] if python else _CLASS.sub("", aborted or (texts or [type(error).__name__])[0])
 
 
 _SPARKS_PACKAGES: Final = ("pyspark", "py4j", "grpc")
@@ -291,10 +291,10 @@ def as_spark_error(error: BaseException) -> SparkError | None:
     theirs = type(error).__module__.partition(".")[0] in _SPARKS_PACKAGES
     if not theirs and not (isinstance(error, OSError | EOFError) and _raised_by_spark(error)):
         return None
-    said = last_words(error)
+    text = last_lines(error)
     if not theirs or type(error).__name__ == "Py4JNetworkError":
-        said = f"its process on this machine is gone ({said})"
-    return SparkError(f"Spark could not carry it out: {said.rstrip('.')}; {_remedy(f'{said} {error}')}")
+        text = f"its process on this machine is gone ({text})"
+    return SparkError(f"Spark could not carry it out: {text.rstrip('.')}; {_remedy(f'{text} {error}')}")
 
 
 def _raised_by_spark(error: BaseException) -> bool:
@@ -358,11 +358,11 @@ def check_executors(session: Any, tasks: int) -> None:
     try:
         rows = frame.collect()
     except Exception as error:  # noqa: BLE001  (not even the probe runs)
-        said = last_words(error)
-        if _ENDED in said and (ended := as_spark_error(error)) is not None:
+        text = last_lines(error)
+        if _ENDED in text and (ended := as_spark_error(error)) is not None:
             raise ended from None
         raise SparkError(
-            f"Spark's executors can't run Python as kretain needs it: {said} (is it the Python that you "
+            f"Spark's executors can't run Python as kretain needs it: {text} (is it the Python that you "
             f"mean? PYSPARK_PYTHON names it; docs/spark.md says how to ship an environment)"
         ) from None
     for row in rows:

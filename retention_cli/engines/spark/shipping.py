@@ -34,7 +34,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.grouping import in_batches
-from retention_cli.engines.spark.session import SparkError, last_words, runs_here, ship_file, shipped
+from retention_cli.engines.spark.session import SparkError, last_lines, runs_here, ship_file, shipped
 
 T = TypeVar("T")
 
@@ -196,7 +196,7 @@ def from_bytes(raw: bytes) -> Any:
 
 Row = dict[str, Any]
 ROWS_A_BATCH: Final = 5_000
-_ASKED_EVERY_S: Final = 0.25
+_POLL_S: Final = 0.25
 
 
 def task(rows_of: Callable[[int], Iterable[Row]], schema: pa.Schema) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -232,7 +232,7 @@ def run_tasks(
         frame = session.range(0, count, 1, count).mapInArrow(task(rows_of, schema), ddl(schema))
         return [row.asDict() for row in frame.collect()]
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
-        raise SparkError(f"{failed}: {last_words(error)}") from None
+        raise SparkError(f"{failed}: {last_lines(error)}") from None
 
 
 def as_they_end(
@@ -249,10 +249,10 @@ def as_they_end(
             for job in jobs:
                 waiting.add(pool.submit(job))
             while waiting and not stop():
-                done, waiting = wait(waiting, _ASKED_EVERY_S, FIRST_COMPLETED)
+                done, waiting = wait(waiting, _POLL_S, FIRST_COMPLETED)
                 yield from done
         finally:
             running = {one for one in waiting if not one.cancel()}
             while running:  # repeated while any is running: an interrupt does not affect jobs about to begin
                 session.interruptAll()
-                running = wait(running, _ASKED_EVERY_S).not_done
+                running = wait(running, _POLL_S).not_done

@@ -277,7 +277,7 @@ class OffsetsReader(SlicedReader):
             metadata = reader.metadata()
         names = [name for name in sorted(metadata.topics) if self.options.takes(name)]
         found = []
-        for some in sliced(metadata.places(names).items(), lambda place: place[1].leader, _PARTITIONS_A_SLICE):
+        for some in sliced(metadata.partitions_of(names).items(), lambda place: place[1].leader, _PARTITIONS_A_SLICE):
             topics = by_key((tp.topic, (tp.partition, place)) for tp, place in some)
             theirs = {name: replace(metadata.topics[name], partitions=dict(those)) for name, those in topics.items()}
             found.append(InputPartition((metadata.cluster_id, theirs)))
@@ -286,7 +286,7 @@ class OffsetsReader(SlicedReader):
     def read_slice(self, cluster: str, topics: Mapping[str, TopicMetadata]) -> Iterator[pa.RecordBatch]:
         """Read some partitions. A field that can't be read is null, and ``unknown`` has the reason."""
         metadata = ClusterMetadata(cluster, frozenset(), topics)
-        places = metadata.places()
+        partitions = metadata.partitions_of()
         settings = Settings()
         # No commits are read, and the floors not asked for.
         floors = FloorFold({name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()})
@@ -299,13 +299,13 @@ class OffsetsReader(SlicedReader):
                 prepared=Prepared(metadata, floors, reader.topic_configs(list(topics))),
             )
             seen = observe(reader, request)
-            facts = with_lookups(reader, seen.facts, self._times, places, self.options.deadline())
+            facts = with_lookups(reader, seen.facts, self._times, partitions, self.options.deadline())
         rows = [
             {
                 **facts_row(found),
                 "cluster": cluster,
-                "leader": places[tp].leader,
-                "leader_epoch": places[tp].leader_epoch,
+                "leader": partitions[tp].leader,
+                "leader_epoch": partitions[tp].leader_epoch,
                 "read_ms": seen.ends_read_ms,
             }
             for tp, found in facts.items()

@@ -172,8 +172,8 @@ def answer_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
             return failure_in(row["failure"])
         return plan_of_parts(row["head"], bytes(row["rows"]), bootstrap, plans)
     except (ValueError, TypeError, pa.ArrowException, OSError) as error:
-        said = type(error).__name__ if isinstance(error, ValidationError) else error
-        raise SparkError(f"what a task has written can't be read ({said}): run again") from None
+        cause = type(error).__name__ if isinstance(error, ValidationError) else error
+        raise SparkError(f"what a task has written can't be read ({cause}): run again") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +267,13 @@ class ShareReport:
 
     ``run`` names the run of the task. ``read`` are the groups whose commits were read, ``gone`` the positions of those
     that are gone (F6). ``widths`` and ``born`` are when topics and groups were first seen (F2), by topic id and number
-    of partitions, and by group. ``whole``: all groups of the share were read (F10).
+    of partitions, and by group. ``complete``: all groups of the share were read (F10).
     """
 
     run: str
     read: Sequence[str]
     gone: Sequence[tuple[str, dict[str, list[Commit]]]]
-    whole: bool = False
+    complete: bool = False
     widths: Sequence[tuple[str, int, int]] = ()
     born: dict[str, int] = field(default_factory=dict)
 

@@ -159,7 +159,7 @@ def latest_of(groups: Sequence[ListedGroup], rules: GroupRules) -> frozenset[str
 
 def starts_of(groups: Sequence[ListedGroup], rules: GroupRules) -> dict[str, int | None]:
     """Return how far back groups start that have no commit (F2), by key; None: it may have a live member unasked."""
-    unasked = {one.name for one in groups if one.may_have_members and not _is_asked(one, rules)}
+    unasked = {one.name for one in groups if one.may_have_members and not _reads_members(one, rules)}
     return {group_key("classic", name): None if name in unasked else back_ms for name, back_ms in rules.start}
 
 
@@ -267,7 +267,7 @@ def read_groups(
         elif group.kind == "unknown":
             fold.fail(group.name, "this kretain does not know the type of this group", None)
     keys = {group.name: group_key(group.kind, group.name) for group in honest}
-    reads = _members(reader, [group for group in honest if _is_asked(group, rules)], fold.topics, patience_s)
+    reads = _members(reader, [group for group in honest if _reads_members(group, rules)], fold.topics, patience_s)
     shares = [group.name for group in honest if group.kind == "share"]
     others = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
     for one in reader.read_pending(others, fold.counts, _left(reader, deadline)):
@@ -327,7 +327,7 @@ def _members(
     return reads
 
 
-def _is_asked(group: ListedGroup, rules: GroupRules) -> bool:
+def _reads_members(group: ListedGroup, rules: GroupRules) -> bool:
     """Return whether to ask what members read: other types (Connect, registries) count by commits, if any (F2)."""
     if matches(rules.by_commits, group.name):
         return False

@@ -18,8 +18,8 @@ NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
 _GROUPS_TOOL: Final = "kafka-consumer-groups.sh"
 _SHARES_NOTHING: Final = "let it read a record, or set groups.share: ignore"
-_START_NOT_ASKED: Final = Unknown.because(Code.F2, "where a group without a commit starts was not asked")
-_NOT_ASKED: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not asked")
+_START_NOT_READ: Final = Unknown.because(Code.F2, "where a group without a commit starts was not asked")
+_END_NOT_READ: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not asked")
 
 
 CUT_UNKNOWN: Final = Unknown.because(
@@ -91,7 +91,7 @@ class Irregular:
     unproven: GoneCommit | None = None
     cut: Maybe[tuple[int, int | None]] | None = None
     start: Start | None = None
-    start_at: Maybe[int] = _START_NOT_ASKED
+    start_at: Maybe[int] = _START_NOT_READ
 
     def starts(self, one: Start) -> None:
         """Add a group that has no commit here, and starts so far back."""
@@ -210,7 +210,7 @@ def _with_gone(
     which: GoneCommit | None = None
     for epoch, one in sorted(standing.irregular.gone.items()):
         end: EpochEnd = (
-            high_watermark if epoch == standing.leader_epoch else standing.irregular.ends.get(epoch, _NOT_ASKED)
+            high_watermark if epoch == standing.leader_epoch else standing.irregular.ends.get(epoch, _END_NOT_READ)
         )
         if isinstance(end, Unknown):
             gone = f"{who(one.group)}, which no longer exists"
@@ -239,7 +239,7 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
     for epoch, (offset, group) in sorted(irregular.epochs.items()):
         if epoch == standing.leader_epoch or offset > high_watermark:
             continue
-        if isinstance(end := irregular.ends.get(epoch, _NOT_ASKED), Unknown):
+        if isinstance(end := irregular.ends.get(epoch, _END_NOT_READ), Unknown):
             reasons += end.reasons
         elif end is None:
             ahead = highest(ahead, Refused(offset, epoch, group))

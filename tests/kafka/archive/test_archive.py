@@ -20,7 +20,7 @@ from retention_cli.archive.writer import PartitionArchiver, archive_range
 from retention_cli.brokers import records as record_reads
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Range, Record, read_whole
+from retention_cli.brokers.records import Range, Record, read_complete
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import TopicPartition
@@ -133,14 +133,14 @@ def test_changes_during_archiving_are_seen_by_the_recheck(
 def test_topic_recreated_during_archiving_leaves_no_manifest(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = ClusterReader.read_whole
+    honest = ClusterReader.read_complete
 
     def recreated(self, tp, span, on_record):
         reached = honest(self, tp, span, on_record)
         world.renew(topic)
         return reached
 
-    monkeypatch.setattr(ClusterReader, "read_whole", recreated)
+    monkeypatch.setattr(ClusterReader, "read_complete", recreated)
     assert trim(world, topic, place).outcome == "held"
     assert manifests(place) == []
 
@@ -150,7 +150,7 @@ def test_records_deleted_before_archiving_are_reported_and_the_rest_archived(
 ) -> None:
     """The brokers' own retention does not wait for us."""
     before = whole(world, topic)
-    honest = ClusterReader.read_whole
+    honest = ClusterReader.read_complete
     calls: list[int] = []
 
     def late(self, tp, span, on_record):
@@ -159,7 +159,7 @@ def test_records_deleted_before_archiving_are_reported_and_the_rest_archived(
             world.delete_records(topic, 400)
         return honest(self, tp, span, on_record)
 
-    monkeypatch.setattr(ClusterReader, "read_whole", late)
+    monkeypatch.setattr(ClusterReader, "read_complete", late)
     assert trim(world, topic, place).outcome == "trimmed"
     assert calls == [0, 400]
     assert archived(place, topic) == before[400:]
@@ -170,7 +170,7 @@ def test_records_deleted_during_archiving_are_not_reported_as_archived(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an election the log may begin before it again (M3): a trim must not take that for archived, too."""
-    honest = ClusterReader.read_whole
+    honest = ClusterReader.read_complete
 
     def late(self, tp, span, on_record):
         if span.start == 0:
@@ -179,7 +179,7 @@ def test_records_deleted_during_archiving_are_not_reported_as_archived(
             return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
         return honest(self, tp, span, on_record)
 
-    monkeypatch.setattr(ClusterReader, "read_whole", late)
+    monkeypatch.setattr(ClusterReader, "read_complete", late)
     with reader_for(world.bootstrap) as reader:
         cluster = reader.metadata([topic])
         source = Source(cluster.cluster_id, topic, cluster.topics[topic].topic_id or "", 0)
@@ -206,7 +206,7 @@ def _missing(_honest: Any) -> Any:
 @pytest.mark.parametrize(
     ("broken", "how", "said", "segments"),
     [
-        ((ClusterReader, "read_whole"), _short, "read to 1,199", 1),
+        ((ClusterReader, "read_complete"), _short, "read to 1,199", 1),
         ((segment, "as_batch"), _careless, "checksum", 0),
         ((store, "arrow"), _missing, "pip install", 0),
     ],
@@ -379,7 +379,9 @@ def test_slow_use_of_records_is_not_taken_for_a_silent_broker(
             time.sleep(1.5)
         read.append(record.offset)
 
-    reached = read_whole(ConnectionSettings(world.bootstrap), TopicPartition(topic, 0), Range(0, 1_200), 1.0, on_record)
+    reached = read_complete(
+        ConnectionSettings(world.bootstrap), TopicPartition(topic, 0), Range(0, 1_200), 1.0, on_record
+    )
     assert (reached, read) == (1_200, list(range(1_200)))
 
 

@@ -62,7 +62,7 @@ def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path
 
 def _sizes(world: World, topic: str) -> dict[int, int]:
     with reader_for(world.bootstrap) as reader:
-        sizes, _ = reader.sizes_soon(reader.metadata({topic}).places([topic])).result()
+        sizes, _ = reader.sizes_soon(reader.metadata({topic}).partitions_of([topic])).result()
     return {tp.partition: size for tp, size in sizes.items()}
 
 

@@ -12,7 +12,7 @@ from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.make import LocalPlanner, PlanJob
-from retention_cli.state.own_topics import STATE_TOPIC, look_at, read_stored
+from retention_cli.state.own_topics import STATE_TOPIC, read_stored, topic_ranges
 from retention_cli.trim.history import PastDay
 from retention_cli.trim.recheck import Rechecks
 from retention_cli.trim.report import TrimReport, report_as_json
@@ -61,7 +61,7 @@ def trim(
 
 def stamps(world: World) -> int:
     with reader_for(world.bootstrap) as reader:
-        stored = read_stored(reader, look_at(reader, STATE_TOPIC)[1])
+        stored = read_stored(reader, topic_ranges(reader, STATE_TOPIC)[1])
     return sum(one.key == b"clock" for one in stored)
 
 

@@ -249,7 +249,7 @@ def test_log_changed_during_the_disk_read_is_unknown(world: World) -> None:
         observed = observe(reader, Request(selection.settings_for, selection.policy.groups, now_ms()))
         facts = {tp: one for tp, one in observed.facts.items() if tp.topic in (same, elected, recreated)}
         state = DiskRun(selection.policy.disks)
-        state.look(reader, facts, {}, observed.leaders, Remembered(Ledger(None), {}, observed.leaders), now_ms)
+        state.take_samples(reader, facts, {}, observed.leaders, Remembered(Ledger(None), {}, observed.leaders), now_ms)
         assert (len(facts), state.changed(reader, facts)) == (3, {})
         move_leader(world, elected)
         world.delete(recreated)

@@ -170,7 +170,7 @@ def test_topic_recreated_between_two_looks_is_not_trimmed_by_r6(world: DiskWorld
             leaders = {tp: one for tp, one in seen.leaders.items() if tp.topic in some}
             remembered = Remembered(memories(world.kafka.cluster_id), seen.settings, leaders)
             remembered.open({one.topic.name: one.topic.topic_id for one in facts.values()})
-            state.look(reader, facts, seen.settings, leaders, remembered, world.clock.wall_ms)
+            state.take_samples(reader, facts, seen.settings, leaders, remembered, world.clock.wall_ms)
             if "a" in some:
                 world.do_recreate(0)
         read = TopicPartition("a", 0)

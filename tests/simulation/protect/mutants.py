@@ -55,7 +55,7 @@ MUTANTS: Final = (
     Mutant("P4: what will be freed is room", _DECISION, "left if each > 0 else max(left, 0)", "2**63"),
     Mutant("P5: no record before the change", _RUN, 'self.note(known, "changing", new, old)', "pass"),
     Mutant("P5: what it replaced is forgotten", _DECISION, "(record.before, record.value)", "(record.value,)"),
-    Mutant("P5: a record counts that knew less", _MEMORY, "return self.said.after == other.place and", "return"),
+    Mutant("P5: a record counts that knew less", _MEMORY, "return self.record.after == other.place and", "return"),
     Mutant(
         "P5: it goes on from what was read since",
         _MEMORY,
@@ -78,8 +78,8 @@ MUTANTS: Final = (
     Mutant(
         "P6: one broker says what is live",
         _RUN,
-        "self.said(known)) != {value}",
-        "self.said(known)) < {value}",
+        "self.own_values(known)) != {value}",
+        "self.own_values(known)) < {value}",
     ),
     Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in expected(known)", "or False"),
     Mutant("P6: one broker says that it is not", _RUN, "set() if self.silent else", "set() if True else"),

@@ -55,7 +55,7 @@ class Process:
     def alive(self) -> bool:
         return self.popen.poll() is None
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
 
     def kill(self) -> None:
@@ -124,9 +124,9 @@ class SparkProcesses:
         while not ready():
             for one in self.processes:
                 if not one.alive and not one.killed:
-                    raise SparkNotReadyError(f"{one.name} ended before {what}:\n{one.last_words()}")
+                    raise SparkNotReadyError(f"{one.name} ended before {what}:\n{one.last_lines()}")
             if time.monotonic() > deadline:
-                told = "\n".join(f"{one.name}:\n{one.last_words()}" for one in self.processes)
+                told = "\n".join(f"{one.name}:\n{one.last_lines()}" for one in self.processes)
                 raise SparkNotReadyError(f"not within {seconds:.0f} s: {what}\n{told}")
             time.sleep(0.1)
 

@@ -20,8 +20,8 @@ from kretain.render.page.pages import plan_page
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.state_dir import StateError
-from retention_cli.memory.disk import Look
-from retention_cli.memory.ledger import Ledger, disk_looks
+from retention_cli.memory.disk import DiskSample
+from retention_cli.memory.ledger import Ledger, stored_disk_samples
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan
 from retention_cli.reports.plan_summary import command_for, summarize
@@ -35,7 +35,7 @@ HOSTILE = (
 )
 
 
-DISKS = {"1:/data": [Look(1_795_000_000_000 + n * 3_600_000, 10**9 * n, 10**11) for n in range(20)]}
+DISKS = {"1:/data": [DiskSample(1_795_000_000_000 + n * 3_600_000, 10**9 * n, 10**11) for n in range(20)]}
 
 
 def row(topic: str = "orders", partition: int = 0, by: str | None = "group:billing", text: str = "why") -> Decision:
@@ -173,19 +173,19 @@ def test_command_suggested_on_the_page_exists() -> None:
 
 
 def test_page_reads_disk_history_without_changing_it(tmp_path: Path) -> None:
-    assert disk_looks(tmp_path) == {}
+    assert stored_disk_samples(tmp_path) == {}
     assert not list(tmp_path.iterdir())
     ledger = Ledger(tmp_path / "c")
-    ledger.disk("1:/data").add(Look(5, 1, 10))
-    ledger.disk("1:/data:unexplained").add(Look(5, 1, 10))
+    ledger.disk("1:/data").add(DiskSample(5, 1, 10))
+    ledger.disk("1:/data:unexplained").add(DiskSample(5, 1, 10))
     ledger.save(5)
     ledger.close()
     file = tmp_path / "c" / "ledger.sqlite"
     before = file.read_bytes(), file.stat().st_mtime_ns
-    assert disk_looks(tmp_path / "c") == {"1:/data": (Look(5, 1, 10),)}
+    assert stored_disk_samples(tmp_path / "c") == {"1:/data": (DiskSample(5, 1, 10),)}
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
     file.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    assert "can't be used" in refusal(StateError, disk_looks, tmp_path / "c")
+    assert "can't be used" in refusal(StateError, stored_disk_samples, tmp_path / "c")
 
 
 def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:

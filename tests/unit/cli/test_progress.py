@@ -198,7 +198,7 @@ def test_error_after_a_delete_has_the_commands_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     choose([], {"KRETAIN_ERRORS": "json"})
-    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deeds="run r: 3 records trimmed")
+    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deletions="run r: 3 records trimmed")
     found = json.loads(capsys.readouterr().err)["error"]
     assert (found["exit"], found["code"]) == (5, "unreachable")
     assert found["text"] == "gone; before that: run r: 3 records trimmed"

@@ -181,7 +181,7 @@ def test_plan_names_the_bytes_that_brokers_free_and_when(space: Space | None, sa
 
 PLAN = (
     Column("partition"),
-    Column("action", whole=True),
+    Column("action", unbroken=True),
     Column("log start → trim to", "right"),
     Column("records", "right"),
     Column("bytes", "right"),
@@ -255,17 +255,17 @@ def group(name: str, days: int | None, lag: int | None = 5, counts: str = "count
 def test_groups_unmoved_for_a_day_with_a_lag_are_named(
     groups: list[GroupSummary], said: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_groups(GroupList("c1", "b:9092", groups, None), "table", NOW, first_look=False)
+    print_groups(GroupList("c1", "b:9092", groups, None), "table", NOW, is_first=False)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Idle")]
     assert lines == ([] if said is None else [f"Idle for a day or longer, with records to read: {said}."])
 
 
-@pytest.mark.parametrize("first_look", [True, False])
-def test_first_look_note_is_only_in_the_table(first_look: bool, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_first_look_note_is_only_in_the_table(is_first: bool, capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("table", "json"):
-        print_groups(GroupList("c1", "b:9092", [], None), form, NOW, first_look=first_look)
+        print_groups(GroupList("c1", "b:9092", [], None), form, NOW, is_first=is_first)
         said = "kretain has not seen this cluster before" in capsys.readouterr().out
-        assert said == (first_look and form == "table")
+        assert said == (is_first and form == "table")
 
 
 # -- a note is printed once per cluster and day; a state directory that is of no use costs a repeat, and nothing else --

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kretain.errors import Deeds, Exit, RefusedError
+from kretain.errors import Deletions, Exit, RefusedError
 from kretain.options.common import guarded
 from kretain.render import output
 from kretain.system import stdio
@@ -201,7 +201,7 @@ def test_nonblocking_pipe_gets_the_entire_output(monkeypatch: pytest.MonkeyPatch
 def test_failure_after_a_delete_never_exits_as_if_nothing_was_trimmed(
     error: BaseException, code: Exit, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deeds = Deeds()
+    deeds = Deletions()
 
     def work() -> Exit:
         deeds.note("run r1: 1 partition trimmed; 8 records trimmed")
@@ -214,7 +214,7 @@ def test_failure_after_a_delete_never_exits_as_if_nothing_was_trimmed(
 
 
 def test_failure_after_a_delete_is_reported_and_the_command_continues(capsys: pytest.CaptureFixture[str]) -> None:
-    deeds = Deeds()
+    deeds = Deletions()
 
     def wait() -> None:
         raise RefusedError("the broker is gone")
@@ -227,7 +227,7 @@ def test_failure_after_a_delete_is_reported_and_the_command_continues(capsys: py
 
     assert guarded(work, 0, deeds) == Exit.PARTIAL
     assert capsys.readouterr().err == "kretain: the broker is gone\n"
-    with pytest.raises(RefusedError), Deeds().behind(0):
+    with pytest.raises(RefusedError), Deletions().behind(0):
         raise RefusedError("nothing was deleted")
 
 

@@ -25,7 +25,7 @@ from retention_cli.core.model import (
 from retention_cli.decide.decision import decide, unread_below, weigh
 from retention_cli.decide.guards.limits import Amount, over_limits, total
 from retention_cli.decide.guards.our_clock import compare_clocks
-from retention_cli.decide.triggers import TRIGGERS, NotAsked
+from retention_cli.decide.triggers import TRIGGERS, NotEnabled
 from retention_cli.memory.event_scan import EventScan
 from retention_cli.policy.settings import EventSource, Limits, Settings
 from tests.support import combinations as c
@@ -244,7 +244,7 @@ def test_trimmed_bytes_are_the_records_share_of_the_replica() -> None:
 def test_explain_shows_the_bound_and_limit_of_each_active_rule() -> None:
     both = replace(R1, forced_age_ms=36 * HOUR)
     shown = weigh(Log(0, [OLD] * 5, 4, 3).facts(both), both, NOW)
-    assert [(one.code, one.asked, one.allowed, one.limited_by) for one in shown] == [
+    assert [(one.code, one.bound, one.allowed, one.limited_by) for one in shown] == [
         ("R1", 3, 3, None),
         ("R4", 5, 4, "G1"),
     ]
@@ -265,7 +265,7 @@ def test_inactive_rule_asks_for_nothing(
     facts = log.facts(chosen)._replace(usage=usage)
     for trigger in TRIGGERS:
         if not trigger.on(facts, chosen):
-            assert isinstance(trigger.ask(facts, chosen, NOW), NotAsked), trigger.code
+            assert isinstance(trigger.ask(facts, chosen, NOW), NotEnabled), trigger.code
             assert not trigger.cutoffs(facts, chosen, NOW), trigger.code
             assert not trigger.data_cutoffs(facts, chosen, NOW), trigger.code
 

@@ -29,7 +29,7 @@ from retention_cli.disks.pending_deletes import (
     stays_by_scan,
 )
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
-from retention_cli.memory.disk import DiskMemory, Look, lowest
+from retention_cli.memory.disk import DiskMemory, DiskSample, lowest
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import DiskRules, Settings
@@ -336,7 +336,10 @@ def test_inventory_proves_staying_bytes_despite_later_sweeps() -> None:
     assert stays_by_scan(FULL, [file], {}, NOW) == (100, file.scanned_at_ms)
     assert leaving(FULL, 0, 100).possible_bytes == 200  # 120 + 30, and 50 that were swept after the scan
     assert stays_by_scan(FULL, [file], {"*": 40}, NOW) == (60, file.scanned_at_ms)
-    fell, before = Look(NOW, 30, 1000), Look(NOW - 2 * MINUTE, 5, 1000)  # others gave 70 back after the scan
+    fell, before = (
+        DiskSample(NOW, 30, 1000),
+        DiskSample(NOW - 2 * MINUTE, 5, 1000),
+    )  # others gave 70 back after the scan
     assert stays_by_scan(FULL, [file], {}, NOW, [before, fell]) == (30, file.scanned_at_ms)
 
 
@@ -355,8 +358,8 @@ def test_old_or_incomplete_inventory_proves_no_staying_bytes(file: InventoryFile
     assert stays_by_scan(FULL, [file], {}, NOW) is None
 
 
-def looks(*pairs: tuple[int, int]) -> list[Look]:
-    return [Look(minute * MINUTE, used, 1000) for minute, used in pairs]
+def looks(*pairs: tuple[int, int]) -> list[DiskSample]:
+    return [DiskSample(minute * MINUTE, used, 1000) for minute, used in pairs]
 
 
 @pytest.mark.parametrize(
@@ -365,21 +368,21 @@ def looks(*pairs: tuple[int, int]) -> list[Look]:
         pytest.param(looks((99, 280)), None, id="too short"),
         pytest.param(looks((90, 280), (99, 290)), 280, id="long enough"),
         pytest.param(looks((90, 280), (95, 40)), 40, id="the least of two"),
-        pytest.param([Look(90 * MINUTE, 1, 999)], None, id="another disk's size"),
+        pytest.param([DiskSample(90 * MINUTE, 1, 999)], None, id="another disk's size"),
         pytest.param(looks((101, 1)), None, id="our clock was set back"),
         pytest.param([], None, id="never"),
         pytest.param(looks((1, 10), (20, 500), (30, 200), (35, 250)), 200, id="the last three after a longer pause"),
     ],
 )
-def test_lowest_usage_counts_as_staying_once_seen_for_long_enough(seen: list[Look], found: int | None) -> None:
-    assert lowest(seen, Look(100 * MINUTE, 300, 1000), 6 * MINUTE) == found
+def test_lowest_usage_counts_as_staying_once_seen_for_long_enough(seen: list[DiskSample], found: int | None) -> None:
+    assert lowest(seen, DiskSample(100 * MINUTE, 300, 1000), 6 * MINUTE) == found
 
 
 def test_disk_memory_keeps_the_lowest_of_close_looks() -> None:
     memory = DiskMemory()
     for second, used in ((0, 100), (10, 70), (20, 90)):
-        memory.add(Look(second * 1000, used, 1000), lowest=True)
-    assert [one.used_bytes for one in memory.looks] == [70]
+        memory.add(DiskSample(second * 1000, used, 1000), lowest=True)
+    assert [one.used_bytes for one in memory.samples] == [70]
 
 
 @pytest.mark.parametrize(
@@ -412,7 +415,7 @@ def test_ledger_counts_nothing_as_staying_after_a_replica_left_the_disk() -> Non
         for minute, disk in ((0, both), (8, both), (9, FULL), (12, FULL), (20, FULL))
     ]
     assert found == [0, 300, 0, 0, 300]
-    assert memory.disk(FULL.key).looks == (), "looks at how full it is are others"
+    assert memory.disk(FULL.key).samples == (), "looks at how full it is are others"
 
 
 NEAR = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
@@ -558,5 +561,5 @@ def test_smallest_amount_of_the_last_hour_outlives_thinning(apart_s: int) -> Non
         for now in range(0, began + 3600, apart_s):
             used = 10 if now == began else 100
             if now > began:
-                assert lowest(memory.looks, Look(now * 1000, used, 1000), 360_000) == 10
-            memory.add(Look(now * 1000, used, 1000), lowest=True)
+                assert lowest(memory.samples, DiskSample(now * 1000, used, 1000), 360_000) == 10
+            memory.add(DiskSample(now * 1000, used, 1000), lowest=True)

@@ -26,7 +26,7 @@ from retention_cli.core.model import (
     Usage,
     Watermark,
 )
-from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, packed, pieces
+from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, chunks, packed
 from retention_cli.engines.spark.session import LOG, as_spark_error, start_failure
 from retention_cli.engines.spark.shipping import from_bytes, to_bytes
 from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
@@ -50,11 +50,11 @@ NOW = 1_800_000_000_000
 def test_pieces_end_at_multiples_and_never_start_behind_an_open_transaction(
     span: tuple[int, int], stable: int | None, expected: list[tuple[int, int]]
 ) -> None:
-    assert list(pieces(Range(*span), stable, 10)) == expected
+    assert list(chunks(Range(*span), stable, 10)) == expected
 
 
 def test_profile_piece_never_exceeds_the_front_limit() -> None:
-    """Else hours of pieces would not merge to exact ones."""
+    """Else hours of chunks would not merge to exact ones."""
     assert OFFSETS_A_SLICE <= STEPS_AT_MOST
 
 
@@ -64,7 +64,7 @@ def test_slices_contain_every_piece_once_within_their_limit(
 ) -> None:
     tps = [TopicPartition("t", number) for number in range(len(spans))]
     cut = {
-        tp: list(pieces(Range(start, start + size), start + size, most))
+        tp: list(chunks(Range(start, start + size), start + size, most))
         for tp, (start, size) in zip(tps, spans, strict=True)
     }
     leaders = {tp: tp.partition % brokers for tp in tps}
@@ -94,7 +94,7 @@ def test_pieces_merge_in_any_order_but_not_behind_a_gap(
 ) -> None:
     frame = Frame(NOW)
     stamps = [NOW - 40 * 3_600_000 + one for one in times]
-    cut = list(pieces(Range(0, len(stamps)), len(stamps), most))
+    cut = list(chunks(Range(0, len(stamps)), len(stamps), most))
 
     def hours(start: int, end: int, *, piece: bool) -> PartitionHours:
         found = PartitionHours.begin(frame, start, piece=piece)

@@ -206,7 +206,7 @@ def test_loss_waits_for_the_trim_that_takes_the_record(
 ) -> None:
     loss = known(time_to_loss(behind, brokers, settings, r6_ms, 300_000))  # type: ignore[arg-type]
     assert (loss.cause, loss.if_stopped_ms) == found
-    assert seconds_to_loss(loss) == (found[1].low / 1000 if loss.sure else None)
+    assert seconds_to_loss(loss) == (found[1].low / 1000 if loss.is_measured else None)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_group_that_keeps_reading_has_a_longer_time_to_loss(read: Rate, low: flo
 def test_record_older_than_the_ledger_has_no_certain_time_to_loss() -> None:
     found = known(time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, ENDLESS))
     assert found.if_stopped_ms == Span(0, 24 * HOUR)
-    assert not found.sure
+    assert not found.is_measured
     assert seconds_to_loss(found) is None
     due = time_to_loss(unread(Span(3 * DAY, math.inf)), limits(retention_ms=DAY, segment_ms=0), None, ENDLESS)
     assert seconds_to_loss(due) == 0
@@ -327,14 +327,14 @@ def test_disk_fills_within_the_forecast_at_any_growth(replicas: list[Growing], r
     for now in range(1, 1000):
         for at, one in enumerate(replicas):
             rate = one.per_ms.low + where * (one.per_ms.high - one.per_ms.low)
-            kept = one.kept_bytes
+            kept = one.retained_bytes
             end = kept.low if math.isinf(kept.low) else kept.low + where * (kept.high - kept.low)
             sizes[at] = min(sizes[at] + rate, max(sizes[at], end))
         if sum(sizes) >= most - 1e-6:
             full = now
             break
     assert found.low <= full + 1e-3
-    if math.isfinite(found.high) and all(one.size_bytes <= one.kept_bytes.low for one in replicas):
+    if math.isfinite(found.high) and all(one.size_bytes <= one.retained_bytes.low for one in replicas):
         assert full <= found.high + 1
 
 
@@ -391,7 +391,7 @@ def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
 
     assert due(part(kept=Span(0, 150))) == ENDLESS
     assert due(part(0.0)) == ENDLESS
-    waiting = part(kept=Span(0, 150))._replace(kept=Retained(Span(0, 150), "R1", (), 120))
+    waiting = part(kept=Span(0, 150))._replace(retained=Retained(Span(0, 150), "R1", (), 120))
     assert due(waiting) == Span(100, math.inf), "until R1 begins (F10) the disk fills"
     assert certain(queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]))(LAST_LOOK) == 100
     assert Span(0, 0) == NOTHING

@@ -151,9 +151,9 @@ def test_rule_that_waits_for_groups_to_be_watched_is_forecast_from_then_on(
     facts = log.facts(settings)._replace(watched_since_ms=None if watched_ms is None else NOW - watched_ms)
     seen = Seen(facts, [Sample(NOW - 5 * HOUR, 5)], Sample(NOW, 10))
     [found] = forecast_partitions([seen], limits(), settings, Terms(0, HOUR, NOW))
-    assert isinstance(found.kept, Retained)
-    assert (found.kept.by, found.kept.waits_ms) == ("R1", waits_ms)
-    assert [one.code for one in found.kept.notes] == (["F10"] if waits_ms else [])
+    assert isinstance(found.retained, Retained)
+    assert (found.retained.by, found.retained.waits_ms) == ("R1", waits_ms)
+    assert [one.code for one in found.retained.notes] == (["F10"] if waits_ms else [])
 
 
 @pytest.mark.parametrize(

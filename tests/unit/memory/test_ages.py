@@ -32,7 +32,7 @@ def look(
     return ages
 
 
-Look = tuple[Mapping[str, int], Collection[str]]
+DiskSample = tuple[Mapping[str, int], Collection[str]]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ Look = tuple[Mapping[str, int], Collection[str]]
     ],
 )
 def test_partition_added_after_a_group_is_not_covered_by_it(
-    tmp_path: Path, looks: list[Look], covered: dict[str, int]
+    tmp_path: Path, looks: list[DiskSample], covered: dict[str, int]
 ) -> None:
     """F2. Each look is another run's."""
     for number, (partitions, groups) in enumerate(looks):

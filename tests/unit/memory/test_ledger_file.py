@@ -21,7 +21,7 @@ from hypothesis import given, strategies as st
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import EventMax, Sample, TopicPartition, Unknown
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.disk import Look
+from retention_cli.memory.disk import DiskSample
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import SCHEMA_VERSION, SharedCache
@@ -118,7 +118,7 @@ def test_ledger_with_a_row_missing_added_or_changed_is_refused(tmp_path: Path, s
         ledger.begin(IDS)
         for partitions in (2, 3):
             ledger.ages({"orders": partitions}, ["old"] if partitions == 2 else ["new"], 3_000)
-        ledger.disk("1:/data").add(Look(5, 1, 10))
+        ledger.disk("1:/data").add(DiskSample(5, 1, 10))
         ledger.save(3_000)
         with ledger.transaction():
             cache = SharedCache(ledger.db)
@@ -148,10 +148,10 @@ def test_empty_file_in_place_of_a_known_ledger_is_refused(tmp_path: Path) -> Non
         pytest.fail("started over in silence")
     shutil.rmtree(tmp_path / "c1")
     with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one starts over
-        assert (ledger.began_anew, ledger.replaces) == (True, known.ledger_id)
+        assert (ledger.was_reset, ledger.replaces) == (True, known.ledger_id)
         assert "is missing: what it remembered no longer counts" in missing_since(ledger, known)[0].text
     with Ledger(tmp_path / "c1", known) as ledger:
-        assert (ledger.began_anew, missing_since(ledger, known)) == (False, [])
+        assert (ledger.was_reset, missing_since(ledger, known)) == (False, [])
 
 
 def test_ledger_not_named_by_the_audit_log_is_refused(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from kretain.render.output import about
 from retention_cli.memory import documents as docs, replica as replica_memory
 from retention_cli.memory.disk import (
     DAY_MS,
+    DISK_SAMPLES_AT_MOST,
     LEAST_MS,
-    LOOKS_AT_MOST,
     DiskMemory,
+    DiskSample,
     Growth,
-    Look,
     growth,
     pack as pack_looks,
     unpack as unpack_looks,
@@ -266,8 +266,8 @@ NOW = 1_800_000_000_000
 GIB = 1 << 30
 
 
-def ago(ms: int, used: int, total: int = 100 * GIB) -> Look:
-    return Look(NOW - ms, used, total)
+def ago(ms: int, used: int, total: int = 100 * GIB) -> DiskSample:
+    return DiskSample(NOW - ms, used, total)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def ago(ms: int, used: int, total: int = 100 * GIB) -> Look:
         "from another size on",
     ],
 )
-def test_disk_growth_is_computed_from_two_looks(looks: list[Look], used: int, expected: Growth) -> None:
+def test_disk_growth_is_computed_from_two_looks(looks: list[DiskSample], used: int, expected: Growth) -> None:
     assert growth(looks, ago(0, used)) == expected
 
 
@@ -302,32 +302,32 @@ def test_disk_growth_is_computed_from_two_looks(looks: list[Look], used: int, ex
     [[], [ago(LEAST_MS - 1, 0)], [ago(-AN_HOUR, 0)], [ago(DAY_MS, 0, 50 * GIB)]],
     ids=["never seen", "just now", "a clock that was set back", "of another size"],
 )
-def test_disk_growth_is_unknown_until_two_looks_are_an_hour_apart(looks: list[Look]) -> None:
+def test_disk_growth_is_unknown_until_two_looks_are_an_hour_apart(looks: list[DiskSample]) -> None:
     assert "1 h apart" in why(growth(looks, ago(0, GIB)))
 
 
 def test_disk_looks_are_bounded_and_those_close_together_count_as_one() -> None:
     memory = DiskMemory()
     for minute in range(2_000):
-        memory.add(Look(NOW + 60_000 * minute, minute, 9))
-        memory.add(Look(NOW + 60_000 * minute + 59_999, minute, 9))
-    memory.add(Look(NOW + 60_000 * 2_000, 7, 8))
-    assert len(memory.looks) <= LOOKS_AT_MOST
-    assert (memory.looks[0].used_bytes, memory.looks[-1]) == (0, Look(NOW + 60_000 * 2_000, 7, 8))
-    assert growth(memory.looks, Look(NOW + 60_000 * 1_999, 1_999, 9)) != growth([], ago(0, 0))
+        memory.add(DiskSample(NOW + 60_000 * minute, minute, 9))
+        memory.add(DiskSample(NOW + 60_000 * minute + 59_999, minute, 9))
+    memory.add(DiskSample(NOW + 60_000 * 2_000, 7, 8))
+    assert len(memory.samples) <= DISK_SAMPLES_AT_MOST
+    assert (memory.samples[0].used_bytes, memory.samples[-1]) == (0, DiskSample(NOW + 60_000 * 2_000, 7, 8))
+    assert growth(memory.samples, DiskSample(NOW + 60_000 * 1_999, 1_999, 9)) != growth([], ago(0, 0))
 
 
-_looks = st.lists(st.builds(Look, st.integers(0, 9_000_000), st.integers(0, 9), st.just(9)), max_size=90).map(
+_looks = st.lists(st.builds(DiskSample, st.integers(0, 9_000_000), st.integers(0, 9), st.just(9)), max_size=90).map(
     lambda rows: sorted(set(rows))
 )
 
 
 @given(_looks, _looks)
-def test_disk_memories_merge_to_the_same_in_either_order(first: list[Look], second: list[Look]) -> None:
+def test_disk_memories_merge_to_the_same_in_either_order(first: list[DiskSample], second: list[DiskSample]) -> None:
     one, other = DiskMemory(pack_looks(first)), DiskMemory(pack_looks(second))
     both = one.merged(other)
     assert both.packed == other.merged(one).packed
-    assert len(both.looks) <= LOOKS_AT_MOST
+    assert len(both.samples) <= DISK_SAMPLES_AT_MOST
     assert both.covers(both)
 
 
@@ -336,17 +336,17 @@ def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None
         ledger.disk("1:/a").add(ago(0, 5))
         ledger.save(NOW)
     with Ledger(tmp_path) as mine, Ledger(tmp_path) as theirs:
-        assert mine.disk("1:/a").looks == (ago(0, 5),)
+        assert mine.disk("1:/a").samples == (ago(0, 5),)
         mine.disk("1:/a").add(ago(-AN_HOUR, 6))
         theirs.disk("1:/a").add(ago(-2 * AN_HOUR, 7))
         mine.save(NOW)
         theirs.save(NOW)
     with Ledger(tmp_path) as ledger:
-        assert [look.used_bytes for look in ledger.disk("1:/a").looks] == [5, 6, 7]
+        assert [look.used_bytes for look in ledger.disk("1:/a").samples] == [5, 6, 7]
         ledger.prune(NOW)
-        assert ledger.disk("1:/a").looks
+        assert ledger.disk("1:/a").samples
         ledger.prune(NOW + 3 * AN_HOUR)
-        assert not ledger.disk("1:/a").looks
+        assert not ledger.disk("1:/a").samples
     one, written = docs.DiskDocument("1:/a+/b", DiskMemory(pack_looks([ago(0, 5)]))), messages.Written(5, 1)
     assert messages.decode(docs.DISK + one.name, messages.encode(one, written)) == (one, written)
     assert "another disk" in refusal(

@@ -415,7 +415,7 @@ def test_copy_is_proven_up_to_its_first_missing_record(
     offsets: list[int], matched: int, whole: bool, proven: int
 ) -> None:
     run = Run(TP, Range(0, 20), TP, Range(0, 20), Sync(9, 9))
-    assert proven_to(run, [Print(one, 5, b"a") for one in offsets], matched, whole=whole) == proven
+    assert proven_to(run, [Print(one, 5, b"a") for one in offsets], matched, complete=whole) == proven
 
 
 def test_record_fingerprints_ignore_offsets() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kretain import errors as exits
-from retention_cli.policy.errors import MOST_TOLD, PolicyError
+from retention_cli.policy.errors import MOST_REPORTED, PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import Policy
@@ -96,13 +96,13 @@ def test_each_invalid_pattern_of_a_list_has_its_line() -> None:
 
 
 def test_many_problems_are_truncated_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    text = "version: 1\ntopics:\n" + "".join(f"  - {{match: t, k{n}: 1}}\n" for n in range(MOST_TOLD + 3))
+    text = "version: 1\ntopics:\n" + "".join(f"  - {{match: t, k{n}: 1}}\n" for n in range(MOST_REPORTED + 3))
     with pytest.raises(PolicyError) as error:
         parse_policy(text, "p.yaml", "")
-    assert len(error.value.problems) == MOST_TOLD + 3
+    assert len(error.value.problems) == MOST_REPORTED + 3
     exits.report(error.value, 0)
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == MOST_TOLD + 1
+    assert len(said) == MOST_REPORTED + 1
     assert said[0].startswith("kretain: p.yaml:3: k0: is not a key here")
     assert said[-1] == "kretain: p.yaml: … and 3 more problems: fix these first"
 
@@ -135,7 +135,7 @@ def test_file_of_another_kind_fails_in_few_short_lines_without_its_content(
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises((PolicyError, FleetFileError)) as error:
         load(path)
-    assert len(error.value.lines) <= (1 if load is load_policy else MOST_TOLD + 1)
+    assert len(error.value.lines) <= (1 if load is load_policy else MOST_REPORTED + 1)
     if load is load_policy:
         assert SECRET not in str(error.value)
     assert max(map(len, error.value.lines)) < 300

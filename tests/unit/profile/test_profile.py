@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from kretain.commands.topics import check_out
 from kretain.errors import UsageError
 from kretain.options.common import TimeRange
-from kretain.render.profile import AXIS, HEIGHT, columns_of, kept_of, picture, sentences
+from kretain.render.profile import AXIS, HEIGHT, columns_of, picture, retained_by, sentences
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.policy.settings import EventSource
@@ -340,14 +340,14 @@ def test_chart_columns_are_as_high_as_their_values(values: list[int], lines: lis
 
 def test_retention_keeps_records_without_an_age() -> None:
     found = profile_of([NOW - 40 * DAY_MS, NOW - 5 * DAY_MS, NOW - HOUR_MS, NOW * 1000, -1, NOW // 1000])
-    assert kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions)) == {
+    assert retained_by(found, found.topics["t"], summarize(found.topics["t"].partitions)) == {
         retention: Amount(number, number * 10) for retention, number in zip(RETENTIONS_MS, (3, 3, 4, 4), strict=True)
     }
 
 
 def test_retention_by_event_time_counts_from_the_newest_event_time() -> None:
     found = profile_of([NOW - 40 * DAY_MS, NOW - 41 * DAY_MS - HOUR_MS], source=EventSource("header", "et"))
-    kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
+    kept = retained_by(found, found.topics["t"], summarize(found.topics["t"].partitions))
     assert [one.records for one in kept.values()] == [1, 2, 2, 2]
     assert "counted from the newest event time" in said(found)
 
@@ -355,8 +355,8 @@ def test_retention_by_event_time_counts_from_the_newest_event_time() -> None:
 def test_retention_beyond_the_window_is_not_estimated() -> None:
     found = profile_of([NOW - HOUR_MS], from_ms=NOW - 5 * DAY_MS)
     summary = summarize(found.topics["t"].partitions)
-    assert list(kept_of(found, found.topics["t"], summary)) == [DAY_MS, 3 * DAY_MS]
-    assert not kept_of(profile_of([NOW], to_ms=NOW + 1), found.topics["t"], summary)
+    assert list(retained_by(found, found.topics["t"], summary)) == [DAY_MS, 3 * DAY_MS]
+    assert not retained_by(profile_of([NOW], to_ms=NOW + 1), found.topics["t"], summary)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ from retention_cli.engines.fleet.plan import FleetPlan, FleetReport
 from retention_cli.evidence.replay import Day, Difference, Held as HeldRuns, Replayed
 from retention_cli.evidence.verify import Verdict
 from retention_cli.forecast.value import Bills, Forecast
-from retention_cli.memory.disk import Look
+from retention_cli.memory.disk import DiskSample
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan
 from retention_cli.policy.live import LiveList
@@ -153,7 +153,7 @@ def clusters(value: tuple[GroupList | Held, ...], output: Any) -> None:
             with contextlib.suppress(SavedPlanError), of(name):
                 if isinstance(one, Held):
                     raise SavedPlanError(one.name)
-                consumers.print_groups(one, output, NOW, first_look=False)
+                consumers.print_groups(one, output, NOW, is_first=False)
 
 
 def restored_with_groups(value: tuple[Restored, GroupPlan], output: Any) -> None:
@@ -220,7 +220,7 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     "history": (list[Run], lambda one, to: history.print_runs(one, to, every_row=False)),
     "history-run": (Run, history.print_run),
     "history-verify": (list[Verified], history.print_verified),
-    "groups": (GroupList, lambda one, to: consumers.print_groups(one, to, NOW, first_look=True)),
+    "groups": (GroupList, lambda one, to: consumers.print_groups(one, to, NOW, is_first=True)),
     "groups-forget": (list[Held], lambda one, to: consumers.print_forgotten("c1", one, to, dry_run=True)),
     "ledger": (LedgerView, consumers.print_ledger),
     "ledger-prune": (tuple[int, int], lambda one, to: consumers.print_pruned("c1", one[0], one[1], to, dry_run=False)),
@@ -333,7 +333,7 @@ def test_long_table_has_the_rows_that_matter_most(name: str, seed: str) -> None:
 def test_pages_and_the_notebook_show_what_their_golden_files_have(tmp_path: Path) -> None:
     parts = []
     for seed in ("one", "two", "three"):
-        disks_seen = {f"{n}:/data": made(list[Look], seed, f"disk{n}") for n in range(3)}
+        disks_seen = {f"{n}:/data": made(list[DiskSample], seed, f"disk{n}") for n in range(3)}
         alone, runs = made(Plan, seed), made(list[Run], seed)
         parts += [
             plan_page(alone, disks_seen, ["a note"], (), "prod"),

@@ -21,7 +21,7 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.batches import Trimmer
-from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
+from retention_cli.trim.narrow import exceeded, limited_to, of_partitions
 from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import Answer, State, Unanswered, judge
 from tests.support.facts import known
@@ -137,11 +137,11 @@ GOING = [one for one in EVERY.decisions if one.action == "trim"]
 
 
 def test_max_partitions_selects_the_first_trims() -> None:
-    assert asked_for(EVERY, None) is EVERY
-    first = asked_for(EVERY, 1)
+    assert limited_to(EVERY, None) is EVERY
+    first = limited_to(EVERY, 1)
     assert list(first.decisions) == GOING[:1]
     assert first.totals.records == GOING[0].records
-    assert asked_for(EVERY, 1_000).totals.trim == len(GOING)
+    assert limited_to(EVERY, 1_000).totals.trim == len(GOING)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_max_partitions_selects_the_first_trims() -> None:
     ],
 )
 def test_limits_apply_to_the_selected_partitions(limits: Limits, past: Amount, codes: list[str]) -> None:
-    assert [one.code for one in exceeded(EVERY, asked_for(EVERY, 1), past, limits)] == codes
+    assert [one.code for one in exceeded(EVERY, limited_to(EVERY, 1), past, limits)] == codes
 
 
 def wanting(*given: str, limits: Limits = Limits()) -> Selection:  # noqa: B008  (a frozen value)

@@ -185,7 +185,7 @@ def test_changed_file_counts_once_it_is_stable(
         path.unlink(missing_ok=True)
         if text is not None:
             path.write_text(text)
-        looks.append(file.look())
+        looks.append(file.read_current())
     assert [one.hold is not None for one in looks] == held
     assert [one.broken is not None for one in looks] == broken
     assert file.valid != broken[-1]
@@ -193,7 +193,7 @@ def test_changed_file_counts_once_it_is_stable(
 
 def test_file_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(BROKEN)
-    refusal(PolicyError, policy_file(tmp_path / "policy.yaml").look)
+    refusal(PolicyError, policy_file(tmp_path / "policy.yaml").read_current)
 
 
 @pytest.mark.parametrize("text", [HELD, BROKEN, None])
@@ -201,15 +201,15 @@ def test_file_changed_during_a_pass_stops_it_and_settles_again(tmp_path: Path, t
     path = tmp_path / "policy.yaml"
     path.write_text(GOOD)
     file = policy_file(path)
-    digest = file.look().selection.policy.digest
+    digest = file.read_current().selection.policy.digest
     assert file.again(digest).policy.digest == digest
     path.unlink()
     if text is not None:
         path.write_text(text)
     refusal(StopError, file.again, digest)
     path.write_text(GOOD)
-    assert file.look().hold is not None, "it was another text in between"
-    assert file.look().hold is None
+    assert file.read_current().hold is not None, "it was another text in between"
+    assert file.read_current().hold is None
 
 
 def test_signal_waits_for_the_critical_section() -> None:
@@ -224,7 +224,7 @@ def test_signal_waits_for_the_critical_section() -> None:
         with pytest.raises(KeyboardInterrupt):
             work(ending, signal.SIGTERM)
         assert done == ["finished"]
-        assert ending.asked
+        assert ending.requested
         with pytest.raises(KeyboardInterrupt):  # a second one does not wait
             work(ending, signal.SIGINT)
     assert done == ["finished"]
@@ -296,9 +296,9 @@ def test_changed_file_is_not_trusted_however_soon_it_is_read_again() -> None:
         return Selection(parse_policy(text, "p.yaml", f"sha256:{texts[0]}"))
 
     file = PolicyFile(load)
-    assert file.look().hold is None
+    assert file.read_current().hold is None
     del texts[0]
-    assert [file.look().hold is None for _ in range(3)] == [False] * 3
+    assert [file.read_current().hold is None for _ in range(3)] == [False] * 3
 
 
 def plan_of(rows: list[Decision]) -> Plan:
@@ -480,7 +480,7 @@ def test_failure_of_protect_is_counted_each_time_and_posted_once_in_a_row(refuse
         leadership=Leadership("watch", say),
         interval_s=0.001,
         trims=True,
-        asked=lambda: not left,
+        stop_requested=lambda: not left,
         say=say,
         publish=lambda: None,
         notify=posted.append,

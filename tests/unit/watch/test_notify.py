@@ -182,15 +182,15 @@ def test_slack_gets_text_alone_without_markup_of_others() -> None:
 def test_hold_is_posted_once_after_a_day_without_a_break() -> None:
     held = Held()
     first = [decision("a", 0, "hold", "F2"), decision("b", 0, "hold", "F4", "F2"), decision("c", 0, "keep")]
-    assert held.look(first, 0, "id") is None
-    assert held.look(first[1:], DAY_MS // 2, "id") is None
-    notice = known(held.look(first, DAY_MS, "id"))
+    assert held.take_in(first, 0, "id") is None
+    assert held.take_in(first[1:], DAY_MS // 2, "id") is None
+    notice = known(held.take_in(first, DAY_MS, "id"))
     assert notice.text == "1 partition on hold for a day: b (1); F4 1; kretain why CODE says what to do"
     assert notice.facts == {"partitions": 1, "holds": {"F4": 1}}
-    assert held.look(first, DAY_MS + 1, "id") is None
-    assert "a (1)" in known(held.look(first, 2 * DAY_MS, "id")).text
-    assert held.look([], 3 * DAY_MS, "id") is None
-    assert held.look(first, 3 * DAY_MS + 1, "id") is None
+    assert held.take_in(first, DAY_MS + 1, "id") is None
+    assert "a (1)" in known(held.take_in(first, 2 * DAY_MS, "id")).text
+    assert held.take_in([], 3 * DAY_MS, "id") is None
+    assert held.take_in(first, 3 * DAY_MS + 1, "id") is None
 
 
 # -- ``watch`` answers health checks while other clients misbehave --
@@ -270,5 +270,5 @@ def test_election_connects_next_with_the_certificates_of_the_latest_pass() -> No
     old, new = (ConnectionSettings("127.0.0.1:1", ca_pem=pem) for pem in ("old", "new"))
     leadership = Leadership("kretain-watch", lambda _text, _event="note", /, **_facts: None)
     leadership.candidate = Candidate(old, "kretain-watch", "cluster")
-    leadership.look(ClusterReader(new, 1), "local")
+    leadership.take_part(ClusterReader(new, 1), "local")
     assert leadership.candidate.settings is new

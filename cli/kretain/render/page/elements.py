@@ -91,7 +91,7 @@ Element = ET.Element
 Child = str | Element | None
 
 
-def said(text: str) -> str:
+def safe_text(text: str) -> str:
     """Return a text as it may be shown: control and bidirectional characters escaped, and not too long."""
     text = printable(text)
     return text if len(text) <= MOST else text[: MOST - 1] + "…"
@@ -99,14 +99,14 @@ def said(text: str) -> str:
 
 def element(tag: str, *children: Child, **attributes: str) -> Element:
     """Return an element; ``class_`` is its class. Children that are None are left out."""
-    made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): said(value) for name, value in attributes.items()})
+    made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): safe_text(value) for name, value in attributes.items()})
     for child in (one for one in children if one is not None):
         if not isinstance(child, str):
             made.append(child)
         elif len(made):
-            made[-1].tail = (made[-1].tail or "") + said(child)
+            made[-1].tail = (made[-1].tail or "") + safe_text(child)
         else:
-            made.text = (made.text or "") + said(child)
+            made.text = (made.text or "") + safe_text(child)
     return made
 
 
@@ -190,7 +190,7 @@ _COLORS: Final = {
 """What matplotlib is given, and what the page has in its place."""
 INK, MUTED, GRID, GO, STAY, HOLD = list(_COLORS)[:6]
 LINES: Final = list(_COLORS)[6:]
-_KEPT: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})
+_ALLOWED: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})
 """The elements that a chart is made of; no other gets onto a page."""
 _SETTINGS: Final[dict[str, Any]] = {
     "svg.fonttype": "none",
@@ -301,7 +301,7 @@ def _chart(label: str, height: float, draw: Callable[[Any], None], grid: str = "
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     root = ET.fromstring(text.getvalue())  # noqa: S314  (what matplotlib has just written)
     svg = _cleaned(root)
-    svg.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": said(label)}
+    svg.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": safe_text(label)}
     return element("figure", svg)
 
 
@@ -313,7 +313,7 @@ def _legend(axes: Any, most: int) -> None:
 
 
 def _name(text: str) -> str:
-    shown = short(said(text))
+    shown = short(safe_text(text))
     return shown if len(shown) <= _LABEL else shown[: _LABEL - 1] + "…"
 
 
@@ -328,7 +328,7 @@ def _cleaned(one: ET.Element) -> Element:
     attributes = {_plain(key): value for key, value in one.items() if not _plain(key).lower().startswith("on")}
     made = ET.Element(_plain(one.tag), {key: _colored(value) for key, value in attributes.items()})
     made.text, made.tail = one.text, one.tail
-    made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _KEPT)
+    made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _ALLOWED)
     return made
 
 

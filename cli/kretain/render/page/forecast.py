@@ -117,17 +117,17 @@ def read_forecast_file(path: Path, cluster_id: str | None) -> SavedForecast:
     return found
 
 
-def _kept_and_lost(found: SavedForecast) -> Element:
+def _retention_and_loss(found: SavedForecast) -> Element:
     """Return the part: what is kept with and without the policy, who loses data next, when disks are full."""
     totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
     more = "" if high == low else " or more" if high is None else f" to {size(high)}"
     saves = "an unknown amount" if low is None else size(low) + more
-    kept = [
+    known_topics = [
         (one.topic, one.alone_bytes_high, one.policy_bytes_high)
         for one in found.topics
         if one.policy_bytes_high is not None and one.alone_bytes_high is not None
     ]
-    drawn = sorted(kept, key=lambda one: (-one[1], one[0]))[:DRAWN]
+    drawn = sorted(known_topics, key=lambda one: (-one[1], one[0]))[:DRAWN]
     losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST_ROWS]
     return section(
         "Forecast",
@@ -181,7 +181,7 @@ def _kept_and_lost(found: SavedForecast) -> Element:
 
 def forecast_parts(found: SavedForecast) -> list[Element | None]:
     """Return a saved forecast's parts: what is kept and lost, and what it costs if it has prices."""
-    return [_kept_and_lost(found), None if found.cost is None else _money(found.cost, found.topics)]
+    return [_retention_and_loss(found), None if found.cost is None else _money(found.cost, found.topics)]
 
 
 def _full(known: bool, ms: int | None) -> str:

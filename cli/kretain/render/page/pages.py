@@ -31,7 +31,7 @@ from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Action, Reason, Unknown
 from retention_cli.core.printable import shell_word, short
 from retention_cli.core.units import count
-from retention_cli.memory.disk import Look, growth
+from retention_cli.memory.disk import DiskSample, growth
 from retention_cli.plan.value import NO_FILE, Plan
 from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
@@ -48,7 +48,7 @@ _ACTIONS: Final = {
 
 def plan_page(
     plan: Plan,
-    disks: Mapping[str, Sequence[Look]],
+    disks: Mapping[str, Sequence[DiskSample]],
     notes: Sequence[str],
     more: Sequence[Element | None] = (),
     context: str = "",
@@ -179,9 +179,9 @@ def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
 
 
 def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
-    first, more = one.places[0], one.partitions - len(one.places)
-    places = ", ".join(short(str(tp)) for tp in one.places)
-    where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {places}"
+    first, more = one.first[0], one.partitions - len(one.first)
+    named = ", ".join(short(str(tp)) for tp in one.first)
+    where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {named}"
     place = shell_word(f"{first.topic}:{first.partition}")
     line = command_for(reason.code).replace("{topic}", shell_word(first.topic)).replace("{place}", place)
     policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
@@ -202,7 +202,7 @@ def _of(there: int, noun: str) -> str:
 
 def history_page(
     runs: Sequence[Run],
-    disks: Mapping[str, Sequence[Look]],
+    disks: Mapping[str, Sequence[DiskSample]],
     notes: Sequence[str],
     where: str,
     more: Sequence[Element | None] = (),
@@ -216,7 +216,7 @@ def history_page(
     rows = [run_row(run) for run in runs]
     clusters = sorted({one["cluster"] for one in rows})
     records = sum(one["records"] for one in rows)
-    odd = sum(one["exit"] != 0 for one in rows)
+    failed = sum(one["exit"] != 0 for one in rows)
     named = ", ".join(f"{contexts[one]} ({one})" if contexts.get(one) else one for one in clusters[:6])
     known = [one["bytes"] for one in rows]
     return page(
@@ -234,7 +234,7 @@ def history_page(
                 (number(records), "records trimmed", "go"),
                 (size(None if None in known else sum(known)), "of the leaders' logs", "go"),
                 (number(sum(one["failed"] + one["unverified"] for one in rows)), "partitions failed or unverified", ""),
-                (number(odd), "runs with an exit other than 0", "bad" if odd else ""),
+                (number(failed), "runs with an exit other than 0", "bad" if failed else ""),
             ]
         ),
         *(_days(rows), _topics_of(runs), _runs(rows)) if rows else (),
@@ -292,9 +292,9 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
     )
 
 
-def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) -> Element | None:
+def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[str]) -> Element | None:
     """Return the part, None if the ledger has no look at any disk and there is nothing to say of it."""
-    seen = {name: looks for name, looks in disks.items() if looks}
+    seen = {name: samples for name, samples in disks.items() if samples}
     fullest = sorted(seen, key=lambda name: (-_percent(seen[name][-1]), name))
     if not fullest:
         return section("Disks over time", *(element("p", note, class_="note") for note in notes)) if notes else None
@@ -318,9 +318,9 @@ def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) 
     )
 
 
-def _disk_cells(name: str, looks: Sequence[Look]) -> Sequence[Child]:
-    last = looks[-1]
-    found = growth(looks[:-1], last)
+def _disk_cells(name: str, samples: Sequence[DiskSample]) -> Sequence[Child]:
+    last = samples[-1]
+    found = growth(samples[:-1], last)
     full = None if isinstance(found, Unknown) else found.full_in_ms
     return (
         element("code", f"broker {name}"),
@@ -333,5 +333,5 @@ def _disk_cells(name: str, looks: Sequence[Look]) -> Sequence[Child]:
     )
 
 
-def _percent(look: Look) -> float:
-    return 100 * look.used_bytes / look.total_bytes if look.total_bytes else 0.0
+def _percent(sample: DiskSample) -> float:
+    return 100 * sample.used_bytes / sample.total_bytes if sample.total_bytes else 0.0

@@ -137,8 +137,8 @@ def _text_if_there(checkpoint: Storage, log: str, name: str) -> tuple[list[str],
         raise SourceError(f"{checkpoint.shown}: {name} is damaged: it is not UTF-8 text") from None
     if version not in _VERSIONS[log]:
         known = " and ".join(_VERSIONS[log])
-        told = f"its format is {shown(version)}, and kretain knows {known}" if version else "it is empty"
-        raise SourceError(f"{checkpoint.shown}: {name}: {told}")
+        problem = f"its format is {shown(version)}, and kretain knows {known}" if version else "it is empty"
+        raise SourceError(f"{checkpoint.shown}: {name}: {problem}")
     if len(content) > _MAX_BYTES or not any(lines):
         raise SourceError(f"{checkpoint.shown}: {name} is damaged: {'too large' if any(lines) else 'cut short'}")
     if log == "commits":

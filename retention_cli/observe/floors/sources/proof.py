@@ -71,18 +71,18 @@ def out_of_range(run: Run) -> str | None:
     return None
 
 
-def proven_to(run: Run, ours: Sequence[Print], matched: int, *, whole: bool) -> int:
+def proven_to(run: Run, ours: Sequence[Print], matched: int, *, complete: bool) -> int:
     """Return up to where a partition was copied, exclusive.
 
     Args:
         run: the partition.
         ours: its first records, in order.
         matched: how many of them, from the first on, have an equal one in the copy, in order.
-        whole: whether those are all up to the record of the sync.
+        complete: whether those are all up to the record of the sync.
     """
     if matched < len(ours):
         return ours[matched].offset
-    if whole:
+    if complete:
         return run.sync.upstream + 1
     return ours[-1].offset + 1 if ours else run.extent.start
 
@@ -129,7 +129,7 @@ class Proof:
         ours: dict[TopicPartition, list[Print]] = {run.tp: [] for run in starts}
         matched = {run.copy: 0 for run in starts}
         of_copy = {run.copy: run.tp for run in starts}
-        whole, unreadable = set[TopicPartition](), set[TopicPartition]()
+        finished, unreadable = set[TopicPartition](), set[TopicPartition]()
 
         def note(tp: TopicPartition, message: Message) -> bool:
             try:
@@ -153,14 +153,14 @@ class Proof:
         ranges = {run.tp: Range(run.extent.start, run.sync.upstream + 1) for run in starts}
         for tp, error in self.here.read_ranges(ranges, halfway, note, scan=True).items():
             if error is None and tp not in unreadable and len(ours[tp]) < limit:
-                whole.add(tp)
+                finished.add(tp)
         self.there.read_ranges(
             {run.copy: Range(at, run.sync.downstream + 1) for run, at in starts.items() if ours[run.tp]},
             self.deadline - _SPARE_S,
             compare,
             scan=True,
         )
-        return {run.tp: proven_to(run, ours[run.tp], matched[run.copy], whole=run.tp in whole) for run in starts}
+        return {run.tp: proven_to(run, ours[run.tp], matched[run.copy], complete=run.tp in finished) for run in starts}
 
     def _equal(
         self, pairs: Mapping[TopicPartition, tuple[int, TopicPartition, int]]
@@ -196,7 +196,7 @@ class Proof:
             if isinstance(one := prints.get(run.copy), Print) and one.is_of(first)
         }
         elsewhere = {run: first for run, first in firsts.items() if run not in found}
-        leaders = self.far.places(sorted({run.copy.topic for run in elsewhere}))
+        leaders = self.far.partitions_of(sorted({run.copy.topic for run in elsewhere}))
         times = {run.copy: first.timestamp for run, first in elsewhere.items() if first.timestamp >= 0}
         [begins] = self.there.list_offsets([times], leaders) if times else [{}]
         ranges = {

@@ -89,29 +89,29 @@ class _Replica:
 
     def copied(self) -> Consumer:
         """Return the positions, and the topics on which they are unknown."""
-        near, far = self.here.metadata(), self.there.metadata()
+        ours, theirs = self.here.metadata(), self.there.metadata()
         planned = self.reach.metadata
-        if near.cluster_id != planned.cluster_id:
-            raise SourceError(f"{self.here.settings.bootstrap} is now another cluster ({near.cluster_id})")
-        if not far.cluster_id or near.cluster_id == far.cluster_id:
+        if ours.cluster_id != planned.cluster_id:
+            raise SourceError(f"{self.here.settings.bootstrap} is now another cluster ({ours.cluster_id})")
+        if not theirs.cluster_id or ours.cluster_id == theirs.cluster_id:
             raise SourceError(f"context {self.source.place} is this cluster itself")
-        alias = self._alias(far)
-        at, cluster = (self.here, near) if self.source.syncs_at == "source" else (self.there, far)
+        alias = self._alias(theirs)
+        at, cluster = (self.here, ours) if self.source.syncs_at == "source" else (self.there, theirs)
         syncs = read_syncs(at, cluster, self.source.offset_syncs or f"mm2-offset-syncs.{self.source.place}.internal")
         committed = read_committed(
-            self.there, far, self.source.connect_offsets or f"mm2-offsets.{alias}.internal", alias
+            self.there, theirs, self.source.connect_offsets or f"mm2-offsets.{alias}.internal", alias
         )
         candidates = (
             {tp.topic for tp in syncs} & planned.topics.keys() if self.reach.topics is None else self.reach.topics
         )
         wanted = sorted(one for one in candidates if matches(self.source.topics or ("*",), one))
-        doubts = {topic: [text] for topic in wanted if (text := _differs(topic, planned, near)) is not None}
+        doubts = {topic: [text] for topic in wanted if (text := _differs(topic, planned, ours)) is not None}
         names = self.source.remote_topics or f"{alias}.{{topic}}"
         copies = {topic: names.replace("{topic}", topic) for topic in wanted if topic not in doubts}
-        extents = read_extents(self.here, near, copies)
-        remote = read_extents(self.there, far, (one for one in copies.values() if one in far.topics))
+        extents = read_extents(self.here, ours, copies)
+        remote = read_extents(self.there, theirs, (one for one in copies.values() if one in theirs.topics))
         positions: dict[str, list[Position]] = {}
-        told_of: dict[TopicPartition, int] = {}
+        claimed: dict[TopicPartition, int] = {}
         runs: list[Run] = []
 
         def doubt(tp: TopicPartition, text: str) -> None:
@@ -120,21 +120,21 @@ class _Replica:
         for tp, extent in extents.items():
             copy = TopicPartition(copies[tp.topic], tp.partition)
             sync = syncs.get(tp)
-            told = extent if isinstance(extent, str) else position_of(extent, sync, committed.get(tp))
+            position = extent if isinstance(extent, str) else position_of(extent, sync, committed.get(tp))
             there = remote.get(copy, "does not exist, or this user may not describe it")
-            if isinstance(told, str):
-                doubt(tp, told)
-            elif isinstance(extent, str) or sync is None or told <= extent.start:  # of what is still there: nothing
-                positions.setdefault(tp.topic, []).append((tp.partition, told))
+            if isinstance(position, str):
+                doubt(tp, position)
+            elif isinstance(extent, str) or sync is None or position <= extent.start:  # of what is still there: nothing
+                positions.setdefault(tp.topic, []).append((tp.partition, position))
             elif isinstance(there, str):
                 doubt(tp, f"its copy {plain(str(copy))} in {self.source.place} {there}")
             else:
-                told_of[tp] = told
+                claimed[tp] = position
                 runs.append(Run(tp, extent, copy, there, sync))
-        proven, unproven = Proof(self.here, self.there, far, self.source.place, self.deadline).check(runs)
-        for tp, told in told_of.items():
+        proven, unproven = Proof(self.here, self.there, theirs, self.source.place, self.deadline).check(runs)
+        for tp, position in claimed.items():
             if tp in proven:
-                positions.setdefault(tp.topic, []).append((tp.partition, min(told, proven[tp])))
+                positions.setdefault(tp.topic, []).append((tp.partition, min(position, proven[tp])))
             else:
                 doubt(tp, unproven[tp])
         sound = {topic: rows for topic, rows in positions.items() if topic not in doubts}
@@ -153,8 +153,8 @@ class _Replica:
         )
 
 
-def _differs(topic: str, planned: ClusterMetadata, near: ClusterMetadata) -> str | None:
-    one, other = planned.topics.get(topic), near.topics.get(topic)
+def _differs(topic: str, planned: ClusterMetadata, current: ClusterMetadata) -> str | None:
+    one, other = planned.topics.get(topic), current.topics.get(topic)
     if (
         one is None
         or other is None
@@ -245,7 +245,7 @@ def read_extents(
     end: Literal["latest", "last-stable"] = "latest",
 ) -> dict[TopicPartition, Range | str]:
     """Return where each partition of these topics begins and ends, or why that can't be read."""
-    found = reader.extents(metadata.places(sorted(set(topics))), end)
+    found = reader.extents(metadata.partitions_of(sorted(set(topics))), end)
     return {tp: f"can't be read: {one}" if isinstance(one, RequestFailedError) else one for tp, one in found.items()}
 
 
@@ -283,8 +283,8 @@ def read_committed(reader: ClusterReader, cluster: ClusterMetadata, name: str, a
     last: dict[Committed, int | None] = {}
 
     def take(record: Record) -> None:
-        if (told := parse_committed(record.key, record.value)) is not None and told[0].alias == alias:
-            last[told[0]] = told[1]
+        if (commit := parse_committed(record.key, record.value)) is not None and commit[0].alias == alias:
+            last[commit[0]] = commit[1]
 
     _read(reader, cluster, name, "connect.offsets", take)
     taken_back = {whose.tp for whose, offset in last.items() if offset is None}
@@ -316,7 +316,7 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
             raise SourceError(f"{tp} {extent}")
         if extent.start == extent.end:
             continue
-        reached = reader.read_whole(tp, extent, checked)
+        reached = reader.read_complete(tp, extent, checked)
         if isinstance(reached, RequestFailedError) or reached < extent.end:
             raise SourceError(f"{tp} can't be read to its end: {plain(str(reached))}")
         if invalid:

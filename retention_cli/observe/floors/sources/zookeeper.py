@@ -154,8 +154,8 @@ class _Tree:
         """Return the answer for each path, ``none`` for one that does not exist."""
         found: dict[str, Any] = {}
         for some in in_batches(paths, _AT_ONCE):
-            asked = [(path, ask(path)) for path in some]
-            for path, answer in asked:
+            answers = [(path, ask(path)) for path in some]
+            for path, answer in answers:
                 try:
                     found[path] = answer.get(timeout=max(0.0, self.deadline - time.monotonic()))
                 except self.gone:
