@@ -44,7 +44,7 @@ from retention_cli.memory.disk import Growth
 
 FORMAT: Final = "kretain.forecast/v1"
 SHOWN: Final = 15
-"""A table has no more topics than this, and no more groups."""
+"""A table has at most this many topics, or groups."""
 _BAR: Final = 24
 _REASONS: Final = 6
 COSTS: Final = {  # a bill's keys, and their titles
@@ -257,7 +257,7 @@ def spelled(amounts: Amounts) -> str:
 
 
 def time(span: Maybe[Span]) -> str:
-    """Return a time to come for a cell: a range, ``never``, or a question mark."""
+    """Return a future time for a cell: a range, ``never``, or a question mark."""
     return _between(span, _age, "never", "may be now")
 
 
@@ -402,7 +402,7 @@ def _now(amounts: Amounts) -> dict[str, float | None]:
 
 
 def _when(name: str, span: Maybe[Span] | None) -> dict[str, Any]:
-    """Return a time to come (ms): ``known`` is false where it can't be told; null is never."""
+    """Return a future time (ms): ``known`` is false if it is unknown; null means never."""
     return {f"{name}_known": isinstance(span, Span), **_bounds(f"{name}_ms", span)}
 
 
