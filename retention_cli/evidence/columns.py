@@ -1,7 +1,7 @@
 """Decide recorded rows by columns, as :func:`~retention_cli.decide.decision.decide` does one by one. Pure.
 
 That is R1, R3 and R4 with G1, G2, G5, G7, G9 and F10, where every fact is known and has no notes, or the floor alone is
-unknown. A row of which more matters is not ``plain``, and is left to ``decide``.
+unknown. A row where more matters is not ``plain``, and is left to ``decide``.
 
 Under another policy too (:class:`Deciding`): by columns where R1 alone is on, else row by row. Facts are those of the
 evidence. One that the recorded policy did not ask for, or asked for otherwise, is unknown, and holds. If a look-up for
@@ -55,7 +55,7 @@ _BIG: Final = 2**62  # two of these can be added
 
 
 class Kind(NamedTuple):
-    """What topics' facts and settings come to, by row: 1 for yes, and times in ms, −1 for a rule that is off.
+    """What topics' facts and settings amount to, by row: 1 for yes, and times in ms, −1 for a rule that is off.
 
     ``fixed`` is the decision that needs no rule, ``refused``: R1 is an error, ``blind``: the floor is of other groups.
     """
@@ -398,7 +398,7 @@ class Deciding:
 
     Args:
         policy: the other policy.
-        told: called with the reasons of rows that are held, and how many rows that is.
+        told: called with the reasons why rows are held, and the number of those rows.
     """
 
     def __init__(self, policy: Policy, told: Callable[[tuple[Reason, ...], int], None]) -> None:
@@ -447,7 +447,7 @@ class Deciding:
         return None if settings is None else redecide(row, settings, self._policy.disks)
 
     def _lacks(self, held: Decision | None, count: int) -> bool:
-        """Tell why rows are held, and return whether that is for lack of evidence."""
+        """Report why rows are held, and return whether that is for lack of evidence."""
         reasons = () if held is None else held.reasons
         self._told(reasons, count)
         return any(reason.code == _CODE for reason in reasons)
