@@ -141,7 +141,7 @@ SOURCE_KINDS: Final[tuple[SourceKind, ...]] = get_args(SourceKind)
 class FloorSource:
     """Consumers outside Kafka's groups (F7), and where their positions are.
 
-    ``topics`` are the patterns of what they may read if that can't be told, None for every managed topic. ``place`` is
+    ``topics`` are the patterns of what they may read if that is unknown, None for every managed topic. ``place`` is
     the path or URL of a file or a checkpoint; for a command the folder that it runs in; for ZooKeeper its hosts and
     chroot, of which ``groups`` are read that are not ``ignored``; for a replica the other cluster's context, with
     what MirrorMaker 2 calls this one (``alias``) and its copies, and its topics. What is older than ``max_age_ms`` is
@@ -270,7 +270,7 @@ class OneOff:
     """Rules given as flags, for this run only. ``patterns`` are the TOPIC arguments.
 
     They override a file's entries for the topics they match; without patterns, for all that it matches. If one of them
-    is a trigger, the file's own triggers are off for every topic: a flag never trims what it does not say.
+    is a trigger, the file's own triggers are off for every topic: a flag never trims what it does not name.
     """
 
     patterns: tuple[str, ...] = ()
