@@ -141,10 +141,10 @@ JUMP_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What a pass came to. ``hold`` is why nothing was trimmed of a plan; ``notes`` are what else to say.
+    """The result of a pass. ``hold`` is why nothing of a plan was trimmed; ``notes`` are other remarks.
 
-    ``refused``: the policy's limits refuse the whole plan. ``narrowed`` is the plan under the ceiling, if it was
-    carried out. ``protected`` is what became of topics' own retention, ``unprotected`` why that could not be looked at.
+    ``refused``: the policy's limits refuse the complete plan. ``narrowed`` is the plan under the ceiling, if it was
+    carried out. ``protected`` is the result for topics' own retention, ``unprotected`` why that could not be read.
     """
 
     plan: Plan
@@ -234,7 +234,7 @@ class Passes:
     ) -> tuple[Protection | None, Exception | None]:
         """Raise or restore topics' own retention, before the plan; a failure of it keeps no plan from being made.
 
-        By a policy that is broken or has just changed nothing is lowered.
+        A policy that is broken or has just changed lowers nothing.
         """
         term = self.leadership.term()
         if not self.protects or term is None:
@@ -321,7 +321,7 @@ class Passes:
         try:
             report = shipped(job, carry_out(job))
         finally:
-            head, _problem = read_head(cluster_folder(self.state_dir, plan.cluster_id))  # the next pass tells a problem
+            head, _problem = read_head(cluster_folder(self.state_dir, plan.cluster_id))  # the next pass reports it
             self._head = head or self._head
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
@@ -408,7 +408,7 @@ def losses(
     Args:
         reader: reads topics' live limits.
         inputs: what the plan was made of.
-        memories: the ledgers, with the samples that ages and rates go by.
+        memories: the ledgers, with the samples behind ages and rates.
         rules: the policy's for disks.
         every_ms: how often the policy trims (ms).
         now_ms: now (Unix ms).
@@ -430,7 +430,7 @@ def losses(
 
 
 def seconds_left(one: Decision, place: Place | None, settings: Settings, rules: DiskRules) -> float | None:
-    """Return how long a floor has; None if that is not known, or for ever."""
+    """Return how long a floor has; None if that is unknown, or forever."""
     if place is None or one.min_commit is None:
         return None
     if one.trim_to is not None and one.trim_to > one.min_commit:  # the plan takes it
