@@ -187,7 +187,7 @@ class Cluster:
             yes: delete. Only ``True`` itself counts.
             dry_run: rehearse: do everything but the deletes, even with ``yes=True``.
             max_age: how old the plan may be, when it is carried out; its approval, too.
-            approval: a second person's approval of a loaded plan; by default the file beside the plan's.
+            approval: a second person's approval of a loaded plan; by default the file next to the plan's.
             max_partitions: trim these few first.
             wait_lock: wait this long for another trim of this cluster to end.
             inventory: as in :meth:`plan`.

@@ -1,7 +1,7 @@
 """Complete topic and group names from the live cluster: within a second, or silently with none.
 
-``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time. Each function returns all that could
-stand there: Typer leaves out what does not begin with the typed text.
+``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time. Each function returns all
+candidates: Typer leaves out those that do not begin with the typed text.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ CSV_COLUMNS: Final = (
 
 
 def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_row: bool) -> None:
-    """Print a forecast, beside another policy's if there is one.
+    """Print a forecast, next to another policy's if there is one.
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
@@ -306,7 +306,7 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
 
 
 def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
-    """Return the topics' rows of JSON, beside another policy's if there is one."""
+    """Return the topics' rows of JSON, with another policy's if there is one."""
     bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
     others = {} if other is None else {topic.name: topic for topic in other.topics}
     return (_topic(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics)

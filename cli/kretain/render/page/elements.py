@@ -1,4 +1,4 @@
-"""A page as a tree of elements: text can never become markup, whoever wrote it. Charts are SVG elements in it.
+"""A page as a tree of elements: text can never become markup, no matter who wrote it. Charts are SVG elements in it.
 
 Every text passes through :func:`said`, which escapes what does not print; the serializer escapes what HTML reads.
 matplotlib draws the charts: their text stays text, and colors are the page's own names for them.

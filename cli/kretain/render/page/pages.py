@@ -293,7 +293,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
 
 
 def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) -> Element | None:
-    """Return the part, None if the ledger has no look at any disk and there is nothing to say of it."""
+    """Return the part, None if the ledger has no look at any disk and there is nothing to report."""
     seen = {name: looks for name, looks in disks.items() if looks}
     fullest = sorted(seen, key=lambda name: (-_percent(seen[name][-1]), name))
     if not fullest:
