@@ -174,7 +174,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, table: Any, kind: Callable[[str, str], tuple[int, ...]]) -> Facts:
-        """Return those of a recheck's table, given what a topic's facts and settings come to."""
+        """Return those of a recheck's table, given what returns the :class:`Kind` of a topic's facts and settings."""
         (topics, about), (settings, chosen), (more, odd) = (
             coded(table, name) for name in ("topic_facts", "settings", "more")
         )
@@ -238,7 +238,7 @@ _OF_COLUMNS: Final = ("log_start", "high_watermark", "leader_epoch", "floor")
 
 
 def _odd(more: str) -> tuple[bool, bool, bool]:
-    """Return, of what is odd about a row: whether it is sound, whether the floor is lost, and whether that is all."""
+    """Return whether a row is sound by its ``more``, whether its floor is lost, and whether nothing else is odd."""
     if "\\" not in more and not any(name in more for name in _OF_COLUMNS):  # most rows need no parser here
         return True, False, False
     if not isinstance(found := loads(more), dict):
@@ -453,7 +453,7 @@ class Deciding:
         return any(reason.code == _CODE for reason in reasons)
 
     def _kind_of(self, about: str, was: str) -> tuple[int, ...]:
-        """Return what a topic's facts come to under the policy, given the settings of the run."""
+        """Return the :class:`Kind` of a topic's facts under the policy, given the settings of the run."""
         topic, old = from_json("topic", about), from_json("settings", was)
         if (settings := self._settings_for(topic.name)) is None:
             return fixed_kind(SKIP)

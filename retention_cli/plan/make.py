@@ -275,7 +275,7 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
     They count for nothing. Those with no position on a managed topic are left out.
     """
     rules = selection.policy.groups
-    zookeeper = any(one.kind == "zookeeper" for one in rules.sources)  # it names all its groups, whichever count
+    zookeeper = any(one.kind == "zookeeper" for one in rules.sources)  # it names all its groups, counting or not
     found = sorted(
         plain_name(key)
         for key, _seen_ms, rows in memory.gone_groups((), now_ms - rules.remember_ms, outside=True)
@@ -315,7 +315,7 @@ class OffDisks(NamedTuple):
     diskless: list[str]
 
     def notes(self) -> list[Reason]:
-        """Return what a plan says of them."""
+        """Return the plan's notes on them."""
         texts = (
             (
                 "tiered",

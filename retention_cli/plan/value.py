@@ -144,14 +144,14 @@ class StoredDecisions(Sequence[Decision]):
         return tuple(self)[index]
 
     def tables(self, rows: int = _ROWS_AT_A_TIME) -> Iterator[Any]:
-        """Yield the decisions as Arrow tables of :data:`COLUMNS`, each of at most so many rows."""
+        """Yield the decisions as Arrow tables of :data:`COLUMNS`, each of at most this many rows."""
         for content in self._contents:
             with _opened(content) as file:
                 for batch in file.iter_batches(rows):
                     yield arrow().Table.from_batches([batch])
 
     def largest(self, count: int) -> Iterator[Decision]:
-        """Yield so many of each table's decisions, those that matter most: the others need not be decoded."""
+        """Yield this many of each table's decisions, those that matter most: the others need not be decoded."""
         pa, compute = arrow(), arrow("pyarrow.compute")
         for table in self.tables():
             ranked = table.append_column("order", compute.index_in(table.column("action"), value_set=pa.array(_ORDER)))
@@ -164,7 +164,7 @@ def _opened(content: bytes) -> Any:
 
 
 def tables_of(decisions: Iterable[Decision], rows: int = _ROWS_AT_A_TIME) -> Iterator[Any]:
-    """Yield decisions as Arrow tables of :data:`COLUMNS`, each of at most so many rows."""
+    """Yield decisions as Arrow tables of :data:`COLUMNS`, each of at most this many rows."""
     if isinstance(decisions, StoredDecisions):
         yield from decisions.tables(rows)
         return

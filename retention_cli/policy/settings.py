@@ -208,7 +208,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ApproveRules:
-    """What the policy says of approvals by a second person.
+    """The policy's rules for approvals by a second person.
 
     ``keys`` are those who may approve, ``requesters`` those who may also sign a plan as theirs; if there are any, a
     plan needs such a signature. A trim above one of the amounts needs an approval; None: no such amount. Files are
@@ -225,10 +225,10 @@ class ApproveRules:
 
 @dataclass(frozen=True, slots=True)
 class AuditRules:
-    """What the policy says of the audit log.
+    """The policy's rules for the audit log.
 
     ``max_bytes`` is from which size on a file is closed when the next run begins, ``topic`` the topic that lines are
-    copied to. ``evidence`` is the URL that evidence is written to, None for beside the log, ``none`` for nowhere.
+    copied to. ``evidence`` is the URL that evidence is written to, None for next to the log, ``none`` for nowhere.
     ``sign`` is the private key that signs each run.
     """
 
@@ -249,7 +249,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class DiskRules:
-    """What the policy says of disks (R6 and R7).
+    """The policy's rules for disks (R6 and R7).
 
     ``percent`` is R6's ceiling, None where it is off. ``capacity`` and ``reserved`` are bytes by ``BROKER:DIR``, by
     ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share a device, in the same notation.

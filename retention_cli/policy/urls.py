@@ -86,7 +86,7 @@ class WebhookError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NotifyRules:
-    """What the policy says of notifications.
+    """The policy's rules for notifications.
 
     ``url`` is an address, ``env:NAME`` or ``file:PATH``; empty: none. ``folder`` is what a relative PATH starts from.
     """
