@@ -317,7 +317,7 @@ class Store:
             yield
         except (OSError, arrow().ArrowException) as error:
             if not isinstance(error, OSError) and "Azure" not in str(error):
-                raise  # of what was read, not of the store
+                raise  # an error in the content, not of the store
             raise ArchiveError(f"{self.shown(path)} can't be {done}: {store_problem(error)}") from None
 
 

@@ -164,7 +164,7 @@ class _Gap:
 class Chain:
     """Follows a log line by line, file by file, and names each place where the chain does not hold.
 
-    The first chained line was written at ``since``. ``removed`` lines stood in complete files before the first one that
+    The first chained line was written at ``since``. ``removed`` lines were in complete files before the first one that
     is left; the latest of them was written no later than ``removed_until``. ``behind``: the head is one line behind, as
     after a crash between the two writes; nothing is missing then.
     """

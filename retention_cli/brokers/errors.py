@@ -40,7 +40,7 @@ class RequestFailedError(BrokerError):
 class SchemaError(RequestFailedError):
     """A schema can't be fetched from the registry, or can't be used: records written with it are unknown.
 
-    The text goes on from a record: it names the schema, the registry and the reason.
+    The text continues a sentence about a record: it names the schema, the registry and the reason.
     """
 
     def __init__(self, text: str) -> None:

@@ -126,7 +126,7 @@ async def find_coordinators(
 async def group_rights(wire: Wire, groups: Sequence[str], deadline: float) -> dict[str, bool]:
     """Return whether this user may describe each group, whether or not it exists (F8).
 
-    A group is left out if no broker has said. Where a cluster has no offsets topic yet, this creates it.
+    A group is left out if no broker has answered for it. Where a cluster has no offsets topic yet, this creates it.
     """
     found, errors = await find_coordinators(wire, groups, deadline)
     return dict.fromkeys(found, True) | {

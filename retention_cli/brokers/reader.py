@@ -179,7 +179,7 @@ class ClusterReader:
         return self.wire.run(groups.find_coordinators, self.wire, names, self._deadline())[0]
 
     def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
-        """Return whether this user may describe each group; one about which no broker has said is left out (F8)."""
+        """Return whether this user may describe each group; one for which no broker has answered is left out (F8)."""
         return self.wire.run(groups.group_rights, self.wire, names, self._deadline())
 
     def describe_members(
@@ -264,7 +264,7 @@ class ClusterReader:
     def values_everywhere(
         self, topic: str, keys: Sequence[str]
     ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
-        """Return what all brokers say of a topic's settings, or why one of them doesn't."""
+        """Return a topic's settings as all brokers report them, or why one of them doesn't."""
         return self.wire.run(metadata.read_everywhere, self.wire, topic, keys)
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:

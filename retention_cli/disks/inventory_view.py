@@ -355,7 +355,7 @@ def bytes_between(segments: Segments, start: Ints, end: Ints) -> tuple[Ints, Int
     return add_up(held, partition, len(start)), add_up(size, partition, len(start)), cut
 
 
-# -- how far it is trusted, beside the cluster (R6, M1) --------------------------------------------------------------
+# -- how far it is trusted, given the cluster (R6, M1) ---------------------------------------------------------------
 
 
 def doubts_of(

@@ -359,7 +359,7 @@ def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]
     if isinstance(disk.room, Unknown):
         return disk.room
     if not above_ceiling(disk, rules):
-        return None  # below its ceiling, whoever uses it
+        return None  # below its ceiling, no matter who uses it
     if (others := mostly_others(disk.room, rules)) is not None:
         return others
     missing = [path for path in disk.dirs if covered is not None and (disk.broker, path) not in covered]

@@ -1,7 +1,7 @@
 """How long until records go that a group has not read (time to forced loss), and until a disk is full. Pure.
 
 What may take them: R4, R6 and the rules that ``unconsumed: trim`` lets past G2, and the broker's own retention. R6
-comes to records once the disk is full.
+reaches records once the disk is full.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def time_to_loss(
         unread: what it has yet to read.
         brokers: the topic's live limits.
         settings: the policy's for the topic, None if it does not manage it.
-        r6_ms: how long until R6 comes to the oldest unread record (:func:`r6_deadline`), without
+        r6_ms: how long until R6 reaches the oldest unread record (:func:`r6_deadline`), without
             end if no disk with it has a ceiling.
         every_ms: how often the policy trims: what is due waits for the next time (ms).
     """

@@ -36,7 +36,7 @@ COMPACT: Final = "compact"
 """The code of a reason: a compacted topic."""
 _TRIGGERS = (Code.R1, Code.R2, Code.R3, Code.R4)
 _KEEPS_UP = 0.9
-"""A consumer that reads this share of what is written is not taken to fall behind: it commits now and then."""
+"""A consumer that reads this share of what is written does not count as falling behind: it commits now and then."""
 _PASSING = frozenset({Code.F10, Code.G3})
 """Reasons that go away by themselves as the ledger grows."""
 

@@ -175,7 +175,7 @@ class Watched:
 def watched_since(known: Iterable[Watched], scope: str, ignored: Collection[str], now_ms: int) -> int | None:
     """Return since when all groups of a scope but those ignored have been watched (Unix ms); None: not watched now.
 
-    Whoever ignores fewer groups has seen these, too.
+    A look that ignores fewer groups has seen these, too.
     """
     current = (one for one in known if one.scope == scope and one.is_current(now_ms))
     return min((one.since_ms for one in current if {*ignored}.issuperset(one.ignored)), default=None)

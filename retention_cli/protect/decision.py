@@ -37,7 +37,7 @@ class Record:
     then (None: no limit). ``value`` is what kretain set last, ``before`` what it replaced. ``changing`` is written
     before the request, so either may be live; ``raised`` and ``restored`` after it was read back. ``released``: another
     client set ``value``, so kretain leaves the setting alone; ``unreadable`` stands for a record that is not valid.
-    ``after`` is the offset of the record that it goes on from, None for the first one. One that was put back is
+    ``after`` is the offset of the record that it continues, None for the first one. One that was put back is
     ``again`` the record of that offset, and ``after`` is the offset of the setting's last message.
     """
 

@@ -95,7 +95,7 @@ class NotRememberedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where a consumer is remembered: what goes on without it once it is forgotten (F6)."""
+    """Where a consumer is remembered, and counts until it is forgotten (F6)."""
 
     name: str
     topics: Sequence[str]

@@ -216,7 +216,7 @@ class Trimmer:
             self.archived.copy(sorted_.uncopied, self.progress)
 
     def _keep(self, fresh: Recheck, tps: Sequence[TopicPartition]) -> None:
-        """Write what the recheck found as evidence, before anything that rests on it is sent."""
+        """Write what the recheck found as evidence, before any request based on it is sent."""
         if self.recorder is None or not tps:
             return
         rows = rows_of(self.recorder.rechecks + 1, fresh, self._state.planned, tps)

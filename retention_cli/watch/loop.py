@@ -224,7 +224,7 @@ class Loop:
         return None
 
     def _failed(self, kind: str, text: str) -> None:
-        if kind != "protect":  # which is counted and posted beside what else went wrong
+        if kind != "protect":  # which is counted and posted along with other failures
             self.board.fail(kind)
         if (line := self._folded.error(text)) is not None:
             self.say(f"failed: {line}", "failed", kind=kind, failures=self._failures)

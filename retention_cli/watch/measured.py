@@ -1,6 +1,6 @@
 """What metrics show of a plan: partitions, holds, lags, time to loss, disks. Pure.
 
-Groups and topics are named by whoever uses the cluster, so how many have series is bounded: those that matter most.
+Any user of the cluster may name groups and topics, so only a bounded number have series: those that matter most.
 """
 
 from __future__ import annotations
