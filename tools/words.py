@@ -1,8 +1,8 @@
 """Check what people read: no odd turns of phrase, no sentence over 30 words, no help line over 80 characters.
 
-``python tools/words.py`` checks the command line's help, the texts in the code, and every page that is not in
-:data:`GENERATED`; with paths it checks these pages alone. It prints ``file:line: problem`` and exits with 1 if there
-is one.
+``python tools/words.py`` checks the command line's help, the texts, docstrings and comments in the code, and every
+page that is not in :data:`GENERATED`; with paths it checks these pages alone. It prints ``file:line: problem`` and
+exits with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -102,6 +103,37 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each docstring and each block of comments of a module, and its first line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+    with path.open("rb") as source:
+        comments = [one for one in tokenize.tokenize(source.readline) if one.type == tokenize.COMMENT]
+    blocks: list[list[tokenize.TokenInfo]] = []
+    for one in comments:
+        (line, column) = one.start
+        if blocks and blocks[-1][-1].start == (line - 1, column):
+            blocks[-1].append(one)
+        else:
+            blocks.append([one])
+    yield from ((block[0].start[0], "\n".join(one.string.lstrip("#") for one in block)) for block in blocks)
+
+
+def odd(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each odd turn of phrase in a module's docstrings and comments, and its line.
+
+    Text in backticks is code, and so are the names before the colons under ``Args:``.
+    """
+    for first, text in prose(path):
+        plain = re.sub(
+            r"(`+)[^`]+\1|^ +\w+:(?= )", lambda code: "`" + "\n" * code[0].count("\n"), text, flags=re.MULTILINE
+        )
+        for tic, better in TICS.items():
+            for found in re.finditer(tic.replace(" ", r"\s+"), plain, re.IGNORECASE):
+                yield first + plain.count("\n", 0, found.start()), f"{' '.join(found[0].split())!r}: {better}"
+
+
 def main(paths: list[str]) -> int:
     """Print the problems; return 1 if there are any."""
     single = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "cli/kretain/reasons.md")
@@ -115,6 +147,7 @@ def main(paths: list[str]) -> int:
             plain = "" if _SQL.search(text) else text
             tics = [better for tic, better in TICS.items() if re.search(tic, plain, re.IGNORECASE)]
             found += [f"{module.relative_to(ROOT)}:{line}: {text[:60]!r}: {better}" for better in tics]
+        found += [f"{module.relative_to(ROOT)}:{line}: {problem}" for line, problem in sorted(odd(module))]
     for one in () if paths else sorted((ROOT / "cli/kretain/recipes").glob("*.yaml")):
         comments = "\n\n".join(re.findall(r"(?m)# (.*)$", one.read_text(encoding="utf-8")))
         found += problems(one.name, comments)

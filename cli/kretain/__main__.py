@@ -20,10 +20,10 @@ _sending = threading.Lock()
 
 
 def send_again(lost: Any) -> None:
-    """Send a Ctrl-C once more that arrived where Python can't raise it: it prints it there, and goes on.
+    """Send a Ctrl-C again if it arrived where Python can't raise it: there, Python only prints it and goes on.
 
-    Such places are destructors and the callbacks of weak references, of which each import has one. It is the
-    interpreter's hook for what it ignores (``sys.unraisablehook``).
+    Such places are destructors and the callbacks of weak references; each import has one. Python calls this for each
+    exception that it ignores (``sys.unraisablehook``).
     """
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
@@ -48,7 +48,7 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     stdio.prepare()
     sys.unraisablehook = send_again
-    # A library in C that crashes would end a watch without a word. 2 is stderr: prepare has seen to it.
+    # A C library that crashes would end a watch with no message. prepare has made sure that 2 is stderr.
     faulthandler.enable(2)
     code: int | None = None
 

@@ -157,7 +157,7 @@ def resolve(common: Common, *, policy_counts: bool = True) -> Resolved:
     bootstrap, bootstrap_origin = pick("bootstrap-server", common.bootstrap_server)
     if bootstrap is not None and not (
         bootstrap_origin == where and "bootstrap.servers" in connection and file_origin != where
-    ):  # a file given for this run is used as it is; else -b, the variable or the context
+    ):  # an address in a file given for this run wins; else -b, the variable or the context
         connection["bootstrap.servers"] = Setting(str(bootstrap), bootstrap_origin)
     address = connection.get("bootstrap.servers")
     own = address is not None and where in (address.origin, file_origin if bootstrap is None else "")
@@ -221,7 +221,7 @@ def _note_reach(connection: Mapping[str, Setting], picked: Mapping[str, tuple[An
 
 
 def _refuse_contradictions(common: Common, context: Mapping[str, Any], where: str) -> None:
-    """Check that no variable replaces what a context that the command line names has: it may be another cluster's.
+    """Check that no variable overrides a context named on the command line: it may be meant for another cluster.
 
     Raises:
         UsageError: one does.
@@ -257,7 +257,7 @@ def settings_of(context: str) -> ConnectionSettings:
 
 
 def of_typed(typed: Mapping[str, Any]) -> Resolved:
-    """Return the settings by what of a command is typed so far, for completion."""
+    """Return the settings of a command typed so far, for completion."""
     given: dict[str, Any] = {
         name: typed.get(name) or os.environ.get(f"KRETAIN_{name.upper()}")
         for name in ("bootstrap_server", "command_config", "context", "state_dir")
@@ -326,7 +326,7 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
 
 
 def nearest(name: str, known: Collection[str], all_are: str = "it has") -> str:
-    """Return the hint at a known name that looks like a wrong one, else at all of them."""
+    """Return a hint: the known name that looks like the wrong one, else all known names."""
     similar = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {similar[0]}?" if similar else f"{all_are} {', '.join(known) or 'none'}"
 

@@ -50,7 +50,7 @@ Effect = Literal["sooner", "longer", "larger", "blocked"]
 class Danger:
     """One way in which retention differs from what is wanted.
 
-    ``partitions`` are those affected; empty: the whole topic. ``remedy`` is what to do if settings alone don't help.
+    ``partitions`` are those affected; empty: all of the topic's. ``remedy`` is what to do if settings alone don't help.
     """
 
     code: str

@@ -95,7 +95,7 @@ def read_settings(reader: ClusterReader, metadata: ClusterMetadata, names: Seque
     """Return topics' live settings and their brokers'. A compacted topic's segments are checked by the cleaner."""
     topic_values = reader.topic_values(names, _TOPIC_KEYS)
     brokers = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER, _OFFSETS))
-    offsets_retention = _of_brokers(  # the shortest; None: all are for ever (−1)
+    offsets_retention = _of_brokers(  # the shortest; None: all are forever (−1)
         brokers, _OFFSETS, lambda minutes: min((one * MINUTE for one in minutes if one >= 0), default=None)
     )
     found = {}

@@ -142,11 +142,11 @@ def read_catalog(
 
 
 def unlisted(found: list[ArchivedPartition], written: Iterable[str], topics: Sequence[str] = ()) -> None:
-    """Add to the partitions' ``problems`` the segments that an audit log tells of, and that no manifest has any more.
+    """Add to the partitions' ``problems`` the segments that an audit log names and no manifest lists any more.
 
     Args:
-        found: the partitions of an archive; those of which nothing is left are added.
-        written: the paths of the manifests that were written there.
+        found: the partitions of an archive; partitions without any segment left are added.
+        written: the paths of the manifests that the audit log says were written there.
         topics: as in :func:`read_catalog`.
     """
     by_source = {one.source: one for one in found}
@@ -180,7 +180,7 @@ class Work:
     """What a compaction does to one partition's segments.
 
     ``joins`` are runs of adjacent segments, each of which becomes one; ``leftovers`` are pairs of a joined segment and
-    one of its parts that is still there, as a compaction was killed before it deleted that.
+    one of its parts, which a killed compaction did not get to delete.
     """
 
     joins: tuple[tuple[Manifest, ...], ...] = ()
@@ -194,7 +194,7 @@ class Work:
 
 @dataclass(slots=True)
 class Compacted:
-    """One partition's result. Each line in ``problems`` names a damaged segment, whose run was left as it was."""
+    """One partition's result. Each line in ``problems`` names a damaged segment, whose run is left unchanged."""
 
     partition: ArchivedPartition
     written: list[Manifest] = field(default_factory=list)
@@ -243,7 +243,7 @@ def compact(
 
     Args:
         store: the archive.
-        partition: the partition, as :func:`plan_compaction` had it.
+        partition: the partition, as given to :func:`plan_compaction`.
         work: its result.
         clock: returns the current time in the manifests' format.
         on_records: called with the number of records that were written since the last call.
@@ -326,7 +326,7 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
 
 
 def _is_still(store: Store, part: Manifest) -> bool:
-    """Return whether a part is as it was read: not replaced by another trim, and not deleted by another compaction."""
+    """Return whether a part is unchanged: not replaced by another trim, and not deleted by another compaction."""
     with suppress(DamagedError):
         if store.size(part.path) is not None:
             check_unchanged(store, part)

@@ -77,7 +77,7 @@ class Job:
     """A restore that may proceed. ``warnings`` are shown before the user confirms; ``resumes``: a run has begun it.
 
     ``source`` is the archived topic, by its first partition. ``starts`` has the target's partitions. ``there``: the
-    target is not empty, so its groups alone are to be reset.
+    target is not empty, so only its groups are to be reset.
     """
 
     wanted: Wanted
@@ -173,7 +173,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
 
 
 def planned(job: Job) -> Restored:
-    """Return what a restore would write at most: time limits, and what is there already, make it less."""
+    """Return the most that a restore would write: time limits and records restored before reduce it."""
     rows = [
         RestoredPartition(partition, sum(one.manifest.records for one in ranges), ranges[0].start, ranges[-1].end)
         for partition, ranges in sorted(job.ranges.items())
@@ -190,7 +190,7 @@ def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = 
 
     Raises:
         ArchiveError: the archive is damaged or can't be read. Written records stay, and the next run continues.
-        BrokerError: a request to the cluster failed; likewise.
+        BrokerError: a request to the cluster failed. Written records stay, and the next run continues.
     """
     result = Restored(job, finished=job.there)
     if job.there:

@@ -1,8 +1,8 @@
 """Reset groups in a restored topic, so that each continues with the record that it would have read next.
 
-Restored records have offsets of their own. So the target is read back, record by record beside the archive: what a
-position becomes rests on records that are really there. kretain never skips a record that may be unread: what is
-unknown continues earlier.
+Restored records have offsets of their own. So kretain reads the target back, record by record alongside the archive,
+and derives each position from records that exist in both. It never skips a record that may be unread: where a position
+is unknown, the group continues earlier.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What becomes of each group. ``left`` says of those that are not reset why; ``positions`` are what it rests on."""
+    """What happens to each group. ``left`` says why groups are not reset; the rest derives from ``positions``."""
 
     positions: Positions
     chosen: tuple[Stood, ...]
@@ -179,7 +179,7 @@ def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupP
 
     Raises:
         RestoreRefusedError: a group is in use by now; nothing was committed.
-        BrokerError: a group could not be reset; those before it are, and the same command continues.
+        BrokerError: a group could not be reset; those before it are, and the same command, run again, continues.
     """
     check_free(reader, job, plan)
     wanted = plan.offsets()
@@ -194,10 +194,10 @@ def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupP
 def _read_back(
     reader: ClusterReader, store: Store, job: Job, number: int, found: Continuation, on_records: Callable[[int], None]
 ) -> int | None:
-    """Tell where each restored record of a partition is: the archive's records, in order, among the target's.
+    """Find each restored record of a partition: the archive's records, in order, among the target's.
 
     Return the first of the target's other records among or before them, which no group may skip, None if there is none.
-    With ``--since`` alone, archived records that it leaves out may be there, and are no others.
+    With ``--since`` alone, the target may have archived records that it leaves out; they do not count as others.
     """
     archived: Iterator[Record] = (
         record
@@ -224,7 +224,7 @@ def _read_back(
         if _content(record) == _content(waiting[0]):
             found.add(waiting[0].offset, waiting[0].leader_epoch, record.offset)
             waiting[:] = islice(archived, 1)
-        elif others is None and _content(record) not in left_out:  # which goes on behind the one that was found
+        elif others is None and _content(record) not in left_out:  # left_out continues behind the one found
             others = record.offset
 
     place = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[number]}

@@ -9,8 +9,8 @@ to a temporary name of its own, ``.NAME.TOKEN.tmp``. On a local disk the next wr
 are more than a day old: their writers are dead.
 
 Encrypted files have AES-256-GCM, bound to the key's id and to the file's path in the archive: a magic, the key's id, a
-nonce, and the content with a tag at the end. What was changed, cut off, or put at another file's place does not open. A
-file is decrypted as a whole, as it was written: it has one segment.
+nonce, and the content with a tag at the end. A file that was changed, cut off, or put in another file's place does not
+open. A file is decrypted in one piece, as it was written: it has one segment.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Store:
                     stream.write(content)
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is not there is none to delete.
+        """Delete a file, if it exists.
 
         Raises:
             ArchiveError: it can't be deleted.
@@ -312,12 +312,12 @@ class Store:
 
     @contextlib.contextmanager
     def _reported(self, path: str, done: str) -> Iterator[None]:
-        """Raise a file system's error as an ArchiveError without its message, which may contain the whole URL."""
+        """Raise a file system's error as an ArchiveError without its message, which may contain the full URL."""
         try:
             yield
         except (OSError, arrow().ArrowException) as error:
             if not isinstance(error, OSError) and "Azure" not in str(error):
-                raise  # of what was read, not of the store
+                raise  # an error in the content, not of the store
             raise ArchiveError(f"{self.shown(path)} can't be {done}: {store_problem(error)}") from None
 
 

@@ -1,7 +1,7 @@
 """The chain of the audit log: each line has its number and the hash of the line before it. Pure.
 
-It shows, line by line, what an accident or an editor did to the log. Whoever can write to the state directory can
-write a whole other log, with its chain and its head, but not a run's signature: a line over the chain so far.
+It shows, line by line, what an accident or an editor did to the log. Anyone who can write to the state directory can
+replace the log, chain and head included, but can't write a run's signature: a line over the chain so far.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARK: Final = "broken"
 AFTER: Final = "after"
 """The key in the first line of a file that is not the first one: the name of the file before."""
 LATEST: Final = "latest"
-"""The key beside it: the latest ``at`` of all lines before. A clock may be set back: the last line need not have it."""
+"""The key next to it: the latest ``at`` of all lines before. With a clock set back, the last line may not have it."""
 MOST: Final = 1_000
 """At most this many breaks are kept; the others are only counted."""
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -44,7 +44,7 @@ class Link:
 class Break:
     """A place where the chain does not hold, and what that means.
 
-    ``line`` is None if it is not about one line, ``file`` if it is about the log as a whole.
+    ``line`` is None if it is not about one line, ``file`` if it is about the complete log.
     """
 
     line: int | None
@@ -91,7 +91,7 @@ def as_link(seq: object, hash_: object) -> Link | None:
 
 
 def latest_of(event: Mapping[str, Any], key: str = LATEST) -> str | None:
-    """Return what the first line of a later file says of the lines before it: their latest moment, if it says that."""
+    """Return the latest moment of all lines before a later file, if its first line has it."""
     moment = event.get(key)
     return moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else None
 
@@ -115,7 +115,7 @@ def resume(last: bytes | None, head: Link | None, problem: str | None = None) ->
     """Return where the next line continues. Numbers are never reused, even if lines are missing.
 
     Args:
-        last: the log's last whole line, without its newline; None if it has none.
+        last: the log's last complete line, without its newline; None if it has none.
         head: what the head says; None if there is none, or it can't be read.
         problem: why the head can't be read.
     """
@@ -164,7 +164,7 @@ class _Gap:
 class Chain:
     """Follows a log line by line, file by file, and names each place where the chain does not hold.
 
-    The first chained line was written at ``since``. ``removed`` lines stood in complete files before the first one that
+    The first chained line was written at ``since``. ``removed`` lines were in complete files before the first one that
     is left; the latest of them was written no later than ``removed_until``. ``behind``: the head is one line behind, as
     after a crash between the two writes; nothing is missing then.
     """
@@ -186,7 +186,7 @@ class Chain:
     _strays: list[tuple[Place, int]] = field(default_factory=list)
 
     def begin(self, file: str) -> None:
-        """Say that the lines that follow are of this file."""
+        """Begin a file: the next lines are from it."""
         self._files.append(file)
 
     def go_on_behind(self, file: str, line: bytes, event: Mapping[str, Any]) -> bool:
@@ -286,7 +286,7 @@ class Chain:
 
 
 def _gap_text(gap: _Gap, missing: int, files: Sequence[str]) -> str:
-    """Return what a gap means: lines of a file are missing, or a whole file, or the end of the file before."""
+    """Return what a gap means: lines of a file are missing, or a complete file, or the end of the file before."""
     lines = "a line" if missing == 1 else f"{missing:,} lines"
     gone = f"{lines} {'is' if missing == 1 else 'are'} missing"
     due = f"number {gap.first:,} was due"
@@ -313,7 +313,7 @@ _FORMAT: Final = "kretain.signature/v1"
 
 
 def signature_line(run: str, end: Link, key: Ed25519PrivateKey) -> dict[str, Any]:
-    """Return what the line has, without its time.
+    """Return the line's event, without its time.
 
     Args:
         run: the run's name.

@@ -110,7 +110,7 @@ def folders_with_log(state_dir: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A log at one moment: its closed files, the head, and the open file, whatever it is called later.
+    """A log at one moment: its closed files, the head, and the open file, even if it is renamed later.
 
     ``handle`` is the descriptor of the open file, None if there is none, and ``size`` its bytes;
     ``problem`` is why the head can't be read.
@@ -131,9 +131,9 @@ class Snapshot:
     def lines(self, name: str, *, blank: bool = False) -> Generator[tuple[int, bytes]]:
         """Yield a file's lines with their numbers, from 1, without newlines; blank lines only if ``blank``.
 
-        What stands behind the open file's last newline was torn by a crash, or is being written: it is left out. A
-        closed file has none, so there it counts as a line. A file that was taken away a moment ago has no lines: the
-        chain shows it.
+        Text behind the open file's last newline was torn by a crash, or is being written: it is left out. A closed
+        file has none, so there it counts as a line. A file that was removed a moment ago has no lines: the chain shows
+        it.
 
         Raises:
             StateError: the file can't be read.
@@ -149,7 +149,7 @@ class Snapshot:
                     yield number, line.removesuffix(b"\n")
 
     def backward(self, name: str) -> Generator[bytes]:
-        """Yield a file's whole lines that are not blank, from the last to the first, as :meth:`lines` does.
+        """Yield a file's complete lines that are not blank, from the last to the first, as :meth:`lines` does.
 
         Raises:
             StateError: the file can't be read.
@@ -206,7 +206,7 @@ def close_file(folder: Path, seq: int) -> None:
 def latest_moment(path: Path) -> str | None:
     """Return the latest moment of a file's lines and of all before it, None if none has one.
 
-    It is read as text: what looks like a moment and is none can only make it later.
+    It is read as text: other text that looks like a moment can only make it later.
 
     Raises:
         OSError: it can't be read.
@@ -226,7 +226,7 @@ def drop_torn_line(handle: int) -> None:
 
 
 def lines_backward(handle: int) -> Generator[bytes]:
-    """Yield whole lines that are not blank, without newlines, from the last to the first, reading no more than that."""
+    """Yield complete lines that are not blank, without newlines, from the last to the first, reading no further."""
     end = _end_of_line(handle, os.fstat(handle).st_size)
     while end:
         start = _end_of_line(handle, end - 1)

@@ -1,8 +1,8 @@
 """The audit log: what each trim was about to do and the results, one JSON line each, fsynced.
 
-A line is on disk before the request that it announces is sent. So whatever happens in between, the log
-names at least everything that was deleted. Lines are chained, across files too, so that later edits are noticed. What
-is read is validated: required fields are there, of the right type.
+A line is on disk before the request that it announces is sent. So even if a run crashes in between, the log names at
+least everything that was deleted. Lines are chained, across files too, so that later edits are noticed. Reading
+validates each line: it has the required fields, of the right types.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AuditLog:
 
         Only the holder of the trim lock may append. What a crash left is repaired: a torn last line is dropped, a head
         that is a line behind is written first. If the end is broken otherwise, the new line records that for good. The
-        first line of a file names the file before it, and the latest moment of all that were before.
+        first line of a file names the file before it, and the latest moment of all lines before.
 
         Raises:
             StateError: it can't be written; then nothing may be deleted.
@@ -72,7 +72,7 @@ class AuditLog:
         return link
 
     def rotate(self, max_bytes: int) -> None:
-        """Close the file if it has so many bytes: the next line begins a new one. Only between two runs.
+        """Close the file if it has this many bytes: the next line begins a new one. Only between two runs.
 
         Only the holder of the trim lock may call it. If the end of the chain is broken, nothing is closed yet: the
         next line records the break in the same file.
@@ -120,7 +120,7 @@ class AuditLog:
         Closed files with no line since that moment are not read: a log of years costs what its last days cost.
 
         The second item is the first break of the chain in what was read, as ``file:line: text``; None if it is intact.
-        Files before it may have been removed, but not if they may tell of trims since then. The third item is what runs
+        Files before it may have been removed, but not if they may name trims since then. The third item is what runs
         without an approval trimmed.
 
         Raises:
@@ -341,7 +341,7 @@ def add(runs: dict[str, Run], event: Event) -> None:
 
 
 def checked(event: Event | None, begun: set[str]) -> Event | None:
-    """Return a line's event, None if a field that is relied on is missing or of the wrong type.
+    """Return a line's event, None if a required field is missing or of the wrong type.
 
     ``begun`` are the runs so far; a ``run`` line is added to it. Lines of a run that never began can't be counted.
     """
@@ -376,7 +376,7 @@ def checked(event: Event | None, begun: set[str]) -> Event | None:
 
 
 def _are_rows(rows: list[Any], *, announced: bool) -> bool:
-    """Return whether a line's partitions have what is relied on: column by column, as a batch has thousands."""
+    """Return whether a line's partitions have the required fields: column by column, as a batch has thousands."""
     try:
         texts = [row[name] for name in (("topic",) if announced else ("topic", "outcome")) for row in rows]
         counts = [row["partition"] for row in rows]

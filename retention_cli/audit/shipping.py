@@ -1,7 +1,7 @@
 """A copy of the audit log in a topic of its cluster, where the policy wants one (docs/audit.md).
 
 The log on the disk is the record: a copy that fails stops nothing, and what it lacks is sent by the next trim. How far
-the copy reaches lies beside the log: the topic, and the number and hash of the last line that it has.
+the copy reaches is in a file next to the log: the topic, and the number and hash of the last line that it has.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Deleter:
     ) -> None:
         """Ask each leader to move its partitions' log start offsets; all leaders are asked at the same time.
 
-        Who is interrupted is told outcomes nevertheless: a leader answers before it says where logs start by now.
+        An interrupted caller still gets outcomes: a leader answers before it reports where logs start by now.
 
         Args:
             by_leader: for each broker, the partitions that it led at the recheck, and their new log start offsets.

@@ -27,7 +27,7 @@ from retention_cli.brokers.wire.connections import Wire, error_named
 from retention_cli.core.commands import grant_line
 
 SESSION_S: Final = 8.0
-"""How long the coordinator waits for a member's heartbeat before it takes the member for dead."""
+"""How long the coordinator waits for a member's heartbeat before it considers the member dead."""
 HEARTBEAT_S: Final = 2.0
 REBALANCE_S: Final = 6.0
 """How long the coordinator waits for members to join again, once one joined or left."""
@@ -50,7 +50,7 @@ class Candidate:
 
     Args:
         settings: the connection settings, of the next connection if they are replaced; the connections are this
-            candidate's own, as a broker answers a JoinGroup only once every member has joined, and whatever was sent
+            candidate's own, as a broker answers a JoinGroup only once every member has joined, and any request
             after it waits that long.
         group: the group's id.
         cluster_id: the cluster that must hold the election: a name may lead to another one by the next connection.
@@ -90,7 +90,7 @@ class Candidate:
     def term(self) -> int | None:
         """Return the number of this instance's term of leadership; None if it does not lead, as far as it knows.
 
-        A term ends as soon as the coordinator has taken this member for dead, even if it is elected again.
+        A term ends as soon as the coordinator considers this member dead, even if it is elected again.
         """
         return self._term if self._is_leader and self.joined else None
 
@@ -146,7 +146,7 @@ class Candidate:
             self._coordinator = None
             if isinstance(error, RequestFailedError) and error.answered and not error.retriable:
                 self._drop_out()
-            if time.monotonic() - self._heard > SESSION_S:  # begin anew: also the brokers may be others by now
+            if time.monotonic() - self._heard > SESSION_S:  # start over: the brokers may be others by now
                 self._drop_out()
                 self._disconnect()
             return _AGAIN_S
@@ -192,7 +192,7 @@ class Candidate:
         )
         if reply.error_code == kafka_errors.RebalanceInProgressError.errno:
             self._join(wire)
-        elif reply.error_code in _NOT_A_MEMBER:  # begin anew: at this address there may be another cluster by now
+        elif reply.error_code in _NOT_A_MEMBER:  # start over: this address may lead to another cluster by now
             self._drop_out()
             self._disconnect()
             self._step()
@@ -255,7 +255,7 @@ class Candidate:
         self._is_leader = leads
 
     def _drop_out(self) -> None:
-        """Forget the membership. The term has ended, whatever comes next."""
+        """Forget the membership. The term has ended, even if this instance leads again."""
         self._member, self._generation = "", -1
         if self._is_leader:
             self._term += 1

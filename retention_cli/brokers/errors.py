@@ -38,9 +38,9 @@ class RequestFailedError(BrokerError):
 
 
 class SchemaError(RequestFailedError):
-    """A schema can't be had from the registry, or not be used: what was written by it is unknown.
+    """A schema can't be fetched from the registry, or can't be used: records written with it are unknown.
 
-    The text goes on from a record: it names the schema, the registry and the reason.
+    The text continues a sentence about a record: it names the schema, the registry and the reason.
     """
 
     def __init__(self, text: str) -> None:
@@ -52,7 +52,7 @@ class SchemaError(RequestFailedError):
 
 
 class NotSentError(RequestFailedError):
-    """A request whose time was over before it was written whole: no broker can execute it."""
+    """A request whose time ran out before all of it was written: no broker can execute it."""
 
     def __init__(self, text: str, *, retriable: bool = True) -> None:
         super().__init__(text, retriable=retriable)

@@ -126,7 +126,7 @@ async def find_coordinators(
 async def group_rights(wire: Wire, groups: Sequence[str], deadline: float) -> dict[str, bool]:
     """Return whether this user may describe each group, whether or not it exists (F8).
 
-    A group is left out if no broker has said. Where a cluster has no offsets topic yet, this creates it.
+    A group is left out if no broker has answered for it. Where a cluster has no offsets topic yet, this creates it.
     """
     found, errors = await find_coordinators(wire, groups, deadline)
     return dict.fromkeys(found, True) | {
@@ -142,7 +142,7 @@ def _coordinator_request(batch: Sequence[str], version: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TopicRegex:
-    """A regular expression (RE2) by which members of a KIP-848 group read every topic that it matches as a whole."""
+    """A regular expression (RE2) of a KIP-848 group: members read every topic whose complete name it matches."""
 
     pattern: str
 
@@ -152,7 +152,7 @@ MembersRead = frozenset[str | TopicRegex]
 
 
 class MembersUnknownError(RequestFailedError):
-    """A group whose members don't tell, or do not tell yet, what they read."""
+    """A group whose members don't report, or don't report yet, what they read."""
 
 
 OnMembers = Callable[[str, MembersRead | RequestFailedError], None]
@@ -168,8 +168,8 @@ async def describe_members(
     its type does not find may have changed its type: it is listed again, and described by its new one (F3). Only what a
     new listing lacks was deleted, and has no members.
 
-    ``unsettled`` are groups that were waited for in vain before: they are not waited for again until they have told.
-    Those of this call are added.
+    ``unsettled`` are groups that an earlier call waited for in vain: this call does not wait for them until they have
+    reported. It adds its own.
     """
     waiting = {group.name: group for group in groups}
     patience = min(deadline, time.monotonic() + _REBALANCE_PATIENCE_S)
@@ -273,7 +273,7 @@ def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
 def subscribed_topics(group: Any) -> MembersRead | RequestFailedError:
     """Return what a KIP-848 or a share group reads: topics that its members subscribe to, are assigned, and will be.
 
-    Their regular expressions are among it: a topic that matches is read, whether or not it is assigned yet (F2).
+    Their regular expressions are included: a topic that matches is read, whether or not it is assigned yet (F2).
     """
     topics: set[str | TopicRegex] = set()
     for member in group.members:

@@ -117,7 +117,7 @@ class OffsetRequest(ListOffsetsRequest, init=False):  # type: ignore[call-arg,mi
     """A request for the look-ups in ``wanted``. ``committed``: read_committed; ``timed``: they are MAX_TIMESTAMP.
 
     A plan looks up every partition five times, and the client takes 20 times as long to encode rows one by one.
-    tests/unit/brokers/test_offset_request.py checks that both come to the same bytes.
+    tests/unit/brokers/test_offset_request.py checks that both yield the same bytes.
     """
 
     def __init__(self, wanted: _Slice, *, committed: bool = False, timed: bool = False) -> None:

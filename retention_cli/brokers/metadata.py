@@ -1,4 +1,4 @@
-"""What brokers say of topics: ids, leaders, epochs, settings, and who may do what (docs/architecture.md, Observe).
+"""What brokers report on topics: ids, leaders, epochs, settings, and who may do what (docs/architecture.md, Observe).
 
 Settings of groups and brokers are read in the same way.
 
@@ -38,7 +38,7 @@ from retention_cli.core.model import TimestampType, TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _IDS_VERSION: Final = 10
-"""The first version with topic ids: without them a recreated topic can't be told from the original."""
+"""The first version with topic ids: without them a recreated topic looks like the original."""
 _LAST_VERSION: Final = 12
 _CLUSTER_OPERATIONS_UP_TO: Final = 10
 _NUMBER: Final = Struct(">i")
@@ -65,7 +65,7 @@ class TopicMetadata:
 
     @property
     def leader_epochs(self) -> list[int]:
-        """The partitions' leader epochs by number, −1 for numbers that there are none of."""
+        """The partitions' leader epochs by number, −1 for numbers without a partition."""
         partitions = self.partitions
         return [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
 
@@ -310,7 +310,7 @@ async def read_values(
 async def read_everywhere(
     wire: Wire, topic: str, keys: Sequence[str]
 ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
-    """Return what brokers say of a topic's settings: they agree on its own, and each has a default of its own."""
+    """Return what brokers report of a topic's settings: they agree on the topic's own, but each has its defaults."""
     found = await _read_each(wire, "topic", dict.fromkeys(wire.brokers(), topic), keys, own=True)
     for one in found.values():
         if isinstance(one, RequestFailedError):

@@ -24,7 +24,7 @@ from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition
 
-if TYPE_CHECKING:  # what reads whole records or batches imports it then
+if TYPE_CHECKING:  # methods that read complete records or batches import them
     from retention_cli.brokers import record_columns
     from retention_cli.brokers.schemas import SchemaRegistry
 
@@ -162,7 +162,7 @@ class ClusterReader:
         """Return whether this user may create a topic, or ``there`` if it exists. Creates nothing.
 
         Raises:
-            BrokerError: no broker answered within the time-out, or the one that did can't tell.
+            BrokerError: no broker answered within the time-out, or the one that did does not know.
         """
         return self.wire.run(metadata.may_create, self.wire, topic, self._deadline())
 
@@ -179,7 +179,7 @@ class ClusterReader:
         return self.wire.run(groups.find_coordinators, self.wire, names, self._deadline())[0]
 
     def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
-        """Return whether this user may describe each group; one about which no broker has said is left out (F8)."""
+        """Return whether this user may describe each group; one for which no broker has answered is left out (F8)."""
         return self.wire.run(groups.group_rights, self.wire, names, self._deadline())
 
     def describe_members(
@@ -266,7 +266,7 @@ class ClusterReader:
     def values_everywhere(
         self, topic: str, keys: Sequence[str]
     ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
-        """Return what all brokers say of a topic's settings, or why one of them doesn't."""
+        """Return a topic's settings as all brokers report them, or why one of them doesn't."""
         return self.wire.run(metadata.read_everywhere, self.wire, topic, keys)
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
@@ -346,7 +346,7 @@ class ClusterReader:
         self.check_offers(_TRIM, "nothing can be trimmed")
 
     def check_offers(self, apis: Mapping[int, str], without: str) -> None:
-        """Check that the cluster offers these APIs (by key), by one broker's word.
+        """Check that the cluster offers these APIs (by key), according to one broker.
 
         Raises:
             MissingApiError: it does not; the text says which, and what can't be done ``without`` it.
@@ -366,7 +366,7 @@ class ClusterReader:
         return found
 
     def release(self) -> tuple[int, ...] | None:
-        """Return the oldest release of Apache Kafka that a broker's APIs come to, None if none could be asked."""
+        """Return the oldest release of Apache Kafka that a broker's APIs match, None if none could be asked."""
         found = [
             infer_broker_version_from_api_versions(one) for one in self.api_versions().values() if isinstance(one, dict)
         ]

@@ -36,7 +36,7 @@ SCAN: Final = {
 """How a consumer that reads long ranges fetches."""
 _NO_END: Final = 2**63 - 1
 _LARGEST_ANSWER: Final = 2**31 - 1
-"""The largest answer that the protocol has. A batch comes whole, however large: topics set how large it may be."""
+"""The largest answer that the protocol has. A batch comes complete, at any size: topics set how large it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ OnRecords = Callable[[TopicPartition, list[Any]], bool | None]
 """Called with a partition's next records; as :data:`OnRecord`."""
 
 EndEarly = Callable[[float], RequestFailedError | None]
-"""Called before each poll with when something came last (``time.monotonic``); an error ends the reading of all that is
-left."""
+"""Called before each poll with the time of the last arrival (``time.monotonic``); an error ends the reading of all that
+is left."""
 
 CREATE_TIME: Final = 1
 """confluent-kafka's TIMESTAMP_CREATE_TIME."""
@@ -172,7 +172,7 @@ def search_records(
                 found[tp] = Reached(offset + 1, stopped=True, timestamp=stamp, record=offset)
         return tp in found
 
-    # Up to a record behind the end: also what shows that there is none before it has a leader epoch to check (M1).
+    # Up to a record behind the end: it shows that there is none before it, and has a leader epoch to check (M1).
     ranges = {tp: Range(search.start, _NO_END) for tp, search in searches.items()}
     late = RequestFailedError("no record could be read in time", retriable=True)
     fetching: Mapping[str, int | str] = {**_A_FEW, "isolation.level": "read_uncommitted"} if uncommitted else _A_FEW
@@ -306,7 +306,7 @@ def _read_chunk(
             if finished:
                 del waiting[place]
                 done.append(Assigned(*place))
-            heard = time.monotonic()  # what took us long is not the broker's silence
+            heard = time.monotonic()  # our own time does not count as the broker's silence
         if done:
             consumer.pause(done)
     return ended

@@ -1,8 +1,8 @@
-"""Read values by the schemas that a registry has: Confluent's wire format, over its REST API.
+"""Read values by a registry's schemas: Confluent's wire format, over its REST API.
 
 A value begins with a zero byte and the schema's id in four bytes. Ids never change their meaning, so each schema is
-fetched once. A schema that can't be had makes its records unknown, never records without a time. fastavro decodes Avro
-values, Google's library Protobuf's.
+fetched once. If a schema can't be fetched, its records are unknown, never records without a time. fastavro decodes
+Avro values, Google's library Protobuf's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SchemaRegistry:
         """Return what is at a path in a record's value; None if nothing is, or the value is not of its schema.
 
         Raises:
-            SchemaError: its schema can't be had.
+            SchemaError: its schema can't be fetched or used.
             MissingPartError: the library that reads it is not installed.
         """
         if raw is None or len(raw) < _HEAD or raw[0] != 0:
@@ -172,7 +172,7 @@ def _trusting(settings: RegistrySettings) -> ssl.SSLContext | None:
 
 Decoder = Callable[[bytes, Sequence[str]], Any]
 """Returns what is at a path in a value, from the value's bytes behind the schema's id: as JSON has it, and moments in
-Unix ms. Raises what Python raises if nothing is there, or the bytes are no such value."""
+Unix ms. Raises what Python raises if it finds nothing, or if the bytes are no such value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +301,8 @@ _MOST_INDEXES: Final = 100
 def protobuf_decoder(schema: Schema) -> Decoder:
     """Return how to read values of a schema's messages.
 
-    A ``google.protobuf.Timestamp`` becomes Unix ms, rounded down; an enum's value None. A field that is not set is not
-    there: without presence (``optional``) that is also one that is 0.
+    A ``google.protobuf.Timestamp`` becomes Unix ms, rounded down; an enum's value None. A field that is not set is
+    missing; without presence (``optional``), so is one that is 0.
 
     Raises:
         ValueError: the schema or one that it imports can't be read.
@@ -372,7 +372,7 @@ def _at(found: Any, path: Sequence[str]) -> Any:
             if field.enum_type is not None:
                 return None
         elif isinstance(found, Mapping):
-            if name not in found:  # to ask for it would put it there, with a time of 0
+            if name not in found:  # reading it would add it, with a time of 0
                 raise LookupError(name)
             found = found[name]
         elif isinstance(found, (str, bytes)):

@@ -17,9 +17,9 @@ class Clock:
         return time.monotonic()
 
     def since_boot(self) -> float:
-        """Return seconds since an arbitrary start, those that the machine slept included, for the age of facts.
+        """Return seconds since an arbitrary start, including those that the machine slept, for the age of facts.
 
-        :meth:`monotonic` may stand still while a machine sleeps: what was read before would be fresh after.
+        :meth:`monotonic` may stop while a machine sleeps: facts read before would look fresh after.
         """
         return time.clock_gettime(_AWAKE_AND_ASLEEP)
 

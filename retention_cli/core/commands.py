@@ -1,7 +1,7 @@
 """Command lines in texts, to be copied. Pure.
 
-Whoever writes a reason does not know how the cluster is reached: the line says ``HOST:PORT``, and the command line tool
-replaces that when it prints the text (:func:`Reach.complete`).
+Code that writes a reason does not know how the cluster is reached: the line says ``HOST:PORT``, and the command line
+tool replaces that when it prints the text (:func:`Reach.complete`).
 """
 
 from __future__ import annotations

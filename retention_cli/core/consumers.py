@@ -27,7 +27,7 @@ def group_key(kind: str, name: str) -> str:
 
 
 def group_id(key: str) -> str | None:
-    """Return the id of a Kafka group, whatever its kind; None for a consumer outside Kafka's groups."""
+    """Return the id of a Kafka group of any kind; None for a consumer outside Kafka's groups."""
     if is_share(key):
         return key.removeprefix(key_of(_SHARE, ""))
     return None if is_outside(key) else key
@@ -39,7 +39,7 @@ def is_share(key: str) -> bool:
 
 
 def is_outside(key: str) -> bool:
-    """Return whether a key is none of a group that commits: a share group's, or one outside Kafka's groups (F7)."""
+    """Return whether a key is not of a group that commits: a share group's, or one outside Kafka's groups (F7)."""
     return key.startswith(OUTSIDE)
 
 
@@ -54,12 +54,12 @@ def plain_name(key: str) -> str:
 
 
 def floor_by(key: str) -> str:
-    """Return what a plan says of who sets a floor: ``group:billing``, or ``file:flink``."""
+    """Return how a plan names what sets a floor: ``group:billing``, or ``file:flink``."""
     return plain_name(key) if is_outside(key) else f"group:{key}"
 
 
 def who(key: str) -> str:
-    """Return it as a sentence says it: ``group billing``, or ``file:flink``."""
+    """Return how a sentence names it: ``group billing``, or ``file:flink``."""
     return plain_name(key) if is_outside(key) else f"group {name_in_text(key)}"
 
 

@@ -55,7 +55,7 @@ def texts_of(column: Any) -> tuple[list[str], Any]:
 
 
 def require_spark() -> None:
-    """Check that all that ``--spark`` needs is there, without importing it.
+    """Check that all that ``--spark`` needs is installed, without importing it.
 
     Raises:
         MissingPartError: something is not installed.

@@ -22,7 +22,7 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def in_batches(items: Iterable[V], most: int) -> Iterator[list[V]]:
-    """Yield the items in order, at most so many at a time, as they arrive."""
+    """Yield the items in order, at most this many at a time, as they arrive."""
     waiting = iter(items)
     while some := list(islice(waiting, most)):
         yield some

@@ -25,7 +25,7 @@ _OTHER_HOST: Final = (62, 64)
 
 
 class HttpError(Exception):
-    """There is no answer, or not a whole one. The text says why, without the URL."""
+    """There is no answer, or not a complete one. The text says why, without the URL."""
 
 
 class Answer(NamedTuple):
@@ -160,7 +160,7 @@ class _Watch:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects without reading what is sent with them."""
+    """Follows redirects without reading their bodies."""
 
     max_redirections = 5
 
@@ -172,7 +172,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _OnlyRedirects(urllib.request.HTTPErrorProcessor):
-    """Has redirects followed; any other status is an answer."""
+    """Follows redirects; any other status is an answer."""
 
     def http_response(self, request: Any, response: Any) -> Any:
         redirects = response.status in (301, 302, 303, 307, 308)

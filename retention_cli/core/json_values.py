@@ -1,4 +1,4 @@
-"""JSON that others wrote: nothing twice, and no NaN; and JSON pointers (RFC 6901) into its values. Pure."""
+"""JSON that others wrote: no key twice, and no NaN; and JSON pointers (RFC 6901) into its values. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def at(found: Any, tokens: Sequence[str]) -> Any:
     """Return what is at a place in a value.
 
     Raises:
-        LookupError, TypeError, ValueError: nothing is there.
+        LookupError, TypeError, ValueError: the value has no such place.
     """
     for name in tokens:
         if isinstance(found, list):

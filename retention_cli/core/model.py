@@ -98,7 +98,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A fact that could not be read, and why. Whatever depends on it is held."""
+    """A fact that could not be read, and why. All that depends on it is held."""
 
     reasons: tuple[Reason, ...]
 
@@ -216,7 +216,7 @@ _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """The facts of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
+    """The facts of a topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
 
     ``timestamp_type`` is ``message.timestamp.type``. ``tiered``: the topic has remote storage
     (KIP-405). ``diskless``: its records are in object storage, on no broker's disk (KIP-1150).
@@ -326,7 +326,7 @@ def known(value: Maybe[T]) -> T | None:
 
 
 class _NotKnownError(Exception):
-    """Ends a calculation, and has the fact that is not known; never leaves :func:`or_unknown`."""
+    """Ends a calculation, and carries the unknown fact; never leaves :func:`or_unknown`."""
 
 
 def certain(value: Maybe[T]) -> T:

@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
 
 def name_in_text(text: str) -> str:
-    """Return a name as a sentence has it: in quotes where it could not be seen, as that of the group ``''``."""
+    """Return a name for a sentence: in quotes where it could not be seen, such as that of the group ``''``."""
     return text if text and text == text.strip() else f"'{text}'"
 
 

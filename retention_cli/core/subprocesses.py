@@ -72,9 +72,9 @@ def _output(process: subprocess.Popen[bytes], timeout_s: float, most_bytes: int)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the command, and whatever it has started in its process group, unless it was waited for.
+    """Kill the command, and all that it has started in its process group, unless it was waited for.
 
-    Until then its process id can't be another process's.
+    Until it is, no other process can get its process id.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

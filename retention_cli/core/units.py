@@ -41,7 +41,7 @@ class UnitError(ValueError):
 
 
 def parse_duration_ms(text: str) -> int:
-    """Return a duration such as ``3d``, ``12h``, ``90s`` or ``1.5h`` in whole milliseconds.
+    """Return a duration such as ``3d``, ``12h``, ``90s`` or ``1.5h`` in milliseconds, an integer.
 
     Raises:
         UnitError: it can't be parsed; the text names the valid units.

@@ -1,4 +1,4 @@
-"""The disks of brokers: log dirs grouped by device (R6), how full each is and how fast it grows, as is remembered."""
+"""The disks of brokers: log dirs grouped by device (R6), how full each is, and how fast it grows, from memory."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class _Volume(NamedTuple):
     device: str | None
 
     def is_one_with(self, other: _Volume) -> bool:
-        """Return whether two volumes are taken for one device."""
+        """Return whether two volumes count as one device."""
         if self.device is not None and other.device is not None:
             return self.device == other.device
         return self.sized is not None and self.sized == other.sized

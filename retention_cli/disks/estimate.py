@@ -52,7 +52,7 @@ _TOLERANCE: Final = 50
 _FINE_MS: Final = 1 << 15
 _NO_SEGMENT_BYTES: Final = Unknown.because(Code.R6, NO_SEGMENT_BYTES.reasons[0].text)
 _ROUNDS: Final = 64
-"""More rounds than any bisection of times needs: it ends whatever the brokers return."""
+"""More rounds than any bisection of times needs: it ends no matter what brokers return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def estimate(
     logs = np.array([_log(tp, known) for tp in names], dtype=np.int64).reshape(-1, 5)
     on, of, size = columns.T
     segments = estimated_segments(on, of, size, logs)
-    # Segments that roll by time are smaller than segment.bytes: other rules' trims may free up to their whole share.
+    # Segments that roll by time are smaller than segment.bytes: other rules' trims may free up to their full share.
     start = logs[:, 2]
     freed = bytes_on(segments, wholly_below(segments, start), len(disks) + 1)
     doubtful += add_up(_share(start[of], of, size, logs), on, len(disks) + 1) - freed
@@ -348,7 +348,7 @@ def _tail(
     tp: TopicPartition, log: Maybe[_Log], leading: Mapping[TopicPartition, Disk], most_bytes: int, sizes: Sizes
 ) -> Maybe[Tail]:
     """Return R5's bound, assuming records of equal size; unknown if the size may include dead segments."""
-    if isinstance(log, Unknown) or log[2] <= most_bytes:  # it fits, however much of it is dead
+    if isinstance(log, Unknown) or log[2] <= most_bytes:  # it fits, even if none of it is dead
         return _all_of(log)
     start, end, _ = log
     if isinstance(size_bytes := sizes.live_bytes(leading[tp], tp, start), Unknown):
@@ -382,7 +382,7 @@ def _topic(
         if isinstance(log, Unknown):
             return topic_unknown(tp, log)
         starts[tp], _, replicas[tp] = log
-    if sum(replicas.values()) <= most_bytes:  # however much of it is dead
+    if sum(replicas.values()) <= most_bytes:  # even if none of it is dead
         return None
     for tp, start in starts.items():
         # the search counts only whole segments

@@ -91,7 +91,7 @@ class InventoryView:
         return found
 
     def broken(self) -> dict[TopicPartition, Unknown]:
-        """Return why R6 can't judge partitions: something is unknown of one of their replicas."""
+        """Return why R6 can't judge partitions: something about one of their replicas is unknown."""
         return {
             TopicPartition(topic, partition): Unknown.because(Code.R6, f"broker {broker}'s inventory: {why}")
             for (broker, topic, partition), why in self.inventory.incomplete.items()
@@ -146,7 +146,7 @@ class InventoryView:
         segments = replace(segments, disk=disk_of[segments.disk], next_offset=following)
         below = wholly_below(segments, self._by_number(log_starts))
         dead = self._dead_bytes(segments, below, disks)
-        # what is wholly below every bound is counted already
+        # segments completely below every bound are counted already
         segments = replace(segments, size_bytes=np.where(below, 0, segments.size_bytes))
         scanned = {(file.broker, one.path) for file in self.inventory.files for one in file.dirs}  # also empty ones
         return DiskSegments(segments, self.partitions, dead, {*scanned, *self.dirs})
@@ -287,7 +287,7 @@ def exact_tails(segments: Segments, start: Ints, most_bytes: Ints) -> Ints:
 
     Args:
         segments: the segments of leader replicas.
-        start: each partition's log start offset. Segments wholly below it are dead, and not counted.
+        start: each partition's log start offset. Segments completely below it are dead, and not counted.
         most_bytes: how many bytes each partition may have, negative for any number.
     """
     by_offset = replace(segments, largest_timestamp=segments.base_offset)
@@ -355,7 +355,7 @@ def bytes_between(segments: Segments, start: Ints, end: Ints) -> tuple[Ints, Int
     return add_up(held, partition, len(start)), add_up(size, partition, len(start)), cut
 
 
-# -- how far it is trusted, beside the cluster (R6, M1) --------------------------------------------------------------
+# -- how far it is trusted, given the cluster (R6, M1) ---------------------------------------------------------------
 
 
 def doubts_of(

@@ -128,9 +128,9 @@ class Sizes:
     def live_bytes(self, disk: Disk, tp: TopicPartition, log_start: int) -> Maybe[int]:
         """Return the bytes of a replica that are not dead, for R5, or why that is unknown.
 
-        The segment that contains S is on disk as a whole, or the one before it that was active at the last sweep. So
-        one segment's bytes may be dead and are not counted; otherwise each pass would trim a little more. It may be of
-        a time when ``segment.bytes`` was larger.
+        All of the segment that contains S is on disk, or of the one before it that was active at the last sweep. So one
+        segment's bytes may be dead and are not counted; otherwise each pass would trim a little more. That segment may
+        be from a time when ``segment.bytes`` was larger.
         """
         size_bytes = disk.replicas[tp]
         if (why := self.doubt(disk, tp, Code.R5)) is not None:  # while it is moved, both copies may be on one disk
@@ -159,8 +159,8 @@ class Sizes:
     def may_leave_bytes(self, disk: Disk, since_ms: int | None) -> int | None:
         """Return how many bytes of swept files may still be on a disk, at most; None if a replica has come since.
 
-        Brokers delete segments of a compacted or tiered topic without moving S, and growth may hide it: then all that
-        the replica had may be leaving.
+        Brokers delete segments of a compacted or tiered topic without moving S, and growth may hide it: then all bytes
+        that the replica had may be leaving.
 
         Args:
             disk: the disk as just reported by its broker.

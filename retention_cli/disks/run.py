@@ -64,9 +64,9 @@ class DiskRun:
     """R5 to R7 in one run, or one recheck: the disks, and R6's result for each.
 
     ``disks`` are those of all brokers that have replicas; one that did not answer is a disk without dirs. Once R6 is
-    decided, ``parts`` are what it asked for of a partition and why, or why it is unknown there; where it had no part,
-    there is nothing. ``outcomes`` are its results, by disk, and ``space`` is how much brokers free after the plan, and
-    when; None if no disk was judged.
+    decided, ``parts`` are what it asked for of a partition and why, or why it is unknown there; partitions where it had
+    no part are missing. ``outcomes`` are its results, by disk, and ``space`` is how much brokers free after the plan,
+    and when; None if no disk was judged.
 
     Args:
         rules: the policy's disk rules.
@@ -120,7 +120,7 @@ class DiskRun:
                     for tp in disk.replicas
                     if disk.dirs and tp in chosen and self._leaders[tp].leader == disk.broker
                 }
-                # all leaders: a second look is given those that are read again alone, and the whole topic is searched
+                # all leaders: a second look gets only the partitions read again, but searches the complete topic
                 tails = estimated_tails(reader, chosen, settings, leading, self.sizes, self._leaders, remembered.now_ms)
             found |= {tp: found[tp]._replace(tails=tails[tp]) for tp in found if tp in tails}
         rounded = {name for name, one in settings.items() if one.whole_segments}
@@ -140,8 +140,8 @@ class DiskRun:
     ) -> None:
         """Read the log dirs. The facts' S and H must have been read before.
 
-        A pass looks again where partitions had to be read again: ``facts`` and ``leaders`` are of those alone, and what
-        the first look found of the others still holds.
+        A pass looks again where partitions had to be read again: ``facts`` and ``leaders`` are of those alone, and
+        the first look's results for the others still hold.
 
         Disk usage is remembered, with this machine's time, and so are replicas' sizes if rules need them.
         """
@@ -344,7 +344,7 @@ class DiskRun:
                 Code.R6, f"kretain could not read whether its topic or leader changed meanwhile: {error}"
             )
             return dict.fromkeys(tps, why)
-        # The ids that were decided by: a second look reads S and H of these, too, perhaps of a topic that is new then.
+        # The ids that decisions used: a second look reads S and H of these, too, perhaps of a topic that is new then.
         ids = {tp: known(one.topic.topic_id) for tp, one in self._facts.items()}
         return {tp: _CHANGED for tp in tps if change_between(tp, ids.get(tp), self._leaders[tp], topics.get(tp.topic))}
 

@@ -7,15 +7,15 @@ that hold it are those of these segments: trimming to it, rather than to the can
 Candidates are ordered by (running maximum timestamp, topic, partition, offset), where the running maximum is over all
 segments of the partition, on any replica, that the trim includes: so a partition's candidates are in the order of
 their offsets, and each trim is of a prefix. A candidate is trimmed if any disk that holds it is still above its
-ceiling. Then *every* replica loses its own segments wholly below that offset, including those whose own candidate came
-earlier and was not trimmed because their disk was no longer above its ceiling.
+ceiling. Then *every* replica loses its own segments that end at or before that offset, including those whose own
+candidate came earlier and was not trimmed because their disk was no longer above its ceiling.
 
 If all replicas have the same boundaries, a candidate is a segment, and this is R6 word for word. If they differ, each
-boundary of each replica is a candidate of its own: so no trim frees nothing.
+boundary of each replica is a candidate of its own: so every trim frees something.
 
 Why this needs no loop. The segments that a candidate frees are at or before it in the order. So as long as a disk is
-above its ceiling, it has lost exactly its segments before the walk's position in the order, whatever the other disks
-are like: a running sum over the disk's own segments determines where it stops, and disks are independent.
+above its ceiling, it has lost exactly its segments before the walk's position in the order, regardless of the other
+disks: a running sum over the disk's own segments determines where it stops, and disks are independent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UNDATED: Final = -1
 """An unknown largest timestamp, Kafka's own value for none. It never counts as old."""
 
 NO_END: Final = 2**63 - 1
-"""The next offset of a segment whose end is unknown: it is never wholly below a bound."""
+"""The next offset of a segment whose end is unknown: it is never completely below a bound."""
 
 NO_LEVEL: Final = -1
 NO_SEGMENTS: Final = Unknown.because(Code.R6, "the inventory has no segments of it: scan again")
@@ -67,9 +67,9 @@ class Segments:
 
     ``disk`` and ``partition`` are numbers from 0. Partitions are numbered in the order of (topic, partition): of two
     equally old segments, the walk takes the smaller number first. ``next_offset`` is the first offset after the
-    segment: it is wholly below a bound b if ``next_offset <= b``. ``size_bytes`` are the bytes that its deletion frees
-    on the disk. ``largest_timestamp`` is Unix ms, negative if unknown (:data:`UNDATED`). ``active``: the segment is
-    the one being written to.
+    segment: it is completely below a bound b if ``next_offset <= b``. ``size_bytes`` are the bytes that its deletion
+    frees on the disk. ``largest_timestamp`` is Unix ms, negative if unknown (:data:`UNDATED`). ``active``: the segment
+    is the one being written to.
     """
 
     disk: Ints
@@ -128,7 +128,7 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
 
     Args:
         segments: the segments of all replicas on the disks, including those of topics that are not managed.
-        start: each partition's bound without R6: its log start offset, or another rule's bound. A segment wholly
+        start: each partition's bound without R6: its log start offset, or another rule's bound. A segment completely
             below it is freed anyway.
         limit: how far each partition's guards let it be trimmed (G1, G2, G5, G7); a limit below ``start`` means that
             it is not trimmed. A segment whose time is unknown limits its partition, too: it may not be among the
@@ -359,7 +359,7 @@ def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]
     if isinstance(disk.room, Unknown):
         return disk.room
     if not above_ceiling(disk, rules):
-        return None  # below its ceiling, whoever uses it
+        return None  # below its ceiling, no matter who uses it
     if (others := mostly_others(disk.room, rules)) is not None:
         return others
     missing = [path for path in disk.dirs if covered is not None and (disk.broker, path) not in covered]

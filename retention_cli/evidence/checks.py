@@ -1,7 +1,7 @@
 """Check rows of evidence: decide them again, and see what their facts allow. Pure: no cluster, no policy, no clock.
 
-:func:`check_columns` is derived from the checks of one row, and says only where both must come to the same. All rows of
-which that is not sure, and those that look wrong, are left to those.
+:func:`check_columns` is derived from the checks of one row, and decides only where both must agree. All rows where
+that is not certain, and those that look wrong, are left to the checks of one row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from retention_cli.plan.reconcile import Target, reconcile
 from retention_cli.policy.settings import Settings
 
 GOOD_FOR_MS: Final = 30_000
-"""How old a recheck may be when a request that rests on it is sent."""
+"""How old a recheck may be when a request based on it is sent."""
 
 
 def decided(row: Row) -> Decision:
@@ -129,7 +129,7 @@ def wrong_floor(row: Row, commits: Sequence[Commit]) -> Iterator[str]:
 
 
 class Fact(NamedTuple):
-    """What a request may rest on: facts of its row, when they were read, and how far it may go (None: nowhere)."""
+    """What a request may be based on: facts of its row, when they were read, and how far it may go (None: nowhere)."""
 
     log_start: int | None
     floor: int | None

@@ -1,7 +1,7 @@
 """Decide recorded rows by columns, as :func:`~retention_cli.decide.decision.decide` does one by one. Pure.
 
 That is R1, R3 and R4 with G1, G2, G5, G7, G9 and F10, where every fact is known and has no notes, or the floor alone is
-unknown. A row of which more matters is not ``plain``, and is left to ``decide``.
+unknown. A row where more matters is not ``plain``, and is left to ``decide``.
 
 Under another policy too (:class:`Deciding`): by columns where R1 alone is on, else row by row. Facts are those of the
 evidence. One that the recorded policy did not ask for, or asked for otherwise, is unknown, and holds. If a look-up for
@@ -55,7 +55,7 @@ _BIG: Final = 2**62  # two of these can be added
 
 
 class Kind(NamedTuple):
-    """What topics' facts and settings come to, by row: 1 for yes, and times in ms, −1 for a rule that is off.
+    """What topics' facts and settings amount to, by row: 1 for yes, and times in ms, −1 for a rule that is off.
 
     ``fixed`` is the decision that needs no rule, ``refused``: R1 is an error, ``blind``: the floor is of other groups.
     """
@@ -174,7 +174,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, table: Any, kind: Callable[[str, str], tuple[int, ...]]) -> Facts:
-        """Return those of a recheck's table, given what a topic's facts and settings come to."""
+        """Return those of a recheck's table, given what returns the :class:`Kind` of a topic's facts and settings."""
         (topics, about), (settings, chosen), (more, code) = (
             coded(table, name) for name in ("topic_facts", "settings", "more")
         )
@@ -238,7 +238,7 @@ _OF_COLUMNS: Final = ("log_start", "high_watermark", "leader_epoch", "floor")
 
 
 def _parsed_more(more: str) -> tuple[bool, bool, bool]:
-    """Return, of what is odd about a row: whether it is sound, whether the floor is lost, and whether that is all."""
+    """Return whether a row is sound by its ``more``, whether its floor is lost, and whether nothing else is odd."""
     if "\\" not in more and not any(name in more for name in _OF_COLUMNS):  # most rows need no parser here
         return True, False, False
     if not isinstance(found := loads(more), dict):
@@ -398,7 +398,7 @@ class Deciding:
 
     Args:
         policy: the other policy.
-        on_held: called with the reasons of rows that are held, and how many rows that is.
+        on_held: called with the reasons why rows are held, and the number of those rows.
     """
 
     def __init__(self, policy: Policy, on_held: Callable[[tuple[Reason, ...], int], None]) -> None:
@@ -447,13 +447,13 @@ class Deciding:
         return None if settings is None else redecide(row, settings, self._policy.disks)
 
     def _lacks(self, held: Decision | None, count: int) -> bool:
-        """Tell why rows are held, and return whether that is for lack of evidence."""
+        """Report why rows are held, and return whether that is for lack of evidence."""
         reasons = () if held is None else held.reasons
         self._on_held(reasons, count)
         return any(reason.code == _CODE for reason in reasons)
 
     def _kind_of(self, about: str, was: str) -> tuple[int, ...]:
-        """Return what a topic's facts come to under the policy, given the settings of the run."""
+        """Return the :class:`Kind` of a topic's facts under the policy, given the settings of the run."""
         topic, old = from_json("topic", about), from_json("settings", was)
         if (settings := self._settings_for(topic.name)) is None:
             return fixed_kind(SKIP)

@@ -1,8 +1,8 @@
 """Evidence as Parquet: typed columns for what nearly every partition has, JSON for what is odd about a few.
 
-The files are ``RUN/001-facts.parquet`` for each recheck, and ``RUN/results.parquet``, in ``evidence/`` beside the audit
-log, or at the policy's ``evidence`` URL, by cluster id. A recheck's file is written before the requests that rest on it
-are sent, the results when the run ends. The audit log names each with its SHA-256, so a crash loses no fact of a
+The files are ``RUN/001-facts.parquet`` for each recheck, and ``RUN/results.parquet``, in ``evidence/`` next to the
+audit log, or at the policy's ``evidence`` URL, by cluster id. A recheck's file is written before the requests based on
+it are sent, the results when the run ends. The audit log names each with its SHA-256, so a crash loses no fact of a
 delete.
 
 A fact that is unknown, or has notes, or is rare, is in ``more``: a JSON object by the fact's name. Every other fact is
@@ -234,7 +234,7 @@ def _floors(values: Sequence[Any], irregular: dict[int, dict[str, Any]]) -> Iter
 
 
 def _coded(values: Sequence[Any], text: Callable[[Any], str]) -> list[str]:
-    """Return a column of texts of objects, of which many rows have the same."""
+    """Return a column of objects' texts; many rows share one object."""
     texts = {key: text(one) for key, one in {id(one): one for one in values}.items()}
     return [texts[id(one)] for one in values]
 

@@ -1,4 +1,4 @@
-"""Replay: decide every recorded run again under another policy, and compare what would be left with what was.
+"""Replay: decide every recorded run again under another policy, and compare what it would leave with what was left.
 
 A log has two starts here: the real one, and the one that the policy would have given it. Both begin where the first run
 saw it, and both move when brokers delete. A record that was really deleted is not in later facts: under the policy it
@@ -65,7 +65,7 @@ def recorded(
     """Return the runs that left evidence in that time, oldest first.
 
     Args:
-        state_dir: where evidence is beside the audit logs.
+        state_dir: the folder of the audit logs, with evidence next to them.
         url: the folder of a cluster's evidence instead.
         since_ms: from this time on (Unix ms), None: from the first on.
         until_ms: before this time (Unix ms), None: to the last.
@@ -160,7 +160,7 @@ class Replayed:
     """A policy's replay over runs.
 
     ``decisions`` were made again. ``totals`` has the sums over :class:`Difference`, and ``partitions``, ``held`` and
-    ``lacking`` count partitions. Of ``unsized`` ones no size is known: days lack them. ``differences`` yields the
+    ``lacking`` count partitions. ``unsized`` ones have no known size: days lack them. ``differences`` yields the
     partitions with any difference or hold, by cluster, topic and number.
     """
 
@@ -224,7 +224,7 @@ def replay(
 ) -> Replayed:
     """Decide the runs' rows again under a policy.
 
-    ``share`` is a number and of how many: of that share of the topics alone; :func:`merged` puts all together.
+    ``share`` is a share's number and how many shares there are: only its topics; :func:`merged` joins all shares.
 
     Raises:
         EvidenceError: a file is damaged.
@@ -279,7 +279,7 @@ class _Logs:
         self.unread: dict[int, tuple[str, str | None]] = {}
 
     def _number(self, cluster: str, about: str) -> int:
-        """Return a topic's number. A topic that was created again is another one, and what it was before is gone."""
+        """Return a topic's number. A topic that was created again is another one, and the former one is gone."""
         topic, topic_id = identity(about)
         if (number := self.numbers.get((cluster, topic, topic_id))) is None:
             number = self.numbers[cluster, topic, topic_id] = len(self.names)
@@ -339,7 +339,7 @@ class _Logs:
         of["each"][at] = np.where(end == start, of["each"][at], np.where(size >= 0, size / records, np.nan))
 
     def really(self, one: Recorded, table: Any) -> None:
-        """Take in what came of a run's requests: a log start that was read back, or what was asked for."""
+        """Take in the outcomes of a run's requests: a log start that was read back, or the one asked for."""
         outcomes = arrow().array(["trimmed", "unverified"])
         table = table.filter(arrow("pyarrow.compute").is_in(table.column("outcome").cast("string"), outcomes))
         topics = table.column("topic").unify_dictionaries().combine_chunks()
@@ -364,15 +364,15 @@ class _Logs:
             of[name] += np.where(this, np.maximum(to - since, 0), 0)
 
     def retained_bytes(self) -> tuple[int, int]:
-        """Return the bytes that all logs hold, about: really, and under the policy."""
+        """Return about how many bytes all logs hold: really, and under the policy."""
         of = self.of
         each = np.nan_to_num(np.where(of["real"] >= 0, of["each"], 0))
         real, new = (np.maximum(of["end"] - of[name], 0) * each for name in ("real", "new"))
-        return int(real.astype(np.int64).sum()), int(new.astype(np.int64).sum())  # whole bytes of each log: any order
+        return int(real.astype(np.int64).sum()), int(new.astype(np.int64).sum())  # integers: the same in any order
 
     @property
     def never(self) -> Numbers:
-        """What was really deleted and would still be there, by log."""
+        """How many records were really deleted but would still exist, by log."""
         return cast(Numbers, np.maximum(self.of["real"] - self.of["new"], 0))
 
     def totals(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Evidence as values: a partition's facts and decision, what groups had read, and what came of it. Pure."""
+"""Evidence as values: a partition's facts and decision, what groups had read, and the outcome. Pure."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ NONE: Final = -1
 """In columns: there is none, or it is unknown. A commit in the current leader epoch has no end of its epoch."""
 KINDS: Final = ("commit", "gone", "missing", "refused")
 COMMITS_AT_MOST: Final = 8
-"""Of more commits on a partition the lowest ones are kept, the highest, and whatever is no plain commit."""
+"""If a partition has more commits, the lowest ones are kept, the highest, and all that are no plain commit."""
 Numbers = npt.NDArray[np.int64]
 
 
 class ReadTimes(NamedTuple):
     """When a recheck began to read each kind of fact (Unix ms): the one before was read completely by then.
 
-    ``began`` is when metadata was asked for, ``again`` when it was the second time, ``done`` when that was there. All
-    are counted by a clock that is never set.
+    ``began`` is when kretain asked for metadata, ``again`` when it asked a second time, ``done`` when it had that
+    answer. All are counted by a clock that is never set.
     """
 
     began: int
@@ -62,7 +62,7 @@ class Planned(NamedTuple):
 
 
 class RecordedDecision(NamedTuple):
-    """The recheck's decision. Its reasons are not kept: whoever decides again has them."""
+    """The recheck's decision. Its reasons are not kept: deciding again returns them."""
 
     action: Action
     trim_to: int | None = None
@@ -116,7 +116,7 @@ class Commit(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a partition: of a request, or without one.
+    """The outcome for a partition: of a request, or without one.
 
     Of several requests only the one that settles the partition is ``final``: the report counts it. ``recheck`` is the
     number of the recheck that it is based on, None if there was none, ``batch`` the one that announced the request.

@@ -91,7 +91,7 @@ def verify_runs(
     Args:
         state_dir: where the audit logs are.
         names: the runs.
-        url: where their evidence is: the folder of the cluster. None: beside the log, else where the log says.
+        url: where their evidence is: the folder of the cluster. None: next to the log, else where the log says.
         keys: one of these must have signed each run; none: signatures are not looked at.
 
     Raises:
@@ -220,11 +220,11 @@ def _contents(verdict: Verdict, run: Run | None, store: Store) -> dict[str, byte
 
 
 _FACT: Final = (*Fact._fields, "is_there")
-"""Columns of what a request may rest on; the last one is null where there is nothing."""
+"""Columns of what a request may be based on; the last one is null where there is nothing."""
 
 
 class _Checked:
-    """What rows of rechecks came to: what a request may rest on."""
+    """The results of rechecks' rows: what a request may be based on."""
 
     def __init__(self, verdict: Verdict) -> None:
         pa = arrow()
@@ -235,7 +235,7 @@ class _Checked:
         self.facts = self.schema.empty_table()
 
     def recheck(self, part: Part) -> None:
-        """Check the rows of a recheck: by columns, and one by one those of which that does not say enough."""
+        """Check the rows of a recheck: by columns, and one by one those that columns can't decide."""
         pa, table, inventory = arrow(), part.table, bool(part.head.get("inventory"))
         try:
             found = check_columns(part, inventory=inventory)
@@ -265,7 +265,7 @@ class _Checked:
             self.verdict.tell(f"{self.verdict.run}/{part.name}", "it has rows of another recheck")
 
     def results(self, part: Part) -> Any:
-        """Check what came of each partition, and return that, joined with what it rests on."""
+        """Check each partition's outcome, and return it, joined with what it is based on."""
         results = part.table.cast(schema_of(RESULTS, {}, {}))
         joined = beside(results, self.facts.select(_FACT), row_indexes(results, self.facts, "recheck"))
         self.verdict.requests += len(joined) - joined.column("request_offset").null_count
@@ -287,7 +287,7 @@ def repeated(table: Any, number: str) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def beside(table: Any, other: Any, at: Numbers) -> Any:
-    """Return a table with those rows of another one beside its own; −1: none."""
+    """Return a table joined with those rows of another one; −1: none."""
     taken = other.take(arrow().array(at, mask=at < 0))
     return arrow().table([*table.columns, *taken.columns], names=[*table.column_names, *taken.column_names])
 
@@ -315,9 +315,9 @@ def is_text(table: Any, name: str, text: str) -> Mask:
 
 
 def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]:
-    """Yield where evidence and the audit log differ: what was announced, what came of it, and the sums."""
+    """Yield where evidence and the audit log differ: what was announced, the outcomes, and the sums."""
     evidence = f"{run.run}/{RESULTS_NAME}"
-    if run.end is None:  # it crashed: the log has the results, and requests rest on the rechecks' files
+    if run.end is None:  # it crashed: the log has the results, and requests are based on the rechecks' files
         yield from _crashed(run, checked.facts)
         return
     if results is None:

@@ -1,4 +1,4 @@
-"""Write a run's evidence as it goes on: each recheck before the requests that rest on it, the results at its end."""
+"""Write a run's evidence as it goes on: each recheck before the requests based on it, the results at its end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Recorder:
 
     @collection_paused()
     def facts(self, rows: Sequence[Row], seen: Observation) -> None:
-        """Write what a recheck read and decided; nothing that rests on it may be sent before.
+        """Write what a recheck read and decided; no request based on it may be sent before.
 
         Raises:
             StateError: it can't be written; then nothing may be deleted.
@@ -58,7 +58,7 @@ class Recorder:
 
     @collection_paused()
     def results(self, results: Sequence[Result]) -> None:
-        """Write what came of each partition.
+        """Write the outcome for each partition.
 
         Raises:
             StateError: it can't be written.
@@ -76,10 +76,10 @@ class Recorder:
 
 
 def recorder_for(url: str | None, folder: Path, head: dict[str, Any], on_file: OnFile) -> Recorder | None:
-    """Return what writes a run's evidence; None if the policy wants none, or if it says nothing and pyarrow is missing.
+    """Return what writes a run's evidence; None if the policy wants none, or does not set it and pyarrow is missing.
 
     Args:
-        url: the policy's ``evidence``; None: beside the audit log.
+        url: the policy's ``evidence``; None: next to the audit log.
         folder: the cluster's folder in the state directory.
         head: what each file's head is to say: the ``run``, its ``cluster``, and whether sizes are by an ``inventory``.
         on_file: see :class:`Recorder`.

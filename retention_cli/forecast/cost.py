@@ -1,4 +1,4 @@
-"""What a forecast comes to in money: by topic, by label, and by the consumer that keeps records. Pure."""
+"""A forecast in money: by topic, by label, and by the consumer that keeps records. Pure."""
 
 from __future__ import annotations
 

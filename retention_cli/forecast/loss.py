@@ -1,7 +1,7 @@
 """How long until records go that a group has not read (time to forced loss), and until a disk is full. Pure.
 
 What may take them: R4, R6 and the rules that ``unconsumed: trim`` lets past G2, and the broker's own retention. R6
-comes to records once the disk is full.
+reaches records once the disk is full.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def forecast_disk(
 
 
 class Queued(NamedTuple):
-    """A partition whose unread records R6 may take: what was written by when.
+    """A partition whose unread records R6 may take: how much was written by when.
 
     ``samples`` are the high watermarks seen, oldest first; ``each`` is how many bytes an offset takes.
     """
@@ -65,8 +65,8 @@ def queue_of(
 ) -> Queue:
     """Return R6's queue on a disk with a ceiling: it takes the oldest of all topics first.
 
-    It comes to a record at the soonest when the disk has gained what it may, and as much again as is older for certain
-    and may be taken: those bytes go before. ``queued`` are the partitions that R6 may take unread, on any disk. Of
+    It reaches a record at the earliest when the disk has gained what it may, plus the bytes that are older for certain
+    and may be taken: those go first. ``queued`` are the partitions that R6 may take unread, on any disk. Of
     each, an active segment's bytes don't count: they may stay where they are.
     """
     room = certain(disk.room)
@@ -143,8 +143,8 @@ def full_in(room_bytes: float, replicas: Sequence[Growing]) -> Span:
     """Return how long (ms) until replicas have taken this many more bytes.
 
     The earliest: each grows as fast as it ever did, up to the most that is kept of it, and none shrinks. The latest:
-    each grows as slowly as it ever did, up to the least; what has more than that loses it first. Other bytes on the
-    disk stay as they are.
+    each grows as slowly as it ever did, up to the least; a replica with more than that loses the rest first. Other
+    bytes on the disk stay.
     """
     earliest = _reached(
         room_bytes,
@@ -161,7 +161,7 @@ def full_in(room_bytes: float, replicas: Sequence[Growing]) -> Span:
 
 
 def _reached(room_bytes: float, growing: Iterable[tuple[float, float]]) -> float:
-    """Return when the sum of what grows reaches the room: each at its rate (bytes per ms) for so many bytes."""
+    """Return when growth fills the room: each replica grows at its rate (bytes per ms), by at most its bytes."""
     if room_bytes <= 0:
         return 0.0
     stops = sorted(((left / rate, rate) for rate, left in growing if rate > 0 and left > 0), reverse=True)
@@ -177,7 +177,7 @@ def _reached(room_bytes: float, growing: Iterable[tuple[float, float]]) -> float
 _BROKERS: Final = frozenset({"retention.ms", "retention.bytes"})
 """Causes that don't wait for the policy's next trim."""
 _AT_ONCE: Final = 8
-"""Offsets of a partition whose results are remembered: most groups stand at its end."""
+"""How many offsets of a partition have their results remembered: most groups are at its end."""
 _NOT_SEEN: Final = Unknown.because("rate", "its position was never seen before")
 
 
@@ -199,7 +199,7 @@ class Unread:
 
 
 class Place:
-    """A partition. What depends on a group's offset alone is worked out once for groups that stand at the same."""
+    """A partition. Results that depend on the offset alone are computed once for all groups at that offset."""
 
     def __init__(
         self,
@@ -230,9 +230,9 @@ class Place:
         self._left = left
 
     def left(self, offset: int, memory: GroupMemory | None) -> tuple[Unread, Maybe[Loss]]:
-        """Return what a group that stands at an offset has yet to read, and the loss.
+        """Return what a group at an offset has yet to read, and the loss.
 
-        ``memory`` is where the group stood before.
+        ``memory`` has the group's earlier position.
         """
         stood = None if memory is None else stood_at(memory, self._here.facts)
         now = Sample(self._here.now.wall_ms, offset)
@@ -240,7 +240,7 @@ class Place:
 
 
 def stood_at(group: GroupMemory, facts: PartitionFacts) -> Sample | None:
-    """Return where a group stood when it was last seen, if that was in this topic and counted (F5)."""
+    """Return a group's last seen position, if it was in this topic and counted (F5)."""
     position = group.counted.get((facts.topic.name, facts.partition))
     if position is None or group.ids.get(facts.topic.name) != facts.topic.topic_id:
         return None
@@ -250,7 +250,7 @@ def stood_at(group: GroupMemory, facts: PartitionFacts) -> Sample | None:
 def time_to_loss(
     unread: Unread, brokers: TopicSettings, settings: Settings | None, r6_ms: Maybe[Span], every_ms: int = 0
 ) -> Maybe[Loss]:
-    """Return when a group loses records to what comes first.
+    """Return when a group loses records to the first rule that takes them.
 
     Timestamps are taken to be the times of writing.
 
@@ -258,7 +258,7 @@ def time_to_loss(
         unread: what it has yet to read.
         brokers: the topic's live limits.
         settings: the policy's for the topic, None if it does not manage it.
-        r6_ms: how long until R6 comes to the oldest unread record (:func:`r6_deadline`), without
+        r6_ms: how long until R6 reaches the oldest unread record (:func:`r6_deadline`), without
             end if no disk with it has a ceiling.
         every_ms: how often the policy trims: what is due waits for the next time (ms).
     """
@@ -281,7 +281,7 @@ def time_to_loss(
 def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
     """Return the seconds that are left for sure if the group stops now: ``group_seconds_to_loss{group,topic}``.
 
-    ``math.inf`` if nothing takes its records, None if it can't be told.
+    ``math.inf`` if nothing takes its records, None if that is unknown.
     """
     return None if isinstance(loss, Unknown) or not loss.is_measured else loss.if_stopped_ms.low / 1000
 
@@ -333,7 +333,7 @@ def _after(limit_ms: int, age_ms: Span) -> Span:
 
 @or_unknown
 def _when_full(limit: Maybe[int], slack: float, unread: Unread) -> Span:
-    """Return how long until this many bytes (and up to so many more) stand behind the oldest unread record."""
+    """Return how long until this many bytes (and up to ``slack`` more) are behind the oldest unread record."""
     most, each = certain(limit), certain(unread.bytes_per_record)
     behind = each.times(Span.of(unread.lag))
     left = Span(max(0.0, most - behind.high), max(0.0, most + slack - behind.low))
@@ -359,5 +359,5 @@ def _at_its_rate(known: Iterable[tuple[Cause, Span]], unread: Unread) -> Span:
 
 
 def _divided(ms: float, share: float) -> float:
-    """Return a time in which a share of it is won back: without end once that is all of it, but what is due is due."""
+    """Return how long a time lasts if a share of it is regained as it passes: without end if all is, but 0 stays 0."""
     return 0.0 if ms == 0 else math.inf if share >= 1 else ms / (1 - share)

@@ -141,7 +141,7 @@ def _bills(
     now_ms: int,
     notes: list[Reason],
 ) -> Bills | None:
-    """Return what the topics come to in money, None if the policy names no price; add to the notes what is missing."""
+    """Return the topics' cost, None if the policy names no price; add a note on each missing amount."""
     prices, (parts, limits, settings) = policy.prices, of
     if prices is None:
         return None
@@ -192,7 +192,7 @@ def seen_in(
     Args:
         observation: what was read.
         memories: the ledgers.
-        before: where groups stood before, by name (:func:`groups_before`).
+        before: the groups' earlier positions, by name (:func:`groups_before`).
         there: the consumers that exist, as a floor names them: others are gone, and still count (F6).
         now_ms: now (Unix ms).
         only: these partitions alone; None: all.
@@ -237,10 +237,10 @@ def forecasts_of(
 
 
 def groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemory]:
-    """Return where groups stood when the ledger last saw them; empty if it can't be told."""
+    """Return the groups' positions when the ledger last saw them; empty if it can't be read."""
     try:
         return memories.ledger(cluster_id).groups()
-    except StateError:  # lost, or none could be made: observing says so where it matters
+    except StateError:  # lost, or could not be created: observing reports that where it matters
         return {}
 
 

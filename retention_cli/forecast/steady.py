@@ -1,4 +1,4 @@
-"""What brokers alone keep of a topic in steady state, and what a policy keeps of it beside them. Pure.
+"""What brokers alone keep of a topic in steady state, and what they keep with a policy. Pure.
 
 Steady state: records are written as fast as measured, consumers stay as far behind as they are now, and event time
 goes on as the clock does. Between two trims the log grows: the smallest value is right after one, the largest right
@@ -36,7 +36,7 @@ COMPACT: Final = "compact"
 """The code of a reason: a compacted topic."""
 _TRIGGERS = (Code.R1, Code.R2, Code.R3, Code.R4)
 _KEEPS_UP = 0.9
-"""A consumer that reads this share of what is written is not taken to fall behind: it commits now and then."""
+"""A consumer that reads this share of what is written does not count as falling behind: it commits now and then."""
 _PASSING = frozenset({Code.F10, Code.G3})
 """Reasons that go away by themselves as the ledger grows."""
 
@@ -78,7 +78,7 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """How many records are kept, and by which rule's word (``R1`` to ``R5``, else :data:`BROKERS`).
+    """How many records are kept, and which rules decide that (``R1`` to ``R5``, else :data:`BROKERS`).
 
     ``notes`` say which rules can't act, and why. Until R1 begins (F10), ``waits_ms`` from now, nothing is trimmed.
     """
@@ -95,7 +95,7 @@ class Standing:
 
     ``untouched``: the policy never trims it, or it is frozen, and why. ``lag`` is how far the floor is behind H;
     ``falls_behind`` says that its consumer reads more slowly than is written. ``stopped`` are the rules that can't act
-    now, by code. ``topic_share`` is the partition's share of its topic's traffic, for limits on whole topics.
+    now, by code. ``topic_share`` is the partition's share of its topic's traffic, for limits on topics.
     ``waits`` is how long (ms) R1 waits, and why (F10).
     """
 
@@ -111,7 +111,7 @@ class Standing:
 class PartitionForecast(NamedTuple):
     """What a topic's and a disk's forecast are made of: its rate, bytes per record, and what is kept of it.
 
-    ``unread`` is how many of these records only the floor's consumer keeps, as far behind as it is now, if asked for.
+    ``unread`` is how many of these records only the floor's consumer keeps, if it stays as far behind (if asked for).
     """
 
     rate: Maybe[Rate]
@@ -206,15 +206,15 @@ def saved(alone: Amounts, policy: Amounts) -> Amounts:
 @or_unknown
 def _less(one: Maybe[Span], other: Maybe[Span]) -> Span:
     less = certain(one).less(certain(other))
-    return NOTHING if one == other else less  # by the brokers' own word: the same, at any rate
+    return NOTHING if one == other else less  # brokers decide both: the same, at any rate
 
 
 @or_unknown
 def bytes_per_record(facts: PartitionFacts, segment_bytes: Maybe[int]) -> Span:
     """Return how many bytes of a replica one offset takes, from its size.
 
-    If the log start offset has moved, the size may include dead bytes of the segment that it lies in; but the whole
-    size never takes more offsets than there ever were.
+    If the log start offset has moved, the size may include dead bytes of the segment that it lies in; but the size
+    as such never takes more offsets than there ever were.
     """
     records, size = certain(_records(facts)), certain(facts.size_bytes)
     if records <= 0:
@@ -227,14 +227,14 @@ def bytes_per_record(facts: PartitionFacts, segment_bytes: Maybe[int]) -> Span:
 
 @or_unknown
 def brokers_keep(flow: Flow, limits: TopicSettings) -> Span:
-    """Return how many records brokers alone keep: by ``retention.ms`` and ``.bytes``, in whole segments."""
+    """Return how many records brokers alone keep: by ``retention.ms`` and ``.bytes``, segment by segment."""
     if "compact" in certain(limits.cleanup_policy):
         return certain(Unknown.because("compact", "it is compacted: what stays depends on its keys"))
     time, size = (
         (certain(limits.retention_ms), certain(limits.retention_bytes)) if certain(limits.deletes) else (None, None)
     )
     rate, now = flow.rate.span, Span.of(flow.records)
-    if time is None and size is None:  # all that is there, or without end while something is written
+    if time is None and size is None:  # all current records, or without end while something is written
         return now if rate.high == 0 else ENDLESS if rate.low > 0 else Span(float(flow.records), math.inf)
     if rate.high == 0 and size is None:
         return NOTHING  # brokers roll an active segment, too, once its newest record has expired
@@ -250,9 +250,9 @@ def brokers_keep(flow: Flow, limits: TopicSettings) -> Span:
 
 
 def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms: int) -> Maybe[Retained]:
-    """Return how many records a policy keeps that trims every so often (ms); brokers go on deleting, too.
+    """Return how many records a policy keeps that trims at this interval (ms); brokers go on deleting, too.
 
-    Where what brokers keep is unknown, a rule's own word may be enough; but nothing bounds what no rule lets go of.
+    If what brokers keep is unknown, a rule alone may decide; but nothing bounds records that no rule trims.
     """
     settings, rate, lag = standing.settings, flow.rate.span, standing.lag
     unbounded: Unknown | None = None
@@ -376,7 +376,7 @@ def _records_of(retained: Maybe[Retained]) -> Span:
 
 @or_unknown
 def product(records: Maybe[Span], each: Maybe[Span]) -> Span:
-    """Return the bytes of so many records."""
+    """Return the bytes of this many records."""
     return certain(records).times(certain(each))
 
 

@@ -1,4 +1,4 @@
-"""A forecast, as values: rates in offsets per ms, amounts as spans, what can't be told as unknown. Pure.
+"""A forecast, as values: rates in offsets per ms, amounts as spans, unknown where facts are missing. Pure.
 
 How fast partitions and groups move and how old a record is are known by the ledger's samples (docs/memory.md). A sample
 is exact only at its own moment. Between two, H may have moved at any time.
@@ -23,7 +23,7 @@ HOUR_MS: Final = 3_600_000
 WINDOW_MS: Final = 7 * 24 * HOUR_MS
 """Rates are measured over at most this long, unless the last sample is older."""
 _PARTS: Final = 4
-"""The window is divided into up to so many parts: their rates are how much the rate varies."""
+"""The window is divided into at most this many parts: their rates show how much the rate varies."""
 
 
 class Span(NamedTuple):
@@ -149,7 +149,7 @@ def age_of(samples: Sequence[Sample], now: Sample, offset: int) -> Span:
 
 
 def _parts(used: Sequence[Sample], least_ms: int) -> list[tuple[Sample, Sample]]:
-    """Return consecutive stretches, each between two samples and at least so long; the last takes what is left."""
+    """Return consecutive stretches, each between two samples and at least this long; the last takes what is left."""
     ends = [used[0]]
     for one in used[1:]:
         if one.wall_ms - ends[-1].wall_ms >= least_ms:
@@ -174,7 +174,7 @@ def _quotient(one: float, other: float) -> float:
 
 
 Cause = Literal[Code.R2, Code.R4, Code.R5, Code.R6, "retention.ms", "retention.bytes", "gone"]
-"""What takes the record first; ``gone``: the group stands below the log start offset."""
+"""What takes the record first; ``gone``: the group is below the log start offset."""
 
 
 class Loss(NamedTuple):
@@ -208,7 +208,7 @@ class Amounts(NamedTuple):
 class TopicForecast:
     """A topic: what it has now, what brokers alone keep of it in steady state, and what the policy keeps.
 
-    ``by`` are the rules whose word that is, joined by commas; ``brokers`` where no rule keeps less than they do.
+    ``by`` are the rules that decide that, joined by commas; ``brokers`` where no rule keeps less than they do.
     ``reasons`` are why something is unknown, or which rules can't act now.
     """
 
@@ -241,9 +241,9 @@ class GroupForecast:
 class DiskForecast:
     """A disk: how long until it is full if brokers alone delete, and if the policy trims, too (ms).
 
-    ``growth`` is as measured by the ledger's looks, with whatever was trimmed meanwhile. ``ceiling`` is how long the
-    policy's other rules keep it below R6's ceiling, None if there is none. ``still_bytes`` of its used bytes are taken
-    to stay as they are: other users' of the disk, topics that the policy does not manage, and compacted ones.
+    ``growth`` is as measured by the ledger's looks, and includes trims in between. ``ceiling`` is how long the policy's
+    other rules keep it below R6's ceiling, None if there is none. ``still_bytes`` of its used bytes are assumed to
+    stay: those of the disk's other users, of topics that the policy does not manage, and of compacted ones.
     """
 
     disk: Disk
@@ -277,7 +277,7 @@ class Totals:
 
 
 class Bill(NamedTuple):
-    """Money: what is there now costs a month, what trims have saved so far, and a month what the policy saves.
+    """Money: what the current data costs a month, what trims have saved so far, and what the policy saves a month.
 
     ``unread`` is what the policy would also save a month if no consumer were behind. Past savings are a bound: the
     high is at most what they were.
@@ -291,7 +291,7 @@ class Bill(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicBill:
-    """A topic's money, its labels, and by consumer what a month it costs that this consumer is behind."""
+    """A topic's money, its labels, and by consumer what its being behind costs a month."""
 
     topic: str
     labels: Mapping[str, str]
@@ -311,7 +311,7 @@ class Bills:
 class Forecast:
     """All of it, for one policy. Trims are ``every_ms`` apart; rates were measured over at least ``least_ms``.
 
-    ``bills`` is what it comes to in money, None without prices.
+    ``bills`` is what it costs, None without prices.
     """
 
     created_at_ms: int

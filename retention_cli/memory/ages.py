@@ -15,15 +15,15 @@ from retention_cli.core.grouping import by_key
 from retention_cli.memory.positions import Int64
 
 Width = tuple[int, int]
-"""A number of partitions, and when a topic was first seen with so many (Unix ms); 0: it has never had fewer."""
+"""A number of partitions, and when a topic was first seen with that many (Unix ms); 0: it has never had fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
     """When topics were first seen with more partitions, and groups at all.
 
-    ``widths`` has only topics that have grown, by name, fewest partitions first. A group that is not in ``born`` was
-    there before any topic has grown.
+    ``widths`` has only topics that have grown, by name, fewest partitions first. A group that is not in ``born``
+    existed before any topic grew.
     """
 
     widths: Mapping[str, Sequence[Width]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ def merged(mine: Iterable[Width], theirs: Iterable[Width]) -> list[Width]:
 PAUSE_MS: Final = 2 * 86_400_000
 """A longer pause starts the watch over. Brokers keep a group's offsets for 7 days by default, once 1."""
 SKEW_MS: Final = 60_000
-"""So much may the clocks of two machines differ. An older look than the last one says that our clock was set back."""
+"""How far the clocks of two machines may differ. If a look is older than the last one, our clock was set back."""
 AGAIN_MS: Final = 3_600_000
 """A look is noted at most once an hour: the first one counts, and a pause is much longer."""
 
@@ -175,7 +175,7 @@ class Watched:
 def watched_since(known: Iterable[Watched], scope: str, ignored: Collection[str], now_ms: int) -> int | None:
     """Return since when all groups of a scope but those ignored have been watched (Unix ms); None: not watched now.
 
-    Whoever ignores fewer groups has seen these, too.
+    A look that ignores fewer groups has seen these, too.
     """
     current = (one for one in known if one.scope == scope and one.is_current(now_ms))
     return min((one.since_ms for one in current if {*ignored}.issuperset(one.ignored)), default=None)

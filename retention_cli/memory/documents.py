@@ -1,4 +1,4 @@
-"""Documents of what is remembered, whole, for others: by topic and some partitions, by group, by disk. Pure."""
+"""Complete documents of what is remembered, for others: by topic and some partitions, by group, by disk. Pure."""
 
 from __future__ import annotations
 

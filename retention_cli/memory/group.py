@@ -1,7 +1,7 @@
 """One group's memory: which of its commits counted, which are gone, and which were refused (F5, F6). Pure.
 
 A commit is open until the pass has read the end of its log: then it counts, or is refused. Only a commit that counted
-is ever a position. The last one that counted is kept beside a refused one: once that is deleted, it is the position.
+is ever a position. The last one that counted is kept with a refused one: once that is deleted, it is the position.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GroupMemory:
     ``ids`` are the topics' ids then, prefixed with "?" if a log was cut while the group was not seen. ``counted`` are
     commits that counted, ``open`` those not judged yet, ``refused`` those of another log (F5), ``gone`` those that no
     longer exist (F6). ``doubted`` were refused by one machine and not seen by another: they are refused if they return.
-    ``stood_ms`` is the first look that found the group where it stands.
+    ``stood_ms`` is the first look that found the group at its current positions.
     """
 
     seen_ms: int = 0
@@ -76,7 +76,7 @@ class GroupMemory:
     ) -> None:
         """Set the group's current commits. Positions on a topic that was recreated since are forgotten.
 
-        ``seen_ms`` always grows, whatever two machines' clocks say. With ``named`` commits outlive their
+        ``seen_ms`` always grows, even if two machines' clocks differ. With ``named`` commits outlive their
         topic: all that exist when it was recreated are of the former topic, and are refused (F5). ``named`` are the
         topics that the consumer has, also those without a position yet.
         """

@@ -94,8 +94,8 @@ class LedgerFile:
     def close(self) -> None:
         """Close the file, once no other thread uses it: SQLite would crash.
 
-        What still works in a thread for an interrupted caller is waited for, but not for long: then the file is
-        closed with the process.
+        Wait for a thread that still works for an interrupted caller, but not for long: then the file is closed with
+        the process.
         """
         if self._used.acquire(timeout=_CLOSE_S):
             try:
@@ -191,9 +191,9 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write in one transaction, and seal what was written. One that fails leaves the revision as it was.
+        """Write in one transaction, and seal what was written. If it fails, the revision stays unchanged.
 
-        Else the next revision, which is another kretain's then, would be taken for our own, and never read (F6).
+        Else the next revision, which is then another kretain's, would look like our own, and never be read (F6).
         """
         with self._errors():
             revision = self._revision
@@ -211,7 +211,7 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Use the file: one thread at a time, and whatever fails is a :class:`StateError`."""
+        """Use the file, one thread at a time; raise any failure as a :class:`StateError`."""
         try:
             with self._used:
                 yield
@@ -223,7 +223,7 @@ class LedgerFile:
 
 
 class Unread(NamedTuple):
-    """A key whose last message can't be read: its place and why, and whether a newer kretain wrote it."""
+    """A key whose last message can't be read: where it is, why, and whether a newer kretain wrote it."""
 
     text: str
     newer: bool

@@ -1,4 +1,4 @@
-"""The rows of a ledger's file, and the documents that they come to for others (``state: cluster``).
+"""The rows of a ledger's file, and the documents that they become for others (``state: cluster``).
 
 Everything here runs in the ledger's own transactions.
 """
@@ -43,7 +43,7 @@ class Head(NamedTuple):
 
     @classmethod
     def of(cls, group: GroupMemory) -> Head:
-        """Return what a group's row says of it."""
+        """Return the head of a group's row."""
         plain = not (group.gone or group.refused or group.doubted)
         return cls(group.seen_ms, group.digest, plain, frozenset(group.open.topics()))
 

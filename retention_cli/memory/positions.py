@@ -93,7 +93,7 @@ class Positions(Mapping[Place, Position]):
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, int, int, int, int]]) -> Positions:
-        """Return positions by rows of what :attr:`columns` has, in any order."""
+        """Return positions from rows of :attr:`columns`, in any order."""
         return cls(_sorted(np.array([*rows], np.int64).reshape(-1, 5).T.copy()))
 
     # -- as a mapping ------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Positions(Mapping[Place, Position]):
         return proven
 
     def _in(self, other: Positions) -> tuple[Numbers, Mask]:
-        """Return where each one's place is in the other, and whether it is there."""
+        """Return where each one's place is in the other, and whether the other has it."""
         mine, theirs = self.columns[_KEY], other.columns[_KEY]
         if not len(theirs):
             return np.zeros(len(mine), np.int64), np.zeros(len(mine), np.bool_)
@@ -268,7 +268,7 @@ class Logs:
         self._ends = self._ends.joined(ends)
 
     def judged(self, commits: Positions) -> tuple[Positions, Positions, Positions]:
-        """Return the commits that count, those that are refused, and those of which that can't be told (F5).
+        """Return the commits that count, those that are refused, and those where that is unknown (F5).
 
         A commit beyond H is of another log. One with a leader epoch counts if the leader knows that epoch and the
         offset is not beyond its end; one without counts unless it lies beyond where the log was cut.
@@ -307,7 +307,7 @@ LogsOf = Callable[[], Logs]
 
 
 def packed(head: Any, sections: Sequence[Positions]) -> bytes:
-    """Return sections of positions as bytes, with what else is to be said of them in JSON's own types."""
+    """Return sections of positions as bytes, with a head in JSON's own types."""
     columns = np.concatenate([one.columns for one in sections], axis=1)
     numbers = np.unique(columns[_KEY] >> 32)
     names = [_TOPICS[one] for one in numbers.tolist()]
@@ -356,11 +356,11 @@ def _unpacked(content: bytes) -> tuple[Any, list[Positions]] | None:
         return None
     rows = np.stack((_keys(_numbers(names)[topics] if len(topics) else topics, partitions), *columns[2:]))
     sections = [Positions(_sorted(rows[:, a:b])) for a, b in pairwise(accumulate(counts, initial=0))]
-    return (head, sections) if [len(one) for one in sections] == counts else None  # else a partition is there twice
+    return (head, sections) if [len(one) for one in sections] == counts else None  # else it has a partition twice
 
 
 def _sorted(columns: Numbers) -> Numbers:
-    """Return rows in the order of their keys; of two of one key the last."""
+    """Return rows in the order of their keys; of two with one key, the last."""
     keys = columns[_KEY]
     if (keys[1:] > keys[:-1]).all():
         return columns
@@ -371,7 +371,7 @@ def _sorted(columns: Numbers) -> Numbers:
 
 
 def _found(mine: Numbers, theirs: Numbers) -> tuple[Numbers, Mask]:
-    """Return where each key is in others, which are sorted and at least one, and whether it is there."""
+    """Return where each key is in others, which are sorted and not empty, and whether they have it."""
     at = np.minimum(np.searchsorted(theirs, mine), len(theirs) - 1)
     return at, theirs[at] == mine
 

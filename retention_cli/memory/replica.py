@@ -6,7 +6,7 @@ where the broker has certainly swept:
 
 - a log that begins at 0 has nothing below that;
 - if the size fell between two passes, what was below S at the first of them is swept. So is what S moved past in
-  between, if the fall accounts for that as well, except for a segment: only whole ones are deleted. On a compacted
+  between, if the fall accounts for that as well, except for a segment: only complete ones are deleted. On a compacted
   topic the cleaner makes sizes fall, too: there the fall must also account for all that was dead at the first pass;
 - if S has not moved since the replica was first seen, for two of the broker's checks and the delete delay, all below S
   is swept. Once S has moved, only a fall counts: if a broker's sweeping is stuck, each pass would otherwise trim again.
@@ -51,7 +51,7 @@ class Sweeping(NamedTuple):
 
     @property
     def wait_ms(self) -> int | None:
-        """How long until what is dead is certainly deleted (ms): it spans a whole check. None if unknown."""
+        """How long until what is dead is certainly deleted (ms): it spans a full check. None if unknown."""
         return None if self.check_ms is None or self.delay_ms is None else 2 * self.check_ms + self.delay_ms
 
     @property

@@ -377,7 +377,7 @@ class _Reading:
     ) -> None:
         """Look up where groups without a commit may start (``groups.start``), and fill in these floors (F2).
 
-        A group that starts later, starts later in the log. Whoever starts before ``now_ms`` was asked for its members.
+        A group that starts later, starts later in the log. One that starts before ``now_ms`` was asked for its members.
         """
         for back_ms, partitions in floors.starts_to_ask().items():
             time_ms = self.request.now_ms - back_ms - START_MARGIN_MS

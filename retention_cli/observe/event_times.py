@@ -1,6 +1,6 @@
 """Find each partition's maxEventTime, and where R2's prefix ends (R2, G4): from data records alone.
 
-The brokers' timestamps, records where these are no event times, and what is remembered say it.
+The sources: brokers' timestamps, records where these are no event times, and what is remembered.
 """
 
 from __future__ import annotations
@@ -429,7 +429,7 @@ def _without_event_time(source: str, offset: int) -> Unknown:
 def _read_under(facts: PartitionFacts, settings: Settings) -> str | None:
     """Return under which settings timestamps are event times (M0), None if these are unknown: nothing is remembered.
 
-    Whose stamps they are is the topic's timestamp type; an explicit source takes a broker's stamps for event times.
+    The topic's timestamp type says whose stamps they are; an explicit source uses a broker's stamps as event times.
     """
     if isinstance(kind := facts.topic.timestamp_type, Unknown):
         return None
@@ -440,7 +440,7 @@ def _time_of(message: Message, source: EventSource, settings: Settings, reader: 
     """Return a record's event time in Unix ms, None if it has no readable one.
 
     Raises:
-        SchemaError: its schema can't be had; the text has the record's offset.
+        SchemaError: its schema can't be fetched or used; the text has the record's offset.
     """
     schemas = reader.schemas if source.kind in ("avro", "protobuf") else None
     try:
@@ -455,7 +455,7 @@ def _time_of(message: Message, source: EventSource, settings: Settings, reader: 
 def _stamp_of(message: Message, settings: Settings) -> int:
     """Return a record's timestamp in Unix ms, −1 if a broker has overwritten it: the topic was LogAppendTime once.
 
-    If the policy says that event times are the timestamps, it is returned as it is.
+    If the policy says that event times are the timestamps, it is returned unchanged.
     """
     kind, stamp = message.timestamp()
     return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1

@@ -88,7 +88,7 @@ def prove(
 def _cut_before(memory: PartitionMemory, high_watermark: int, ends: Mapping[int, Answer]) -> Cut | None:
     """Return where the log was cut after an earlier memory that this one replaced, None if it was not.
 
-    This memory's own facts are kept: they were read from the log as it is.
+    This memory's own facts are kept: they were read from the current log.
     """
     found = []
     for one in pending(memory.earlier):

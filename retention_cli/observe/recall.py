@@ -32,7 +32,7 @@ class Remembered:
         now_ms: now, for all cutoffs (Unix ms).
 
     ``partitions`` has the memories that may be used. ``cuts`` has where logs were cut since the last pass, ``doubts``
-    why that could not be asked: those memories are ``set_aside`` as they are, and nothing is trimmed by them (M4).
+    why that could not be asked: those memories are ``set_aside`` unchanged, and nothing is trimmed by them (M4).
     """
 
     memory: Ledger
@@ -118,7 +118,7 @@ class Remembered:
             end, kind = facts[tp].high_watermark, facts[tp].topic.timestamp_type
             if not isinstance(end, Unknown) and tp not in self.doubts:
                 memory.add_sample(Sample(self.ends_read_ms, end))
-            # CreateTime can only hold, so it is remembered whatever else is unknown.
+            # CreateTime can only hold, so it is remembered even if other facts are unknown.
             if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
                 known = self.set_aside.get(tp, memory)
                 known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")

@@ -10,7 +10,7 @@ from retention_cli.core.json_values import at, tokens_of
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.policy.settings import EventSource
 
-if TYPE_CHECKING:  # only what registered schemas are needed for imports it
+if TYPE_CHECKING:  # only code that needs registered schemas imports it
     from retention_cli.brokers.schemas import SchemaRegistry
 
 _MAX_TIME_MS: Final = 2**63 - 1
@@ -28,7 +28,7 @@ def read_time(
     ``schemas`` is the registry with the schemas of Avro and Protobuf values.
 
     Raises:
-        SchemaError: a value's schema can't be had, so its event time is unknown.
+        SchemaError: a value's schema can't be fetched or used, so its event time is unknown.
         MissingPartError: the library that reads such values is not installed.
     """
     match source.kind:

@@ -33,7 +33,7 @@ class Times(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """One reading in the safe order: when, and what groups had by then, if that was asked for."""
+    """One reading in the safe order: its times, and what groups had committed by then, if asked for."""
 
     times: Times
     seen: Sequence[Seen] = ()

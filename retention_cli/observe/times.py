@@ -33,7 +33,7 @@ _Call = Sequence[Mapping[TopicPartition, Spec]]
 _PARTITIONS_A_CALL: Final = 2_500
 _CALLS_UNDER_WAY: Final = 6
 """Brokers work on the next calls while one call's answers are handled, and while answers and requests are on their way:
-with a round trip of 50 ms, a whole plan takes a twentieth less with six than with three."""
+with a round trip of 50 ms, a plan takes a twentieth less with six than with three."""
 
 
 _ENDS_UNKNOWN: Final = Unknown.because("lookup", "the log's ends are unknown")
@@ -272,7 +272,7 @@ def with_lookups(
     leaders: Leaders,
     deadline: float,
 ) -> dict[TopicPartition, PartitionFacts]:
-    """Return the facts with look-ups of these times (Unix ms), whatever rules need; H must have been read before.
+    """Return the facts with look-ups of these times (Unix ms), regardless of rules; H must have been read before.
 
     ``deadline``, by the reader's clock, is for settling them by reading records.
     """

@@ -36,7 +36,7 @@ class ApprovalError(Refusal):
 
 
 def digest_of(plan: Plan) -> str:
-    """Return the SHA-256 of all that a plan says, in its head and its rows, in whatever format it was saved."""
+    """Return the SHA-256 of all that a plan says, in its head and its rows, in any format."""
     head = head_as_json(plan) if plan.saved is None else plan.saved
     found = hashlib.sha256(statement({key: value for key, value in head.items() if key not in _NOT_COVERED}))
     for one in plan.decisions:
@@ -90,7 +90,7 @@ def approve(plans: Iterable[Plan], key: Ed25519PrivateKey, now_ms: int) -> Appro
 
 
 def approval_notes(plan: Totals, rules: ApproveRules | None) -> list[Reason]:
-    """Return what to say of a plan of which a trim needs an approval, whatever was trimmed before."""
+    """Return the notes of a plan whose trim needs an approval even if nothing was trimmed before."""
     why = needs_approval(Amount(plan.records, plan.size_bytes, plan.unconsumed), Amount(), rules)
     text = "a second person has to approve this plan (save it, then kretain approve)"
     return [] if why is None else [Reason("approval", f"{why}: {text}")]
@@ -129,7 +129,7 @@ def read_approval(path: Path) -> Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """What a trim of a saved plan has to show: the plan's entry in an approval, and the approval, or why there is none.
+    """What a trim of a saved plan has to show: its entry in an approval, and that approval, or why there is none.
 
     ``by`` is who trims; ``max_age_ms`` is how old the approval may be.
     """
@@ -147,7 +147,7 @@ def offered(plan: Plan, source: str | None, file: Path | None, max_age_ms: int) 
     Args:
         plan: the plan as it was read, with all of its rows.
         source: the plan's file.
-        file: the approval's file; None: beside the plan's.
+        file: the approval's file; None: the one next to the plan's.
         max_age_ms: how old it may be.
     """
     if source is None or plan.saved is None:
@@ -190,7 +190,7 @@ def lacking(
 
 
 def unseen(more: TopicPartition | None, rules: ApproveRules | None, shown: Offered | None) -> Reason | None:
-    """Return why an approval does not cover a partition of which more would go than the plan's row says; None: it may.
+    """Return why an approval does not cover a partition that loses more than the plan's row says; None: it may.
 
     A plan can be edited before it is approved, and be carried out in parts: so its totals alone don't bound it. Such a
     trim needs no approval where it is small, but the audit log would count it as approved.
@@ -246,7 +246,7 @@ def _check_age(at: str, max_age_ms: int, now_ms: int) -> None:
 
 
 def _check_other_person(shown: Offered, approver: str, by: Mapping[str, str], rules: ApproveRules) -> None:
-    """Check that the requester did not approve the plan himself, as far as this can be known."""
+    """Check that the requester did not approve the plan, as far as this can be known."""
     requester, known = shown.requester, public_keys((*rules.keys, *rules.requesters), rules.folder)
     if requester is not None and requester.key in known:
         if not check(_request(shown.entry["digest"]), requester, known[requester.key]):

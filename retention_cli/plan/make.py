@@ -1,6 +1,6 @@
 """Observe a cluster and decide: make a plan, or fresh decisions for a trim, from a policy.
 
-And what a plan says beside its decisions. Brokers keep some topics forever, and a pattern brings them under a rule of
+And what a plan says besides its decisions. Brokers keep some topics forever, and a pattern brings them under a rule of
 age or size (G5); records of others are, or may be, in object storage (KIP-405, KIP-1150). Who holds a row back by an
 open transaction (G1), and how many records would be trimmed before each consumer has read them (G2).
 """
@@ -42,7 +42,7 @@ from retention_cli.policy.settings import Settings
 from retention_cli.state import own_topics
 from retention_cli.state.memories import Memories
 
-if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them import numpy
+if TYPE_CHECKING:  # only disk rules need these, and some of them import numpy
     from retention_cli.disks.disk import Disk
     from retention_cli.disks.inventory_view import InventoryView
     from retention_cli.disks.run import DiskRun
@@ -58,9 +58,9 @@ _NO_READER: Final = (
 
 
 class PlanInputs(NamedTuple):
-    """What a plan was made of: what was read and decided, the disks, and the groups of Kafka's that exist.
+    """What a plan was made of: what was read and decided, the disks, and the Kafka groups that exist.
 
-    ``disks`` are those of all brokers, if the policy speaks of disks; a broker that does not answer is one of them.
+    ``disks`` are those of all brokers, if the policy has disk rules; a broker that does not answer is one of them.
     ``disk_parts`` has R6's part in decisions.
     """
 
@@ -109,8 +109,8 @@ class PlanJob:
         memories: the ledgers, which remember what is seen.
         clock_ms: returns this machine's time (Unix ms), for what is remembered.
         progress: called with what is being read.
-        observed: called with what the plan was made of, before only the decisions are kept.
-        with_seen: what that is has what groups have committed, too, for evidence.
+        observed: called with what the plan was made of, before all but the decisions is dropped.
+        with_seen: whether that includes what groups have committed, for evidence.
     """
 
     reader: ClusterReader
@@ -275,7 +275,7 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
     They count for nothing. Those with no position on a managed topic are left out.
     """
     rules = selection.policy.groups
-    zookeeper = any(one.kind == "zookeeper" for one in rules.sources)  # it names all its groups, whichever count
+    zookeeper = any(one.kind == "zookeeper" for one in rules.sources)  # it names all its groups, counting or not
     found = sorted(
         plain_name(key)
         for key, _seen_ms, rows in memory.gone_groups((), now_ms - rules.remember_ms, outside=True)
@@ -315,7 +315,7 @@ class OffDisks(NamedTuple):
     diskless: list[str]
 
     def notes(self) -> list[Reason]:
-        """Return what a plan says of them."""
+        """Return the plan's notes on them."""
         texts = (
             (
                 "tiered",
@@ -431,7 +431,7 @@ def unread_by_group(
 
 
 _MOST: Final = 1_000
-"""So many partitions are asked about; the others' rows say where the transaction begins."""
+"""At most this many partitions are asked about; the others' rows say where the transaction begins."""
 
 
 def with_owners(reader: ClusterReader, decisions: Sequence[Decision]) -> Sequence[Decision]:

@@ -116,7 +116,7 @@ class ParquetPlans:
                 _check_columns(file.schema_arrow, part)
 
     def plans(self, entries: Iterable[Entry]) -> Plans:
-        """Return the plans. Heads and counts are checked here, rows when a plan is read, each time anew.
+        """Return the plans. Heads and counts are checked here, rows each time that a plan is read.
 
         Raises:
             SavedPlanError: one of them can't be executed.

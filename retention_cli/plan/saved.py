@@ -1,6 +1,6 @@
 """Read a plan from a file, and validate everything in it (docs/plan.md, Saved plans); hand one to another process.
 
-Over Spark a plan is bytes, of which nothing is unpickled: its rows are Parquet
+Over Spark a plan is bytes, and kretain unpickles none of them: its rows are Parquet
 (:func:`retention_cli.plan.value.as_parquet`), the rest is JSON that is checked.
 """
 
@@ -97,7 +97,7 @@ class _Requester(StrictModel):
 
 
 class HeadModel(StrictModel):
-    """A saved plan without its rows. ``_content`` has all its fields, also those that this model does not know."""
+    """A saved plan without its rows. ``_content`` is its complete content."""
 
     format: str
     created_at: str
@@ -117,7 +117,7 @@ class PlanModel(HeadModel):
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file.
+    """Return a file's bytes.
 
     Raises:
         SavedPlanError: it can't be read.
@@ -169,7 +169,7 @@ class Entry(NamedTuple):
 
 
 def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[tuple[str, H]]:
-    """Yield each cluster's name, and what is said of it, as an instance of the model.
+    """Yield each cluster's name, and its entry as an instance of the model.
 
     Raises:
         SavedPlanError: an entry does not fit, or two are of one cluster.
@@ -238,14 +238,14 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
 
 
 def head_of(plan: Plan) -> str:
-    """Return a plan without its rows. JSON has no keys that are partitions: each disk's replicas are beside it."""
+    """Return a plan without its rows. JSON has no keys that are partitions: each disk's replicas are separate."""
     replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
     disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
     return _heads().dump_json((replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)).decode()
 
 
 def plan_of_parts(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
-    """Return the plan of a cluster that is reached at ``bootstrap``. It is one of so many ``plans``.
+    """Return the plan of a cluster that is reached at ``bootstrap``. It is one of ``plans`` plans.
 
     Raises:
         ValueError: it is no plan, or rows are missing.

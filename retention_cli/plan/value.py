@@ -25,7 +25,7 @@ from retention_cli.core.signing import Signed
 from retention_cli.core.units import timestamp
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
-if TYPE_CHECKING:  # only plans that speak of disks need it
+if TYPE_CHECKING:  # only plans with disks need it
     from retention_cli.disks.disk import DiskOutcome, Space
 
 Kind = Literal["text", "int32", "int64", "bool", "reasons"]
@@ -144,14 +144,14 @@ class StoredDecisions(Sequence[Decision]):
         return tuple(self)[index]
 
     def tables(self, rows: int = _ROWS_AT_A_TIME) -> Iterator[Any]:
-        """Yield the decisions as Arrow tables of :data:`COLUMNS`, each of at most so many rows."""
+        """Yield the decisions as Arrow tables of :data:`COLUMNS`, each of at most this many rows."""
         for content in self._contents:
             with _opened(content) as file:
                 for batch in file.iter_batches(rows):
                     yield arrow().Table.from_batches([batch])
 
     def largest(self, count: int) -> Iterator[Decision]:
-        """Yield so many of each table's decisions, those that matter most: the others need not be decoded."""
+        """Yield this many of each table's decisions, those that matter most: the others need not be decoded."""
         pa, compute = arrow(), arrow("pyarrow.compute")
         for table in self.tables():
             ranked = table.append_column("order", compute.index_in(table.column("action"), value_set=pa.array(_ORDER)))
@@ -164,7 +164,7 @@ def _opened(content: bytes) -> Any:
 
 
 def tables_of(decisions: Iterable[Decision], rows: int = _ROWS_AT_A_TIME) -> Iterator[Any]:
-    """Yield decisions as Arrow tables of :data:`COLUMNS`, each of at most so many rows."""
+    """Yield decisions as Arrow tables of :data:`COLUMNS`, each of at most this many rows."""
     if isinstance(decisions, StoredDecisions):
         yield from decisions.tables(rows)
         return
@@ -300,7 +300,7 @@ class Totals:
 
 
 class TopicRows(NamedTuple):
-    """What a topic's decisions come to, and what keeps how many from being trimmed further (:func:`held_back_by`)."""
+    """The sums of a topic's decisions, and what holds how many of them back (:func:`held_back_by`)."""
 
     topic: str
     totals: Totals
@@ -308,7 +308,7 @@ class TopicRows(NamedTuple):
 
 
 def by_topic(decisions: Iterable[Decision]) -> Iterator[TopicRows]:
-    """Yield what each topic's decisions come to; a topic's decisions are together."""
+    """Yield the sums of each topic's decisions; a topic's decisions are together."""
     for topic, rows in groupby(decisions, key=lambda one: one.topic):
         some = list(rows)
         yield TopicRows(topic, Totals.of(some), Counter(by for one in some for by in held_back_by(one)))
@@ -323,7 +323,7 @@ class Plan:
     plan (G6), ``notes`` are other warnings. ``memory_since_ms`` is when the cluster's ledger was started (Unix ms),
     None if there was none yet. ``disks`` are R6's results if there are disk rules; ``space`` is how much brokers
     free after the plan, and when. ``counted`` are the totals, if the decisions were already counted. ``requester`` has
-    signed the plan as his. ``saved`` is what its file says, None if it was made in this run.
+    signed the plan. ``saved`` is its file's content, None if it was made in this run.
     """
 
     created_at_ms: int
@@ -413,7 +413,7 @@ def _disks_as_json(plan: Plan) -> dict[str, Any]:
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """Return the whole plan as JSON's own types."""
+    """Return the complete plan as JSON's own types."""
     return {**head_as_json(plan), "partitions": list(map(row_as_json, plan.decisions))}
 
 

@@ -167,7 +167,7 @@ def _checked(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the values that are right, and what is wrong; ``unmarked`` says what, of a key that is not marked.
 
-    Keys that can't live in the policy topic are counted after so many problems: there may be a hundred thousand.
+    Keys that can't live in the policy topic are only counted after this many problems: there may be a hundred thousand.
     """
     values: dict[str, Any] = {}
     wrong: list[str] = []

@@ -68,7 +68,7 @@ _TEXTS: Final = {
     "too_short": "is empty: an empty policy would match nothing",
     "list_type": "is not a list: each entry starts with a dash",
 }
-"""What we say of some of the schema's errors in a policy."""
+"""kretain's own texts for some of the schema's errors in a policy."""
 
 
 def load_policy(path: Path) -> Policy:
@@ -281,7 +281,7 @@ def _hint(key: str, allowed: list[str], at_top: bool) -> str:
 
 
 def nearest_key(key: str, allowed: list[str]) -> str:
-    """Return what to say of an unknown key: the one that was perhaps meant, or all that are allowed."""
+    """Return a hint for an unknown key: the one that was perhaps meant, or all that are allowed."""
     similar = difflib.get_close_matches(key.lower(), allowed, n=1, cutoff=0.6)
     return (
         f"is not a key here; did you mean {similar[0]}?"
@@ -303,8 +303,8 @@ def problems_of(
         error: what pydantic found.
         document: the file.
         models: the file's models.
-        hint: what to say of an unknown key, of the keys that its mapping has, and whether it is at the file's top.
-        texts: what to say of some kinds of errors.
+        hint: returns a hint from an unknown key, the keys of its mapping, and whether it is at the file's top.
+        texts: texts for some kinds of errors.
     """
     found: list[PolicyProblem] = []
     for item in error.errors(include_url=False):
@@ -314,7 +314,7 @@ def problems_of(
         if item["type"] in ("extra_forbidden", "invalid_key"):
             key, above = str(path[-1]), path[:-1]
             allowed = keys_of(models[tuple(part for part in above if isinstance(part, str))])
-            # To find a hint takes long.
+            # Finding a hint takes long.
             allowed_keys = (
                 hint(key, allowed, not above) if len(found) < MOST_REPORTED else f"{_NO_HINT} {', '.join(allowed)}"
             )
@@ -328,7 +328,7 @@ def problems_of(
             continue
         allowed_keys = texts.get(item["type"]) or value_problem(item)
         if item["input"] is None:
-            if path and isinstance(path[-1], str):  # "has no value" was said of the key
+            if path and isinstance(path[-1], str):  # the key's own problem says that it has no value
                 continue
             allowed_keys = "an entry is empty: remove its dash, or fill it in"
         found.append(PolicyProblem(document.source, document.line_of(path), key, allowed_keys))

@@ -81,9 +81,9 @@ def merged(before: Mapping[str, _V], new: Mapping[str, _V]) -> dict[str, _V]:
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Return whether any glob or ``re:`` regular expression matches the whole of ``name``.
+    """Return whether any glob or ``re:`` regular expression matches all of ``name``.
 
-    Kafka's own subscriptions match whole names, too: it is the narrower reading.
+    Kafka's own subscriptions match complete names, too: it is the narrower reading.
     """
     return any(compiled(pattern).fullmatch(name) is not None for pattern in patterns)
 
@@ -127,8 +127,8 @@ _NO_LIVE_GUARD: Final = Unknown.because(
 class LiveSettings:
     """The policy topic's settings by topic: each key's checked value, and the message that it is from.
 
-    ``unsettled`` has the topics whose settings are unknown, and why; ``unread`` is set if the policy topic as a whole
-    could not be read.
+    ``unsettled`` has the topics whose settings are unknown, and why; ``unread`` is set if the policy topic itself could
+    not be read.
     """
 
     values: Mapping[str, Mapping[str, Origin]] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class Policy:
         return PolicyProblem(self.source, entry.lines.get(key, entry.line), key, text)
 
     def live_keys(self, topic: str) -> frozenset[str]:
-        """Return the topic's keys that the file marks ``cluster``, whatever flags say."""
+        """Return the topic's keys that the file marks ``cluster``, even if flags override them."""
         return _marked(self.origins_in_file(topic) or {})
 
     @property

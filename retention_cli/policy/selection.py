@@ -64,7 +64,7 @@ class Selection:
         return tuple(one for one in self.topics if one not in parted)
 
     def asks_for(self, tp: TopicPartition) -> bool:
-        """Return whether a partition of a chosen topic is itself chosen: named alone, or its topic is as a whole."""
+        """Return whether a chosen topic's partition is chosen: named itself, or its topic named without a partition."""
         return not self.partitions or tp in self.partitions or matches(self.unsplit_topics, tp.topic)
 
     @property
@@ -186,7 +186,7 @@ def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
 
 
 def _spelled(pattern: str) -> tuple[str, str | None]:
-    """Return a pattern's literal beginning and end; the end is None if the pattern is a whole name."""
+    """Return a pattern's literal beginning and end; the end is None if the pattern is a complete name."""
     if pattern.startswith("re:"):
         begins = _BEGINS.match(pattern, 3)
         return (begins[1].replace("\\", "") if begins is not None else ""), ""

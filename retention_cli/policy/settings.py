@@ -141,7 +141,7 @@ SOURCE_KINDS: Final[tuple[SourceKind, ...]] = get_args(SourceKind)
 class FloorSource:
     """Consumers outside Kafka's groups (F7), and where their positions are.
 
-    ``topics`` are the patterns of what they may read if that can't be told, None for every managed topic. ``place`` is
+    ``topics`` are the patterns of what they may read if that is unknown, None for every managed topic. ``place`` is
     the path or URL of a file or a checkpoint; for a command the folder that it runs in; for ZooKeeper its hosts and
     chroot, of which ``groups`` are read that are not ``ignored``; for a replica the other cluster's context, with
     what MirrorMaker 2 calls this one (``alias``) and its copies, and its topics. What is older than ``max_age_ms`` is
@@ -208,7 +208,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ApproveRules:
-    """What the policy says of approvals by a second person.
+    """The policy's rules for approvals by a second person.
 
     ``keys`` are those who may approve, ``requesters`` those who may also sign a plan as theirs; if there are any, a
     plan needs such a signature. A trim above one of the amounts needs an approval; None: no such amount. Files are
@@ -225,10 +225,10 @@ class ApproveRules:
 
 @dataclass(frozen=True, slots=True)
 class AuditRules:
-    """What the policy says of the audit log.
+    """The policy's rules for the audit log.
 
     ``max_bytes`` is from which size on a file is closed when the next run begins, ``topic`` the topic that lines are
-    copied to. ``evidence`` is the URL that evidence is written to, None for beside the log, ``none`` for nowhere.
+    copied to. ``evidence`` is the URL that evidence is written to, None for next to the log, ``none`` for nowhere.
     ``sign`` is the private key that signs each run.
     """
 
@@ -249,7 +249,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class DiskRules:
-    """What the policy says of disks (R6 and R7).
+    """The policy's rules for disks (R6 and R7).
 
     ``percent`` is R6's ceiling, None where it is off. ``capacity`` and ``reserved`` are bytes by ``BROKER:DIR``, by
     ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share a device, in the same notation.
@@ -270,7 +270,7 @@ class OneOff:
     """Rules given as flags, for this run only. ``patterns`` are the TOPIC arguments.
 
     They override a file's entries for the topics they match; without patterns, for all that it matches. If one of them
-    is a trigger, the file's own triggers are off for every topic: a flag never trims what it does not say.
+    is a trigger, the file's own triggers are off for every topic: a flag never trims what it does not name.
     """
 
     patterns: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """The URLs that a policy names: an archive's, with never a secret in it, and a webhook's, which is a secret itself.
 
 An archive's URL appears in plans, reports, the audit log and error texts. So anything that could be a password is
-refused before it is repeated, and an error names parts of a URL, never the whole. A webhook's is never repeated.
+refused before it is repeated, and an error names parts of a URL, never all of it. A webhook's is never repeated.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class WebhookError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NotifyRules:
-    """What the policy says of notifications.
+    """The policy's rules for notifications.
 
     ``url`` is an address, ``env:NAME`` or ``file:PATH``; empty: none. ``folder`` is what a relative PATH starts from.
     """

@@ -48,9 +48,9 @@ def _number(value: object) -> int | None:
 def quantity_reader(
     parse: Callable[[str], int], wanted: str, *, unit: int = 1, least: int = 0
 ) -> Callable[[object], int]:
-    """Return what reads a quantity: a number is so many ``unit``, a string has its own unit and is parsed.
+    """Return what reads a quantity: a number is in ``unit``, a string has its own unit and is parsed.
 
-    ``least`` is the smallest; −1 is Kafka's own word for no limit.
+    ``least`` is the smallest; −1 is Kafka's value for no limit.
     """
 
     def read(value: object) -> int:

@@ -2,7 +2,7 @@
 
 Pieces travel between processes as bytes.
 
-Records are added as columns, in offset order. Memory is bounded, whatever the times are: each hour from 2000 to the
+Records are added as columns, in offset order. Memory is bounded for any times: each hour from 2000 to the
 ceiling, beyond which times count as future, has its own row; all records stamped before 2000 share one row, as do
 all stamped beyond the ceiling, and all without a time.
 
@@ -112,7 +112,7 @@ class Front:
     known_to_ms: int | None = None
 
     def add(self, times: Any) -> None:
-        """Add the times of the next in-order records (a numpy array, Unix ms), none before those that are there."""
+        """Add the times of the next in-order records (a numpy array, Unix ms), none before those already in it."""
         if self.known_to_ms is not None or not len(times):
             return
         values, counts = np.unique(times, return_counts=True)

@@ -22,11 +22,11 @@ Action = Literal["raise", "lower", "restore", "keep", "none", "release"]
 Outcome = Literal["planned", "done", "failed"]
 CHANGES: Final = frozenset({"raise", "lower", "restore"})
 _STEP: Final = 20
-"""A value is raised by a twentieth of the original at least, so that a long pause does not take a change a pass."""
+"""A value is raised by a twentieth of the original at least, so that a long pause does not need a change per pass."""
 _SOON_MS: Final = 60_000
 """Rates are measured over the age of the oldest unread record, and over a minute at least: one burst is no rate."""
 _UNEVEN: Final = 1.25
-"""By so much the unread bytes may be more than their share of a log, where records differ in size."""
+"""How much more than their share of a log the unread bytes may be, as records differ in size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Record:
     then (None: no limit). ``value`` is what kretain set last, ``before`` what it replaced. ``changing`` is written
     before the request, so either may be live; ``raised`` and ``restored`` after it was read back. ``released``: another
     client set ``value``, so kretain leaves the setting alone; ``unreadable`` stands for a record that is not valid.
-    ``after`` is the offset of the record that it goes on from, None for the first one. One that was put back is
+    ``after`` is the offset of the record that it continues, None for the first one. One that was put back is
     ``again`` the record of that offset, and ``after`` is the offset of the setting's last message.
     """
 
@@ -79,7 +79,7 @@ class Unread:
     """What one required group has not read of a partition: from ``offset`` on, of the log's ``span`` (end exclusive).
 
     ``note`` says what was assumed of an unknown position. ``age_ms`` is how old the oldest unread record is by its
-    timestamp, ``size_bytes`` the size of the whole replica.
+    timestamp, ``size_bytes`` the size of the replica.
     """
 
     group: str
@@ -91,7 +91,7 @@ class Unread:
 
     @property
     def tail_bytes(self) -> Maybe[int]:
-        """About what lies from the oldest unread record to the end, in one replica."""
+        """About how many bytes lie from the oldest unread record to the end, in one replica."""
         start, end = self.span
         share = (end - self.offset) / max(1, end - start)
         return self.size_bytes if isinstance(self.size_bytes, Unknown) else round(self.size_bytes * share)
@@ -101,8 +101,8 @@ class Unread:
 class TopicFacts:
     """A topic that asks for protection. ``unread`` has the partitions with unread records.
 
-    ``unknown`` says of which partitions nothing is known. ``size_bytes`` is of one replica of each partition. ``disks``
-    has the number of its replicas by disk. ``skip`` is why kretain never touches it.
+    ``unknown`` says which partitions are unknown. ``size_bytes`` is of one replica of each partition. ``disks`` has the
+    number of its replicas by disk. ``skip`` is why kretain never touches it.
     """
 
     topic: str
@@ -128,7 +128,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One setting of a topic: what to do, why, and what became of it.
+    """One setting of a topic: what to do, why, and the outcome.
 
     ``record`` is what kretain did to it last; if nothing, as if it had just restored it. ``own`` is the topic's own
     value as it was read, None if it has none. ``old`` and ``new`` are limits (None: none), ``original`` is what the

@@ -4,7 +4,7 @@ A message a setting: key ``TOPIC/SETTING``, value a :class:`Record` as JSON. The
 a topic that was lost.
 
 No append has a condition, so the readers apply one: a message counts only if it names the message that counted before
-it. All of them agree on which do, whoever wrote last, and however much of the topic is compacted by then.
+it. All of them agree on which do, no matter who wrote last and how much of the topic is compacted by then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Records = dict[tuple[str, Setting], Record]
 _RECORD: Final = TypeAdapter(Record)
 _VALUE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _TURN_MS: Final = 60_000
-"""So long, by the brokers' clocks, only the run that began a change may go on from it: its request may be under way."""
+"""For this long, by the brokers' clocks, only the run that began a change may continue it: its request may be open."""
 SENT_S: Final = 10.0
 """After so long a run sends its request no more. A broker may take 30 s to pass it on to the controller."""
 
@@ -58,7 +58,7 @@ class _Message(NamedTuple):
 
     def goes_on_from(self, other: _Message, last: _Message) -> bool:
         """Return whether it counts after the one that counts so far, and the last one so far (P5)."""
-        if self.record.again is not None:  # whoever put it back had read all before it
+        if self.record.again is not None:  # the kretain that put it back had read all before it
             return self.record.after == last.offset
         if self.record.state == "unreadable":
             return True
@@ -120,7 +120,7 @@ class RaisedSettings:
             writer.append(PROTECTED_TOPIC, key.encode(), _RECORD.dump_json(again))
 
     def write(self, writer: ClusterWriter, record: Record) -> None:
-        """Append a record that goes on from the one that :meth:`read` returned, or from this run's last.
+        """Append a record that continues the one that :meth:`read` returned, or this run's last.
 
         Raises:
             RequestFailedError: another kretain's does already, or its change may be under way: this record does not

@@ -50,7 +50,7 @@ def live_of(
 ) -> dict[Setting, Live] | Unknown:
     """Return both settings of a topic, unknown if either is.
 
-    ``everywhere``: what all brokers say of kretain's own topic, which shows the default of each. While an operator
+    ``everywhere``: what all brokers report of kretain's own topic, which shows the default of each. While an operator
     changes the defaults broker by broker, they differ: the default is then unknown, and the smallest counts.
     """
     if isinstance(values, RequestFailedError):

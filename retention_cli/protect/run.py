@@ -59,7 +59,7 @@ class ProtectJob:
         permit: entered around each change; raises if it may not be made.
         progress: called with what is being done.
         alterer_for: creates what changes settings; not called by a dry run.
-        writer_for: creates what appends records, likewise.
+        writer_for: creates what appends records; not called by a dry run.
     """
 
     reader: ClusterReader
@@ -78,7 +78,7 @@ class ProtectJob:
 
 
 def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
-    """Read and decide; return what to do, and the records that it goes on from. Changes nothing.
+    """Read and decide; return what to do, and the records that it continues. Changes nothing.
 
     Raises:
         BrokerError: the cluster or ``_kretain_protected`` can't be read.
@@ -88,7 +88,7 @@ def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
     reading = read_protection(job.reader, job.selection, job.clock_ms, job.progress)
     cluster_id, ids = reading.metadata.cluster_id, reading.metadata.topic_ids
     memory = RaisedSettings(job.reader, job.memories(cluster_id))
-    records = memory.read()  # after the live values: whatever kretain set is in a record by then
+    records = memory.read()  # after the live values: by then all that kretain set is in a record
     ours = current(records, {one.topic: one.topic_id for one in reading.topics})
     rows = decide_all(reading.topics, ours, job.terms, reading.rooms)
     others = (  # P6
@@ -215,7 +215,7 @@ class _Changes:
     def change(self, known: Record, old: str | None, new: str | None, default: Maybe[int | None]) -> None:
         """Change a setting from its live value to a new one; None removes it, if the default is still the one given.
 
-        No broker may say a value that kretain does not know: others may not have heard of it yet.
+        No broker may report a value that kretain does not know: others may not have heard of it yet.
 
         Raises:
             RequestFailedError: it was not changed, or that is unknown, or another client changes it at the same time.
@@ -227,7 +227,7 @@ class _Changes:
             others |= (
                 set() if self.silent else self.own_values(known) - {old, known.value, known.before, known.original}
             )
-        except RequestFailedError:  # a broker that does not answer must not cost what is unread: it is asked no more
+        except RequestFailedError:  # a silent broker must not cost unread records: it is asked no more
             self.silent = True
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
@@ -254,7 +254,7 @@ class _Changes:
         self.note(known, "restored" if new == known.original else "raised", new, old)
 
     def own_values(self, known: Record) -> set[str | None]:
-        """Return what all brokers say of the topic's own value.
+        """Return the topic's own value as all brokers report it.
 
         Raises:
             RequestFailedError: one of them doesn't.

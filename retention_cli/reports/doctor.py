@@ -1,6 +1,6 @@
 """Checks of permissions, broker versions and the clock: what each command lacks, and what kind of cluster this is.
 
-That is told as far as its names and its cluster id show it (docs/platforms.md).
+Host names and the cluster id show the kind, as far as they do (docs/platforms.md).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Diagnosis:
     checks: Sequence[Check]
 
     def commands(self) -> dict[str, Verdict]:
-        """Return the worst verdict per command; those that few policies need are there only if something is missing."""
+        """Return the worst verdict per command; those that few policies need are left out if nothing is missing."""
         worst: dict[str, Verdict] = dict.fromkeys(_COMMANDS, "good")
         for check in self.checks:
             for command in check.commands:
@@ -429,7 +429,7 @@ def platform_of(hosts: Iterable[str], cluster_id: str, release: Release | None) 
     Args:
         hosts: the host names of the brokers, and those that we connected to.
         cluster_id: the cluster's id.
-        release: the release of Apache Kafka that the brokers' APIs come to, None if that is unknown.
+        release: the release of Apache Kafka that the brokers' APIs match, None if that is unknown.
     """
     names = [host.lower().rstrip(".") for host in hosts]
     by_hosts = (

@@ -28,16 +28,16 @@ from retention_cli.state.memories import Memories
 
 @dataclass(slots=True)
 class GroupSummary:
-    """A group: its protocol and state, how it counts, and where it stands.
+    """A group: its protocol and state, how it counts, and its position.
 
     ``counts`` says in a word or two what it means for floors. ``lag`` is the sum over its partitions, None if its
-    offsets can't be read; ``lag_bytes`` the share of the leaders' bytes that it comes to, of one replica, as if records
-    were equally large. ``alone_bytes`` of these no other consumer has yet to read: the floor would pass them
-    if it caught up. Both are None where they can't be told. ``kind`` is "gone" if only the ledger knows it (F6); of a
-    consumer outside Kafka's groups it is its source's (F7). ``unread_since_ms`` is when the ledger first saw the oldest
-    record that it has yet to read (Unix ms): it waits since then at least. None if nothing is unread, or never seen.
-    ``unmoved_since_ms`` is when the ledger first saw all its positions where they are (Unix ms): it hasn't moved since
-    then at least. None if that was never seen, or it has moved since.
+    offsets can't be read; ``lag_bytes`` is that lag's share of the leaders' bytes, of one replica, as if records were
+    equally large. ``alone_bytes`` of these no other consumer has yet to read: the floor would pass them if it caught
+    up. Both are None if unknown. ``kind`` is "gone" if only the ledger knows it (F6); for a consumer outside Kafka's
+    groups, it is its source's (F7). ``unread_since_ms`` is when the ledger first saw the oldest record that it has yet
+    to read (Unix ms): it waits since then at least. None if nothing is unread, or never seen.
+    ``unmoved_since_ms`` is when the ledger first saw all its current positions (Unix ms): it hasn't moved since then at
+    least. None if that was never seen, or it has moved since.
     """
 
     name: str
@@ -98,7 +98,7 @@ def list_all(
     memory = memories(metadata.cluster_id)
     memory.begin(metadata.topic_ids)
     stands = Standings(starts, ends, reader.sizes_soon(leaders).result()[0], memory, metadata.topic_ids, now_ms)
-    # A listed group's key is none of a consumer outside Kafka's groups, whatever its id.
+    # A listed group's key is never that of a consumer outside Kafka's groups, with any id.
     keys = {
         one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in listed
     }
@@ -133,7 +133,7 @@ def list_all(
     for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms):
         if matches(patterns, plain_name(key)) and (not is_outside(key) or is_share(key)):
             found[key] = _gone(key, seen_ms, rows, stands, rules)
-            if not complete:  # or it exists, but we may not see it
+            if not complete:  # or it exists, but this user may not see it
                 found[key].state = found[key].state.replace("gone", "not seen")
     found |= {key: one for key, one in _outside(rules, metadata, reader, stands, now_ms) if matches(patterns, one.name)}
     stands.lay_into(found, everyone=complete and "*" in patterns)
@@ -223,7 +223,7 @@ class Standings:
                     one.alone_bytes = alone.get(name, 0)
 
     def _seen_ms(self, tp: TopicPartition, offset: int) -> int | None:
-        """Return when H was first seen past an offset (Unix ms): the record was there by then."""
+        """Return when H was first seen past an offset (Unix ms): the record existed by then."""
         if (topic_id := self.topic_ids.get(tp.topic)) is None:
             return None
         return seen_past(self.memory.partition(tp.topic, topic_id, tp.partition).packed, offset)

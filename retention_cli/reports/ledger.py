@@ -95,7 +95,7 @@ class NotRememberedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where a consumer is remembered: what goes on without it once it is forgotten (F6)."""
+    """Where a consumer is remembered, and counts until it is forgotten (F6)."""
 
     name: str
     topics: Sequence[str]
@@ -105,7 +105,8 @@ class Held:
 def named(ledger: Ledger, given: Sequence[str], listed: Collection[str], topic_ids: Mapping[str, str]) -> list[str]:
     """Return the groups that are named: exactly, or by a pattern, which is for those that are gone.
 
-    ``listed`` are the keys of the groups that the cluster has. What is remembered by a pattern's very letters is meant.
+    ``listed`` are the keys of the groups that the cluster has. A text that is a remembered group's exact name is that
+    group, and no pattern.
 
     Raises:
         NotRememberedError: a pattern matches no group that is gone.
@@ -125,7 +126,7 @@ def named(ledger: Ledger, given: Sequence[str], listed: Collection[str], topic_i
 
 
 def held_by(ledger: Ledger, groups: Iterable[str], topic_ids: Mapping[str, str]) -> list[Held]:
-    """Return where groups are remembered, by their exact names, of the topics that are there.
+    """Return where groups are remembered, by their exact names, on topics that exist.
 
     Raises:
         NotRememberedError: the ledger has no record of one of them.

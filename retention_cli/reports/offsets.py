@@ -1,4 +1,4 @@
-"""Where consumers stand, without deciding anything, as rows: floors, log ends, and each group's offsets.
+"""Consumers' positions, without deciding anything, as rows: floors, log ends, and each group's offsets.
 
 And what each consumer has yet to read: records, bytes, and since when the oldest waits (``offsets --unread``).
 """
@@ -136,7 +136,7 @@ def unread_of(row: CommitRow, log: Log) -> Unread:
 def by_partition(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) -> list[Row]:
     """Return a row of :data:`BY_PARTITION` per consumer and partition.
 
-    ``partition`` is null where a consumer can't be read for a whole topic, ``topic`` too where that is any topic.
+    ``partition`` is null where a consumer can't be read for any partition, ``topic`` too where that is any topic.
     """
     found: Iterable[Row] = (
         {

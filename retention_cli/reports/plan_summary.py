@@ -1,4 +1,4 @@
-"""What a plan comes to, for a page: its totals, and those of each topic, consumer and reason. Pure.
+"""A plan's sums, for a page: its totals, and those of each topic, consumer and reason. Pure.
 
 It takes as much memory as the plan has topics, consumers and different reasons.
 """
@@ -19,7 +19,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicSum:
-    """A topic: what would go of it, its records now (H − S), and how many of them stay for being on hold."""
+    """A topic: what a trim would delete, its records now (H − S), and how many of them are on hold."""
 
     name: str
     totals: Totals
@@ -65,7 +65,7 @@ class PlanSummary:
 
 
 def summarize(plan: Plan) -> PlanSummary:
-    """Return what a plan comes to."""
+    """Return a plan's sums."""
     topics: list[TopicSum] = []
     consumers: defaultdict[str, Sum] = defaultdict(Sum)
     reasons: defaultdict[tuple[Action, Reason], Sum] = defaultdict(Sum)

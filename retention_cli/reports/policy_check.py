@@ -82,7 +82,7 @@ def _settings_for(policy: Policy, topic: str, findings: Findings) -> Settings | 
 
 
 def _conflict_of(settings: Settings, live_ms: Maybe[int]) -> str | None:
-    """Return why R1's time is wrong beside a live ``retention.ms`` and R4's age; None if it is not, or not set."""
+    """Return why R1's time is wrong given a live ``retention.ms`` and R4's age; None if it is not, or not set."""
     if settings.consumed_after_ms is None:
         return None
     conflict = forced_retention_conflict(settings.consumed_after_ms, live_ms, settings.forced_age_ms)

@@ -1,8 +1,8 @@
-"""The ledger that everybody shares: the topic ``_kretain_state``, with SQLite as its cache (docs/memory.md).
+"""The ledger that all operators share: the topic ``_kretain_state``, with SQLite as its cache (docs/memory.md).
 
 Opening merges what others have written since into the cache. Saving writes the cache and, in the same transaction,
-which documents have changed; then it sends these, whole, to the topic. So a kill loses nothing: the next run sends what
-this one could not. If another kretain's document of the same key lands in between, both are merged and sent again.
+which documents have changed; then it sends these documents to the topic. So a kill loses nothing: the next run sends
+what this one could not. If another kretain's document of the same key lands in between, both are merged and sent again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NotSharedError(StateError):
 
 
 class ClusterLedger(Ledger):
-    """One cluster's memory, shared with everybody who uses ``state: cluster``.
+    """One cluster's memory, shared by all kretains with ``state: cluster``.
 
     ``lost`` is set if what others remember is unknown: it may be anything. ``notes`` name messages that were skipped.
 
@@ -82,8 +82,8 @@ class ClusterLedger(Ledger):
     def begin(self, topic_ids: Mapping[str, str]) -> None:
         """Set the cluster's current topic ids, and merge what others have written since the last pass.
 
-        A recheck may come long after its plan: a group that another has seen meanwhile, and that is gone by now,
-        counts (F6). If the topic can't be read any more, ``lost`` is set.
+        A recheck may come long after its plan: a group that another kretain has seen meanwhile, and that is gone by
+        now, counts (F6). If the topic can't be read any more, ``lost`` is set.
         """
         if self._begun and self._synced:
             try:

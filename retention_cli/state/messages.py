@@ -1,4 +1,4 @@
-"""The messages of the topic ``_kretain_state``: one document per key, whole and merged (docs/memory.md). Pure.
+"""The messages of the topic ``_kretain_state``: one document per key, complete and merged (docs/memory.md). Pure.
 
 ====================  =================================================================================
 key                   value

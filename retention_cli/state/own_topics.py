@@ -240,7 +240,7 @@ PATIENCE_S: Final = 10.0
 
 
 class BrokerClock:
-    """Compares our clock with the brokers', as often as it is called.
+    """Compares our clock with the brokers' each time it is called.
 
     ``compared``: a comparison was possible at least once.
     """

@@ -34,7 +34,7 @@ class ArchivedFirst:
     Args:
         archiver: None if nothing can be copied, as in a dry run.
         on_copied: records copies in the audit log. It raises if it can't; then nothing more is trimmed.
-        positions: returns where the consumers of topics stand, which is kept with the records.
+        positions: returns the positions of topics' consumers, which are kept with the records.
     """
 
     archiver: Archiver | None
@@ -90,7 +90,7 @@ class ArchivedFirst:
     def _keep_positions(
         self, archiver: Archiver, wanted: Mapping[TopicPartition, tuple[str, Target]]
     ) -> dict[tuple[str, str], Exception]:
-        """Keep where consumers stand before the copy begins: later is further. Return URLs and topics that failed."""
+        """Keep consumers' positions before the copy begins: later is further. Return URLs and topics that failed."""
         failures: dict[tuple[str, str], Exception] = {}
         positions = self.positions(frozenset(tp.topic for tp in wanted))
         for url, topic in sorted({(url, tp.topic) for tp, (url, _target) in wanted.items()}):

@@ -52,7 +52,7 @@ class RefusedError(Refusal):
 
 
 class StopError(Exception):
-    """Nothing more may be sent in this run. What was sent counts; the rest is left as it is, with this reason."""
+    """Nothing more may be sent in this run. What was sent counts; the rest is left unchanged, with this reason."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.text)
@@ -117,7 +117,7 @@ class Trimmer:
         announced, an error ends the trim too, and is in the report instead of being raised.
 
         Raises:
-            RefusedError: the whole trim would exceed a limit; nothing was trimmed.
+            RefusedError: the trim as planned would exceed a limit; nothing was trimmed.
             BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
             StateError: nothing could be announced in the audit log, and nothing was trimmed.
         """
@@ -174,11 +174,11 @@ class Trimmer:
         )
 
     def _keep_results(self) -> Exception | KeyboardInterrupt | None:
-        """Write what came of each partition as evidence; return what went wrong. The trim is done, and is reported."""
+        """Write each partition's outcome as evidence; return what went wrong. The trim is done, and is reported."""
         try:
             if self.recorder is not None and self.recorder.rechecks:
                 self.recorder.results(list(self._result_facts.results(self._state.rows, self._state.planned)))
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (what was deleted must be told whatever it is)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (any error: the deletes must still be reported)
             return error
         return None
 
@@ -216,7 +216,7 @@ class Trimmer:
             self.archived.copy(sorted_.uncopied, self.progress)
 
     def _keep(self, fresh: Recheck, tps: Sequence[TopicPartition]) -> None:
-        """Write what the recheck found as evidence, before anything that rests on it is sent."""
+        """Write what the recheck found as evidence, before any request based on it is sent."""
         if self.recorder is None or not tps:
             return
         rows = rows_of(self.recorder.rechecks + 1, fresh, self._state.planned, tps)
@@ -228,7 +228,7 @@ class Trimmer:
         sent = False
         for batch in batches_of(targets, _brokers(targets, fresh.leaders)):
             good_until = fresh.began + RECHECK_SECONDS
-            with self.permit():  # which may take some of the recheck's time
+            with self.permit():  # entering may take some of the recheck's time
                 if in_time := good_until - self.reader.clock.since_boot() >= SEND_SECONDS:
                     self._send(batch, fresh, good_until)
                     sent, self._slow = True, 0

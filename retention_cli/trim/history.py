@@ -20,7 +20,7 @@ from retention_cli.policy.settings import Limits
 
 DAY_MS: Final = 86_400_000
 _REFUSED: Final = 6
-"""The exit code of a run that was refused as a whole."""
+"""The exit code of a run that was refused before it trimmed anything."""
 
 
 def read_history(state_dir: Path) -> list[Run]:
@@ -97,7 +97,7 @@ class Choice:
     """Which runs to show: those that began from ``since_ms`` on and before ``until_ms`` (Unix ms; None: no bound).
 
     ``outcome``: a partition had it. ``topics``: names or patterns, and ``partitions``: the run sent a delete
-    for one of these. ``limit``: the last so many.
+    for one of these. ``limit``: at most this many, the newest.
     """
 
     since_ms: int | None = None

@@ -197,7 +197,7 @@ def rows_of(
 
 
 class Sent(NamedTuple):
-    """A request for one partition: of which recheck, what came of it, when it was written (Unix ms), its answer."""
+    """A request for one partition: its recheck, its outcome, when it was written (Unix ms), its answer."""
 
     recheck: int
     row: TrimRow

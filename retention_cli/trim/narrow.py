@@ -1,8 +1,8 @@
 """Narrow a plan: to partitions that a trim is asked for, to what one pass may trim, to what a recheck leaves. Pure.
 
 Every offset up to a row's target may go, so any smaller target may, too: this can only make a trim smaller. Limits
-of the policy (G6) refuse a plan as a whole; a ceiling takes what fits. What a recheck leaves
-:func:`~retention_cli.plan.reconcile.reconcile` says partition by partition (docs/plan.md, Saved plans).
+of the policy (G6) refuse a complete plan; a ceiling takes what fits. Partition by partition,
+:func:`~retention_cli.plan.reconcile.reconcile` decides what a recheck leaves (docs/plan.md, Saved plans).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def limited_to(plan: Plan, max_partitions: int | None) -> Plan:
 def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amount]) -> Plan:
     """Return the plan of those partitions alone that TOPIC:PARTITION arguments name; without these, the plan itself.
 
-    The plan was decided over whole topics, as without them: a row is as it was, and no row is added. So nothing is
-    trimmed further than the whole plan would.
+    The plan was decided over complete topics, as without them: rows stay unchanged, and no row is added. So nothing is
+    trimmed further than the complete plan would.
 
     Args:
-        plan: the plan of the whole topics.
+        plan: the plan of the complete topics.
         selection: the arguments, and the policy with its limits.
         past_day: returns what other runs trimmed in the last 24 hours.
 
@@ -65,7 +65,7 @@ def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amoun
 
 
 def _of_rows(plan: Plan, rows: tuple[Decision, ...]) -> Plan:
-    """Return the plan of these rows. Who has yet to read them is known of each row's slowest consumer alone."""
+    """Return the plan of these rows. Of those who have yet to read a row, only its slowest consumer is known."""
     unread: Counter[str] = Counter()
     for one in rows:
         if one.unconsumed and one.min_commit_by is not None:
@@ -79,8 +79,8 @@ def exceeded(plan: Plan, selected: Plan, past_day: Amount, limits: Limits) -> li
     """Return a reason for each limit that a trim of these partitions would exceed (G6).
 
     Args:
-        plan: the whole plan, whose partitions are the managed ones.
-        selected: what is trimmed of it.
+        plan: the complete plan, whose partitions are the managed ones.
+        selected: the part of it that is trimmed.
         past_day: what other runs trimmed in the last 24 hours.
         limits: the policy's limits.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # only an inventory needs these
 
 
 def positions_of(observed: Observation, kinds: Mapping[str, Kind]) -> dict[str, Positions]:
-    """Return what an observation with rows says of each topic's consumers, and what of it belongs to this log (F5)."""
+    """Return each topic's consumers' positions from an observation with rows, as far as they are this log's (F5)."""
     topics = {tp.topic: one.topic for tp, one in observed.facts.items()}
     ends = observed.epoch_ends_by_partition()
     of = by_key(((name, row.group), row) for row in observed.rows for name in topics if row.topic in (None, name))
@@ -250,7 +250,7 @@ class Rechecks:
     def unapproved(self, *amounts: Amount, more: TopicPartition | None = None) -> list[Reason]:
         """Return why a run that trims one of these totals lacks the approval that today's policy asks for.
 
-        ``more`` is a partition of which more would go than the plan's row says.
+        ``more`` is a partition that would lose more than the plan's row says.
         """
         lacks = (lacking(one, self.past.unapproved, self._approve, self.offered, self.clock_ms()) for one in amounts)
         return list(filter(None, (*lacks, unseen(more, self._approve, self.offered))))[:1]

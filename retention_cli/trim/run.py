@@ -69,7 +69,7 @@ class TrimJob:
         deleter_for: creates the deleter; not called in a dry run.
         broker_clock_for: creates the object that compares this machine's clock with the brokers' (G8).
         permit: entered around each batch, to say whether it may still be sent.
-        audit: what the policy says of the audit log.
+        audit: the policy's rules for the audit log.
         on_report: called with the report as soon as it exists, before anything later can fail. Not in a dry run.
         progress: called with what is being done.
     """

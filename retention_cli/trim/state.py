@@ -160,7 +160,7 @@ class State:
 
     ``planned`` are the rows to trim, ``rows`` the results so far, ``tries`` the number of failed attempts of each.
     ``unanswered`` are requests that may still be executed, ``done`` is the amount known to be trimmed (G6).
-    ``unplanned`` is how many of the rows are of partitions that are not to be trimmed. ``requested`` is the
+    ``unplanned`` is how many of the rows are of partitions that a trim leaves alone. ``requested`` is the
     plan's total.
     """
 
@@ -227,7 +227,7 @@ class State:
             self._doubtful[number] = rows
 
     def corrected(self) -> dict[int, list[TrimRow]]:
-        """Return the results of batches, by number, of which more is known now than stands in the audit log.
+        """Return the results of batches, by number, where more is known now than the audit log has.
 
         A trim without an answer may be found done by a later recheck. It is the last request of its partition that
         has the result: the audit log counts earlier ones as settled by it.

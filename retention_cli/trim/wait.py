@@ -18,7 +18,7 @@ from retention_cli.policy.settings import DiskRules
 _ENOUGH_PERCENT: Final = 90
 """This share of the expected bytes suffices: brokers don't count indexes, as an inventory does, and writes go on."""
 _ENOUGH_ESTIMATED_PERCENT: Final = 70
-"""Likewise without an inventory: segment ends are unknown, and the segment that contains S stays on disk."""
+"""The same without an inventory: segment ends are unknown, and the segment that contains S stays on disk."""
 _PAUSE_S: Final = 1.0
 
 

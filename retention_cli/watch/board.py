@@ -1,7 +1,7 @@
-"""What the loop tells others: its log, the kinds of failures that it counts, and the board that threads serve.
+"""What the loop publishes: its log, the kinds of failures that it counts, and the board that threads serve.
 
-``/metrics`` (docs/metrics.md), by prometheus_client, ``/healthz`` and ``/readyz``. Series of what is gone are gone at
-once.
+``/metrics`` (docs/metrics.md), by prometheus_client, ``/healthz`` and ``/readyz``. A group's or a topic's series end at
+once when it is gone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OF_CLASS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def kind_of(error: Exception) -> str | None:
-    """Return an error's kind; None if it is none that a later pass could do without, but a defect of kretain."""
+    """Return an error's kind; None for a defect of kretain, which a later pass would meet again."""
     ours = type(error).__module__.startswith(("retention_cli.", "kretain."))
     return next((name for kind, name in _OF_CLASS if isinstance(error, kind)), "other" if ours else None)
 
@@ -116,7 +116,7 @@ class Board:
 
     @property
     def alive(self) -> bool:
-        """Whether the loop has moved lately."""
+        """Whether the loop has made progress recently."""
         return time.monotonic() - self._ticked < max(STUCK_S, READY_INTERVALS * self.interval_s)
 
     @property
@@ -277,9 +277,9 @@ _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "disk_usage_ratio": ("Share of a log dir's volume in use, before the plan.", ("broker", "log_dir")),
     "disk_ceiling_ratio": ("The policy's ceiling for disks (R6).", ()),
 }
-"""Every metric, without ``kretain_``: what it says, and its labels beside ``cluster``."""
+"""Every metric, without ``kretain_``: what it says, and its labels besides ``cluster``."""
 NAMES: Final = tuple(f"kretain_{name}" for name in _METRICS)
-"""Every metric, as it is called in a query."""
+"""Every metric, by its name in queries."""
 
 
 def registry_of(board: Board) -> Any:

@@ -1,4 +1,4 @@
-"""Which of several instances acts: one elected through a Kafka group, or this one if there is nothing to elect by."""
+"""Which of several instances acts: one elected through a Kafka group, or this one without an election."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SETTLES_S: Final = 6.0
 
 
 class GroupTakenError(Refusal):
-    """The group that instances would be elected by is a consumer's, which could not join it any more."""
+    """The group meant for the election is a consumer's, which could not join it any more."""
 
 
 @dataclass(slots=True)
@@ -46,12 +46,12 @@ class Leadership:
     _warned_alone: bool = field(default=False, init=False)
 
     def take_part(self, reader: ClusterReader, memory: Kind) -> None:
-        """Take part in the election if this cluster has one. Called in each pass; ``memory`` is where it is kept.
+        """Take part in the election if this cluster has one. Called in each pass; ``memory`` is the policy's ``state``.
 
-        The pass's settings, with the certificates as they are by now, serve the election's next connection, too.
+        The election's next connection uses the pass's settings, too, with the current certificates.
 
         Raises:
-            BrokerError: whether there is a policy topic can't be told, or whether the group is a consumer's.
+            BrokerError: kretain can't read whether the policy topic exists, or whether the group is a consumer's.
             GroupTakenError: the group is a consumer's.
         """
         if self.candidate is not None:
@@ -97,7 +97,7 @@ class Leadership:
         """Ask the brokers whether this instance still leads.
 
         Raises:
-            StopError: it does not, or that can't be told.
+            StopError: it does not, or no broker says so.
         """
         if self.candidate is not None and (why := self.candidate.confirm(term)) is not None:
             raise StopError(Reason("leader", f"this instance may no longer lead: {why}"))
@@ -113,7 +113,7 @@ def _check_group(reader: ClusterReader, group: str) -> None:
 
     Raises:
         GroupTakenError: it has.
-        BrokerError: that can't be told.
+        BrokerError: kretain can't read them.
     """
     answers: list[GroupCommits | CommitsUnknown] = []
     reader.read_commits([group], answers.append)

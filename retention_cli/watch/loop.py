@@ -29,7 +29,7 @@ FIRST_BACKOFF_S: Final = 10.0
 LEAST_LONGEST_BACKOFF_S: Final = 60.0
 _NAMED: Final = 3
 _NOTES_AT_MOST: Final = 200
-"""How many notes are remembered as told."""
+"""How many notes are remembered as logged."""
 _POLL_S: Final = 0.25
 """How often a waiting loop looks whether it leads now, or is to end."""
 
@@ -62,7 +62,7 @@ class Folded:
     _notes: frozenset[str] = field(default_factory=frozenset)
 
     def error(self, text: str) -> str | None:
-        """Return the line for an error, None if it was told often enough."""
+        """Return the line for an error, None if it was logged often enough."""
         self._times = self._times + 1 if text == self._last else 1
         self._last = text
         if self._times & (self._times - 1):
@@ -115,7 +115,7 @@ class Loop:
     _unprotected: str | None = None
     _failures: int = 0
     _number: int = 0
-    _led: bool | None = None  # as last told: it may change within a pass, too
+    _led: bool | None = None  # as last logged: it may change within a pass, too
 
     def run(self) -> None:
         """Run. A KeyboardInterrupt that was asked for ends it; another one is raised."""
@@ -138,7 +138,7 @@ class Loop:
             passed = self.make()
         except Exception as error:
             kind = kind_of(error)
-            if kind is None:  # a defect: better that a supervisor sees it and starts us anew
+            if kind is None:  # a defect: better that a supervisor sees it and restarts us
                 raise
             self._failures += 1
             self._failed(kind, " ".join(str(error).split()))
@@ -224,7 +224,7 @@ class Loop:
         return None
 
     def _failed(self, kind: str, text: str) -> None:
-        if kind != "protect":  # which is counted and posted beside what else went wrong
+        if kind != "protect":  # which is counted and posted along with other failures
             self.board.fail(kind)
         if (line := self._folded.error(text)) is not None:
             self.say(f"failed: {line}", "failed", kind=kind, failures=self._failures)

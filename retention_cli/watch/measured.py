@@ -1,6 +1,6 @@
-"""What metrics tell of a plan: partitions, holds, lags, time to loss, disks. Pure.
+"""What metrics show of a plan: partitions, holds, lags, time to loss, disks. Pure.
 
-Groups and topics are named by whoever uses the cluster, so how many have series is bounded: those that matter most.
+Any user of the cluster may name groups and topics, so only a bounded number have series: those that matter most.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MOST_PAIRS: Final = 1_000
 _LABEL: Final = 200
 
 LossOf = Callable[[Decision], float | None]
-"""Returns how many seconds at least the oldest record stays that a partition's floor has yet to read.
+"""Returns the least number of seconds until the oldest record goes that a partition's floor has yet to read.
 
-None: that is not known, or it stays for ever.
+None: that is unknown, or it stays forever.
 """
 
 

@@ -161,6 +161,6 @@ def body(url: str, name: str, notice: Notice) -> dict[str, object]:
 
 
 def amount(records: int, size_bytes: int | None) -> str:
-    """Return an amount as a sentence has it: ``1,200 records (90 KiB)``."""
+    """Return an amount for a sentence: ``1,200 records (90 KiB)``."""
     about = "" if size_bytes is None else f" ({format_bytes(size_bytes)})"
     return f"{count(records, 'record')}{about}"

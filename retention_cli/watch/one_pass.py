@@ -71,8 +71,8 @@ class PolicyFile:
     """The policy file of a process that runs for years, and what was last read of it.
 
     A text that does not parse may have been meant to stop deletes, and one that does may be half of what an editor is
-    writing. So while the file is broken, the last good one is planned by, and nothing is trimmed; a changed one is
-    planned by at once, but trimmed by only once it was found unchanged for some seconds.
+    writing. So while the file is broken, kretain plans by the last good one, and trims nothing; it plans by a changed
+    one at once, but trims by it only after the file was unchanged for some seconds.
 
     ``valid``: the file was right when it was last read.
 
@@ -141,10 +141,10 @@ JUMP_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What a pass came to. ``hold`` is why nothing was trimmed of a plan; ``notes`` are what else to say.
+    """The result of a pass. ``hold`` is why nothing of a plan was trimmed; ``notes`` are other remarks.
 
-    ``refused``: the policy's limits refuse the whole plan. ``narrowed`` is the plan under the ceiling, if it was
-    carried out. ``protected`` is what became of topics' own retention, ``unprotected`` why that could not be looked at.
+    ``refused``: the policy's limits refuse the complete plan. ``narrowed`` is the plan under the ceiling, if it was
+    carried out. ``protected`` is the result for topics' own retention, ``unprotected`` why that could not be read.
     """
 
     plan: Plan
@@ -234,7 +234,7 @@ class Passes:
     ) -> tuple[Protection | None, Exception | None]:
         """Raise or restore topics' own retention, before the plan; a failure of it keeps no plan from being made.
 
-        By a policy that is broken or has just changed nothing is lowered.
+        A policy that is broken or has just changed lowers nothing.
         """
         term = self.leadership.term()
         if not self.protects or term is None:
@@ -295,8 +295,8 @@ class Passes:
         term = self.leadership.term() if self.trims else None
         lost = self._other_ledger(memories, plan.cluster_id) or memories.unsaved or self._other_log(plan.cluster_id)
         dry = None if self.trims else Reason("dry", "dry run: pass --trim to delete")
-        # A plan that is past a limit (G6), or that a person has to approve first, is refused: no part of it may go,
-        # however small a pass's share is.
+        # A plan that is past a limit (G6), or that a person has to approve first, is refused: no part of it may be
+        # trimmed, no matter how small a pass's share is.
         refused = next(iter((*plan.refusals, *(one for one in plan.notes if one.code == "approval"))), None)
         standby = Reason("leader", self.leadership.why_not) if term is None else None
         hold = policy.hold or dry or lost or refused or standby
@@ -321,16 +321,16 @@ class Passes:
         try:
             report = shipped(job, carry_out(job))
         finally:
-            head, _problem = read_head(cluster_folder(self.state_dir, plan.cluster_id))  # the next pass tells a problem
+            head, _problem = read_head(cluster_folder(self.state_dir, plan.cluster_id))  # the next pass reports it
             self._head = head or self._head
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[noted:]])
 
     def _other_ledger(self, memories: Memories, cluster_id: str) -> Reason | None:
-        """Return why the ledger is not to be trimmed by: it is not the one that earlier passes used, or older.
+        """Return why a trim must not use the ledger: it is not the one that earlier passes used, or older.
 
-        Groups that are gone count only as long as they are remembered (F6). Whoever starts over on purpose looks at
-        what goes then; kretain never reads this. What the cache of a shared ledger lacks is in the topic.
+        Groups that are gone count only as long as they are remembered (F6). An operator who starts over on purpose
+        looks at what goes then; kretain never reads this. What the cache of a shared ledger lacks is in the topic.
         """
         if memories.kind != "local":
             return None
@@ -356,7 +356,7 @@ class Passes:
             yield
 
     def _jumped(self) -> str | None:
-        """Return why our clock is not to be trusted: it was set since the last pass. None if it was not."""
+        """Return why our clock can't be trusted: it was set since the last pass. None if it was not."""
         if self._clocks is None:
             return None
         wall_ms, since_boot_s = self._clocks
@@ -370,7 +370,7 @@ class Passes:
         )
 
     def _other_log(self, cluster_id: str) -> Reason | None:
-        """Return why the audit log is not to be trusted: lines that this process saw are gone, and limits with them."""
+        """Return why the audit log can't be trusted: lines that this process saw are gone, and limits with them."""
         head, problem = read_head(cluster_folder(self.state_dir, cluster_id))
         if problem is not None:
             return Reason("audit", problem)
@@ -408,7 +408,7 @@ def losses(
     Args:
         reader: reads topics' live limits.
         inputs: what the plan was made of.
-        memories: the ledgers, with the samples that ages and rates go by.
+        memories: the ledgers, with the samples behind ages and rates.
         rules: the policy's for disks.
         every_ms: how often the policy trims (ms).
         now_ms: now (Unix ms).
@@ -432,7 +432,7 @@ def losses(
 
 
 def seconds_left(one: Decision, place: Place | None, settings: Settings, rules: DiskRules) -> float | None:
-    """Return how long a floor has; None if that is not known, or for ever."""
+    """Return how long a floor has; None if that is unknown, or forever."""
     if place is None or one.min_commit is None:
         return None
     if one.trim_to is not None and one.trim_to > one.min_commit:  # the plan takes it

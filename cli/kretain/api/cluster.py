@@ -183,15 +183,15 @@ class Cluster:
 
         Args:
             plan: of :meth:`plan`, which remembers its topics and rules, or of :func:`load_plan`.
-            topics: for a loaded plan with one-off rules: the same again, as the file's word is not enough.
+            topics: for a loaded plan with one-off rules: the same again, as the file alone is not trusted.
             yes: delete. Only ``True`` itself counts.
-            dry_run: rehearse: everything but the deletes, whatever ``yes`` says.
+            dry_run: rehearse: do everything but the deletes, even with ``yes=True``.
             max_age: how old the plan may be, when it is carried out; its approval, too.
-            approval: a second person's approval of a loaded plan; by default the file beside the plan's.
+            approval: a second person's approval of a loaded plan; by default the file next to the plan's.
             max_partitions: trim these few first.
-            wait_lock: wait so long for another trim of this cluster to end.
+            wait_lock: wait this long for another trim of this cluster to end.
             inventory: as in :meth:`plan`.
-            one_off: likewise as ``topics``.
+            one_off: for a loaded plan with one-off rules: the same again, for the same reason.
 
         Raises:
             RefusedError: not confirmed, another cluster, too old, other rules, or a limit; nothing was trimmed.
@@ -318,7 +318,7 @@ class Cluster:
         Args:
             run: a run's name; the result has a row per partition and batch.
             since: only runs of this last period.
-            limit: only the last so many runs.
+            limit: only the newest runs, at most this many.
             outcome: only runs in which a partition had this outcome.
 
         Raises:
@@ -365,7 +365,7 @@ class Cluster:
         return Result(forecast_head(found, None), "topics", topic_rows(found, None), found.notes)
 
     def _carried_out(self, job: TrimJob, memories: Memories, sent: list[TrimReport]) -> Report:
-        """Trim, and return the report whatever fails after a request was sent."""
+        """Trim. Return the report even if something fails after a request was sent."""
         failed: list[Reason] = []
         report: TrimReport | None = None
         interrupted = False

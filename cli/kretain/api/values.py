@@ -119,7 +119,7 @@ class Origin:
 
 
 _ORIGINS: WeakKeyDictionary[Plan, Origin] = WeakKeyDictionary()
-"""By identity: a copy with other values is no plan that was made, and can't be carried out."""
+"""By identity: a copy with other values was never planned, and can't be carried out."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -223,7 +223,7 @@ def origin_of(plan: object) -> Origin:
     """Return what a plan value stands for.
 
     Raises:
-        KretainError: it is no plan that was made or loaded, such as an edited copy.
+        KretainError: the plan was neither made nor loaded; it is an edited copy, say.
     """
     found = _ORIGINS.get(plan) if isinstance(plan, Plan) else None
     if found is None:
@@ -271,7 +271,7 @@ class Report:
 
     ``exit_code`` is the command's: 0, 5 if something failed or could not be verified, 130 if it was interrupted.
     ``records`` and ``bytes`` are what was trimmed (in a dry run: would be). ``notes`` are warnings: a disk that stays
-    above its ceiling, an audit log that is not whole, what could not be remembered, what failed after the deletes.
+    above its ceiling, an audit log that is not intact, what could not be remembered, what failed after the deletes.
     """
 
     run: str
@@ -376,7 +376,7 @@ Row = Mapping[str, Any]
 class Result(Sequence[Row]):
     """Rows of ``offsets``, ``groups``, ``explain``, ``history`` or ``forecast``, as ``-o json`` prints them.
 
-    ``head`` is what the JSON has beside the rows; ``notes`` are warnings.
+    ``head`` has the JSON's other keys; ``notes`` are warnings.
     """
 
     __slots__ = ("_key", "_rows", "head", "notes")

@@ -88,7 +88,7 @@ def _require_new(path: Path, otherwise: str) -> None:
 
 
 def _with_broker(common: Common, *, yes: bool) -> Common:
-    """Return the options with a cluster, which is asked for in a terminal.
+    """Return the options with a cluster; in a terminal, ask for one.
 
     Raises:
         UsageError: an option is missing, and there is no terminal to ask on.
@@ -104,7 +104,7 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
 
 
 def _works(settings: Resolved, common: Common) -> bool:
-    """Print what doctor finds to be wrong, and return whether a plan can work."""
+    """Print the problems that doctor finds, and return whether a plan can work."""
     from kretain.render.output import say
     from retention_cli.reports.doctor import diagnose
 
@@ -125,7 +125,7 @@ def _policy(topics: list[str]) -> str:
 
 
 def _topics(settings: Resolved, common: Common) -> list[str]:
-    """Return the topics that R1 may be used for: a group has committed, and brokers keep 3 days, but not for ever."""
+    """Return the topics that R1 may be used for: a group has committed, and brokers keep 3 days, but not forever."""
     from retention_cli.brokers.metadata import TopicConfig
     from retention_cli.core.model import INFINITE_MS
     from retention_cli.policy.load import parse_policy
@@ -147,7 +147,7 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
         and "delete" in one.cleanup_policy
         and one.retention_ms != INFINITE_MS
         and not one.tiered
-    ]  # since Kafka 4.2 cleanup.policy may be empty: such a topic is kept for ever, too
+    ]  # since Kafka 4.2 cleanup.policy may be empty: brokers keep such a topic forever, too
 
 
 def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:

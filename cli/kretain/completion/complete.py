@@ -1,7 +1,7 @@
 """Complete topic and group names from the live cluster: within a second, or silently with none.
 
-``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time. Each function returns all that could
-stand there: Typer leaves out what does not begin with the typed text.
+``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time. Each function returns all
+candidates: Typer leaves out those that do not begin with the typed text.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def complete_clusters(ctx: typer.Context) -> list[str]:
 
 
 def _offered(names: Callable[[], Iterable[str]]) -> list[str]:
-    """Return the names that a shell can offer; none where they can't be had."""
+    """Return the names that a shell can offer; none if they can't be read."""
     try:  # the shell takes each line as a name
         return [name for name in names() if name.isprintable()]
     except Exception:  # noqa: BLE001  (completion must never answer with an error)
@@ -140,7 +140,7 @@ def _from_cluster(ctx: typer.Context, ask: Callable[[Any], list[str]]) -> list[s
 
 
 def _settings(ctx: typer.Context) -> Any:
-    """Return the command's settings, by what of it is typed; ``obj`` of the context is the configuration."""
+    """Return the settings of the command typed so far; ``obj`` of the context is the configuration."""
     return ctx.obj().of_typed(ctx.params)
 
 

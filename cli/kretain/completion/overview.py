@@ -1,4 +1,4 @@
-"""Print ``kretain --help``: the commands in groups. It imports little, as it is the first output users wait for."""
+"""Print ``kretain --help``: the commands in groups. It imports little: users wait for this output first."""
 
 from __future__ import annotations
 

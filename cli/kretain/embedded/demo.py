@@ -74,7 +74,7 @@ def load(kafka: EmbeddedKafka, progress: Progress) -> None:
     Raises:
         EmbeddedError: a record was not accepted.
     """
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it is there)
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it exists)
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     # The data is from 2013: without this the brokers' own retention (7 days) would delete it at once.
@@ -103,7 +103,7 @@ def _produce(kafka: EmbeddedKafka, topic: str, produced: Iterator[Record]) -> No
             "compression.type": "lz4",
             "queue.buffering.max.messages": 1_000_000,
             "delivery.report.only.error": True,
-            "log_level": 0,  # what fails is in the delivery reports; a first leader is no news
+            "log_level": 0,  # delivery reports name what fails; the election of a first leader is not worth a log line
         }
     )
     for record in produced:

@@ -119,7 +119,7 @@ def _contexts(lines: list[str]) -> Any:
     """Return the node of ``contexts``, None if there is none. An empty one has no pairs."""
     root: Any = yaml.compose("\n".join(lines), Loader=yaml.SafeLoader)
     found = next((value for key, value in ([] if root is None else root.value) if key.value == "contexts"), None)
-    if isinstance(found, yaml.ScalarNode):  # nothing stands there
+    if isinstance(found, yaml.ScalarNode):  # it has no value
         return yaml.MappingNode(found.tag, [], found.start_mark, found.end_mark)
     return found
 

@@ -1,4 +1,4 @@
-"""The options that say how a plan is made, over Spark or not, by which inventory, and what becomes of it."""
+"""The options that say how a plan is made, over Spark or not, by which inventory, and what happens with it."""
 
 from __future__ import annotations
 

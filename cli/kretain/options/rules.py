@@ -56,28 +56,28 @@ PartedTopics = Annotated[list[str] | None, topic_argument(_OF_THE_POLICY, "TOPIC
 
 @dataclass(frozen=True, slots=True)
 class TopicArguments:
-    """TOPIC arguments: names and patterns, and the partitions that stand behind some names (None: no arguments)."""
+    """TOPIC arguments: names and patterns, and the partitions given with some names (None: no arguments)."""
 
     topics: list[str] | None
     partitions: frozenset[TopicPartition] = frozenset()
 
     @property
     def unsplit(self) -> list[str]:
-        """The topics, and patterns, that stand without a partition."""
+        """The topics, and patterns, given without a partition."""
         parted = {one.topic for one in self.partitions}
         return [one for one in self.topics or () if one not in parted]
 
     def check_one_cluster(self) -> None:
-        """Raise UsageError if partitions are named: over several clusters a topic may have other ones in each."""
+        """Raise UsageError if partitions are named: across clusters, a topic may have different ones in each."""
         if self.partitions:
             raise UsageError("TOPIC:PARTITION is for one cluster: name it with --cluster NAME, or --context")
 
 
 def topic_arguments(given: list[str] | None) -> TopicArguments:
-    """Return the TOPIC and TOPIC:PARTITION arguments. A topic that is also given as a whole is meant as a whole.
+    """Return the TOPIC and TOPIC:PARTITION arguments. A topic also given without a partition means all of it.
 
     Raises:
-        UsageError: what stands behind a colon is no partition's number, or before it no name.
+        UsageError: the text after a colon is not a partition number, or the text before it is not a name.
     """
     if given is None:
         return TopicArguments(None)
@@ -99,7 +99,7 @@ def topic_partition(text: str) -> tuple[str, int | None]:
     """Return a TOPIC or TOPIC:PARTITION argument's two parts.
 
     Raises:
-        UsageError: what stands behind the colon is no partition's number, or before it no name.
+        UsageError: the text after the colon is not a partition number, or the text before it is not a name.
     """
     name, colon, number = text.partition(":")
     if not colon:
@@ -238,7 +238,7 @@ def selection(
 
 
 def flags_alone(flags: OneOff) -> Any:
-    """Return a policy that consists of only the flags."""
+    """Return a policy made of the flags alone."""
     import hashlib
     import json
 

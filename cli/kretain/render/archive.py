@@ -192,7 +192,7 @@ def groups_question(plan: GroupPlan, job: Job) -> str:
 
 
 def print_restored(done: Restored, output: str, plan: GroupPlan | None = None, *, dry_run: bool = False) -> None:
-    """Print a row per partition that was restored, or would be: up to so many records; then the groups in ``plan``."""
+    """Print a row per partition that was restored, or would be (records: at most); then the groups in ``plan``."""
     job = done.job
     columns = ("partition", "records", "from", "to", "resumed_at")
     records = sum(one.records for one in done.partitions)

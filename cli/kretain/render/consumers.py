@@ -48,7 +48,7 @@ _IS_FIRST: Final = (
     "(offsets.retention.minutes), so they protect nothing. Each plan remembers the groups it sees (F6)."
 )
 NAMED: Final = 3
-"""How many of the groups that hold the most, or stand still the longest, are named."""
+"""How many groups are named of those that hold the most, or have not moved for longest."""
 _LONG_MS: Final = 86_400_000
 
 

@@ -27,7 +27,7 @@ class Marker(NamedTuple):
 
 
 def print_explained(found: Sequence[Explained], output: str, *, every_row: bool, run: str | None = None) -> None:
-    """Print one picture per partition, or their numbers for scripts; ``run`` is the one that saw them so."""
+    """Print one picture per partition, or their numbers for scripts; ``run`` is the run that saw them."""
     show(
         output,
         {"format": EXPLAIN_FORMAT} if run is None else {"format": EXPLAIN_FORMAT, "run": run},
@@ -169,7 +169,7 @@ def explained_as_json(one: Explained) -> dict[str, Any]:
 
 
 def _before(cutoff: int | None) -> str | None:
-    """Return a cutoff as JSON's time; None if there is none, or if no calendar has it (``--older-than 99999999d``)."""
+    """Return a cutoff as JSON's time; None without one, or if beyond any calendar (``--older-than 99999999d``)."""
     try:
         return None if cutoff is None else timestamp(cutoff)
     except (ValueError, OverflowError, OSError):

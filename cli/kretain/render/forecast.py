@@ -44,7 +44,7 @@ from retention_cli.memory.disk import Growth
 
 FORMAT: Final = "kretain.forecast/v1"
 SHOWN: Final = 15
-"""A table has no more topics than this, and no more groups."""
+"""A table has at most this many topics, or groups."""
 _BAR: Final = 24
 _REASONS: Final = 6
 COSTS: Final = {  # a bill's keys, and their titles
@@ -68,7 +68,7 @@ CSV_COLUMNS: Final = (
 
 
 def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_row: bool) -> None:
-    """Print a forecast, beside another policy's if there is one.
+    """Print a forecast, next to another policy's if there is one.
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
@@ -260,7 +260,7 @@ def spelled(amounts: Amounts) -> str:
 
 
 def time(span: Maybe[Span]) -> str:
-    """Return a time to come for a cell: a range, ``never``, or a question mark."""
+    """Return a future time for a cell: a range, ``never``, or a question mark."""
     return _between(span, _age, "never", "may be now")
 
 
@@ -309,7 +309,7 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
 
 
 def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
-    """Return the topics' rows of JSON, beside another policy's if there is one."""
+    """Return the topics' rows of JSON, with another policy's if there is one."""
     bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
     others = {} if other is None else {topic.name: topic for topic in other.topics}
     return (_topic(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics)
@@ -405,7 +405,7 @@ def _now(amounts: Amounts) -> dict[str, float | None]:
 
 
 def _when(name: str, span: Maybe[Span] | None) -> dict[str, Any]:
-    """Return a time to come (ms): ``known`` is false where it can't be told; null is never."""
+    """Return a future time (ms): ``known`` is false if it is unknown; null means never."""
     return {f"{name}_known": isinstance(span, Span), **_bounds(f"{name}_ms", span)}
 
 

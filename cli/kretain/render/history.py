@@ -109,7 +109,7 @@ def _changes(settings: Sequence[dict[str, Any]]) -> list[Part]:
 
 
 def nothing_chosen(runs: int, outcome: str | None = None) -> str:
-    """Return what to print where none of so many runs was chosen."""
+    """Return what to print if none of this many runs was chosen."""
     if not runs:
         return _NONE
     which = "matches" if outcome is None else f"had {'an' if outcome[0] == 'u' else 'a'} {outcome} partition"

@@ -1,7 +1,7 @@
 """The one renderer: what a command found, as tables and text for people, and as JSON, YAML and CSV for scripts.
 
-People get rich in a terminal, plain text in a pipe, Markdown on request. Whoever wrote a text, nothing unprintable in
-it reaches a terminal.
+People get rich in a terminal, plain text in a pipe, Markdown on request. Nothing unprintable reaches a terminal, no
+matter who wrote a text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from retention_cli.plan.value import json_lines
 SHOWN: Final = 40
 """A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""
 MOST: Final = 20
-"""A shortened table has so many rows, and a list of reasons so many groups of partitions."""
+"""A shortened table has this many rows, and a list of reasons this many groups of partitions."""
 NAMED_TOPICS: Final = 6
 """At most this many topics are named, the others counted."""
 _FOLDS: Final = 10
@@ -95,7 +95,7 @@ _clusters: list[dict[str, Any]] = []
 
 @contextlib.contextmanager
 def by_cluster(output: str) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
-    """Print the results of several clusters as one; yields what says of which cluster the next one is.
+    """Print the results of several clusters as one; yield a context manager for each, by its name.
 
     JSON and YAML have a list of them, CSV has a column, and people see the name above each.
     """

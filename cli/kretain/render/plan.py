@@ -46,7 +46,7 @@ from retention_cli.plan.value import (
 )
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
-if TYPE_CHECKING:  # only plans that speak of disks need it
+if TYPE_CHECKING:  # only plans with disks need it
     from retention_cli.disks.disk import Space
 
 _YOUNG_MS: Final = 7 * 86_400_000

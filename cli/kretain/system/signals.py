@@ -34,9 +34,9 @@ def ended_after(milliseconds: int | None) -> Iterator[None]:
 
 
 def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: float = 5.0) -> None:
-    """End this process as by kill −9, from a thread, once it is not alive: a supervisor starts it anew.
+    """End this process as by kill −9, from a thread, once it is no longer alive: a supervisor restarts it.
 
-    What hangs can't be asked to stop, nor waited for.
+    A process that hangs can be neither asked to stop nor waited for.
     """
 
     def watch() -> None:
@@ -52,7 +52,7 @@ class Ending:
     """A daemon's end: the first SIGINT or SIGTERM raises KeyboardInterrupt, but not within what must be finished.
 
     There it waits until that is done. A second one always raises it at once. ``signal`` is the name of the last one.
-    With ``holding`` all that it is heard in must be finished.
+    With ``holding``, everything within :meth:`heard` must be finished.
     """
 
     def __init__(self, *, holding: bool = False) -> None:

@@ -24,14 +24,14 @@ _DIGEST_BYTES = 20
 
 
 class _StoreError(ValueError):
-    """What is wrong with a store, found by us."""
+    """What is wrong with a store, as kretain found."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JavaStore:
     """A store's content as PEM text: trusted certificates, and the first private key with its chain.
 
-    Of a PEM store each is the whole file, key included, so none is in its repr.
+    Of a PEM store each is the complete file, key included, so none is in its repr.
     """
 
     certificates: str

@@ -127,7 +127,7 @@ def kafka_python_settings(settings: KerberosSettings) -> dict[str, Any]:
         def __init__(self, *, host: str, sasl_kerberos_name: KerberosSettings, **_: Any) -> None:
             self._settings = sasl_kerberos_name
             self._is_done = self._is_authenticated = False
-            self.auth_id = ""  # we act as whoever the ticket is of
+            self.auth_id = ""  # we act as the ticket's principal
             gssapi = _gssapi()
             try:
                 credentials = _credentials(self._settings)

@@ -68,7 +68,7 @@ WHAT: Final = "Kerberos: "
 class KerberosSettings:
     """Who we are to the brokers' service: tickets come from a keytab, or from a ticket cache where there is none.
 
-    ``cache`` None is the user's own cache (``KRB5CCNAME``), ``principal`` None whoever the keytab or the cache is of.
+    ``cache`` None is the user's own cache (``KRB5CCNAME``), ``principal`` None the keytab's or the cache's own.
     """
 
     service: str = "kafka"
@@ -155,7 +155,7 @@ class OAuthSettings:
 
     ``ca_pem`` are certificates that the endpoint's may be signed by, besides the system's if ``system_trust``.
     ``extensions`` are SASL extensions (RFC 7628), names and values. ``urlencode``: id and secret are URL-encoded before
-    they go into the header, as the RFC has it and few servers want.
+    they go into the header, as the RFC says and few servers want.
     """
 
     endpoint: str = field(default="", repr=False)

@@ -96,7 +96,7 @@ def request_token(settings: OAuthSettings) -> Token:
         SettingsError: the TLS library does not accept the trusted certificates.
         UnauthorizedError: the endpoint refused the client.
         UnreachableError: it did not answer, or is out of order.
-        BrokerError: it answered otherwise than with a token that can be used.
+        BrokerError: its answer has no token that can be used.
     """
     where = settings.shown
     form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
@@ -198,7 +198,7 @@ def _seconds(value: object) -> float | None:
 
 
 def _until_exp(value: str) -> float | None:
-    """Return how long a JWT is valid by its own word (s); None if it is another kind of token."""
+    """Return how long a JWT says that it is valid (s); None if it is another kind of token."""
     parts = value.split(".")
     if len(parts) != 3:
         return None
@@ -212,7 +212,7 @@ def _until_exp(value: str) -> float | None:
 
 RENEW_AT: Final = 0.8
 _PATIENCE_S: Final = 2.0
-"""How long a caller waits for a new token while the old one is valid: its event loop stands still meanwhile."""
+"""How long a caller waits for a new token while the old one is valid: it blocks the caller's event loop."""
 _AGAIN_S: Final = 1.0
 """How long a failure counts: a cluster's connections must not each ask again."""
 

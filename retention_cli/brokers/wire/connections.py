@@ -167,7 +167,7 @@ class Wire:
                 if self._heard.final or now > deadline + 1 or (now > began + self._refused_s and self._heard.nowhere):
                     return False
             if not isinstance(attempt.exception, kafka_errors.KafkaTimeoutError):
-                return bool(attempt.succeeded())  # done, or another attempt would fail likewise
+                return bool(attempt.succeeded())  # done, or another attempt would fail the same way
         return False
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Wire:
             raise _translated(error, self._settings) from None
 
     async def ask_any(self, request_for: Callable[[], Any], deadline: float) -> Any:
-        """Ask brokers in turn until one answers. ``request_for`` creates the request anew for each.
+        """Ask brokers in turn until one answers. ``request_for`` creates a new request for each.
 
         A deadline that others have used up ends the retries, and leaves a single request time for its answer.
 
@@ -332,10 +332,10 @@ class Wire:
 
 
 class _Log(logging.Handler):
-    """Takes what the client logs, each failed connection for one: kretain reports it once, in its own words.
+    """Takes what the client logs, such as each failed connection: kretain reports it once, in its own words.
 
     It stays, for all connections: logging takes a lock to add a handler, to remove one and to set a level. Before
-    Python 3.13 a Ctrl-C can leave that taken, and then each thread that logs waits for ever, and so each connection.
+    Python 3.13 a Ctrl-C can leave that lock taken; then each thread that logs waits forever, and so each connection.
     """
 
     def __init__(self) -> None:
@@ -344,7 +344,7 @@ class _Log(logging.Handler):
         self._listening: list[_Heard] = []
 
     def listen(self, heard: _Heard) -> None:
-        """Tell it what is logged from now on."""
+        """Pass it what is logged from now on."""
         self._listening.append(heard)
         self._client.propagate = False
         if self not in self._client.handlers:
@@ -353,7 +353,7 @@ class _Log(logging.Handler):
             self._client.setLevel(logging.WARNING)
 
     def leave(self, heard: _Heard) -> None:
-        """Tell it no more, if it was told."""
+        """Stop passing it what is logged, if it listens."""
         with contextlib.suppress(ValueError):
             self._listening.remove(heard)
 
@@ -370,7 +370,7 @@ class _Heard:
         self.last: str | None = None
         self.refusal: str | None = None
         self._by_address: dict[str, str] = {}
-        """What the latest attempt at each bootstrap address ended with."""
+        """How the latest attempt at each bootstrap address ended."""
 
     @property
     def nowhere(self) -> bool:
@@ -380,7 +380,7 @@ class _Heard:
 
     @property
     def final(self) -> bool:
-        """Whether to try again is of no use: it was refused, or the only address is a controller's."""
+        """Whether trying again is useless: it was refused, or the only address is a controller's."""
         return self.refusal is not None or (self.last == CONTROLLER and "," not in self._settings.bootstrap)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -417,7 +417,7 @@ def _translated(error: Exception, settings: ConnectionSettings) -> BrokerError:
 
 
 def failure_of(reply: Any) -> RequestFailedError | None:
-    """Return why a request failed: it was not answered, or its whole answer is an error. None if it did not fail."""
+    """Return why a request failed: it got no answer, or the answer has an error code. None if it did not fail."""
     return reply if isinstance(reply, RequestFailedError) else error_named(getattr(reply, "error_code", 0))
 
 

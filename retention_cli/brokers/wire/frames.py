@@ -1,10 +1,10 @@
-"""Time responses by turns, and never write a delete that is too late (kafka-python has one limit for all requests).
+"""Time responses in turn, and never write a delete that is too late (kafka-python has one limit for all requests).
 
 A broker answers a connection's requests one by one, so the time-out of a request begins when the one before it has been
-answered: a slow broker with several in flight is not taken for a dead one, nor does a request with little time end what
-was sent before it. Only one that deletes keeps the time that it was sent with: by then its facts are too old.
+answered: a slow broker with several in flight is not treated as dead, nor does a request with little time end those
+sent before it. Only one that deletes keeps the time that it was sent with: by then its facts are too old.
 
-What is asked of a broker that throttles (KIP-219) is sent once its time is over; the client would refuse it.
+Requests to a broker that throttles (KIP-219) are sent once its time is over; the client would refuse them.
 
 A request that deletes carries the time until which it may be sent (``too_late``). It is checked right before each write
 to the socket, so a buffer, a throttle or a stopped process never sends a stale delete.
@@ -36,13 +36,13 @@ TaggedFields.decode_empty = staticmethod(_no_tags)
 
 _DELETE_RECORDS: Final = 21
 _THROTTLE: Final = "throttle"
-"""Why kafka-python pauses a connection whose broker told it to wait (a quota, KIP-219)."""
+"""Why kafka-python pauses a connection: its broker throttles it (a quota, KIP-219)."""
 _POLL_S: Final = 0.1
-"""A request that waits for its turn looks no more often whether that has come."""
+"""A request that waits for its turn checks for it at most this often (s)."""
 
 
 class TooLateError(kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
-    """A request whose time was over before all of it was written: it was not sent."""
+    """A request whose time ran out before all of it was written: it was not sent."""
 
 
 class Dated(bytes):
@@ -59,7 +59,7 @@ class Dated(bytes):
 
 
 class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
-    """The client's connections, with time-outs by turns."""
+    """The client's connections, with time-outs in turn."""
 
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
         """Return the connection to a node, creating it if there is none."""
@@ -78,7 +78,7 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
 
 
 class TimedConnection(KafkaConnection):  # type: ignore[misc]
-    """A connection whose requests wait for a broker that throttles, and time out by turns.
+    """A connection whose requests wait for a broker that throttles, and time out in turn.
 
     ``deletes`` are the futures of those of its requests that delete.
     """
@@ -119,7 +119,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
         return future
 
     def _send_in_time(self, transport: Any) -> tuple[int, Exception | None]:
-        """Write what is buffered, a request that has its time alone: once that is over, it ends the connection."""
+        """Write the buffer; a request with a time goes alone, and ends the connection once its time is over."""
         waiting: deque[Any] = transport._write_buffer  # noqa: SLF001
         if not any(isinstance(one, Dated) for one in waiting):
             return self._send()
@@ -142,20 +142,20 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
         return total, None
 
     def _fail_deletes(self) -> Exception:
-        """Fail the deletes of this connection: one is in flight at most, and has not been written whole."""
+        """Fail the deletes of this connection: at most one is in flight, and not all of it has been written."""
         for one in [one for one in self.in_flight_requests if one[1] in self.deletes]:
-            self.in_flight_requests.remove(one)  # or the end of the connection would be told instead
+            self.in_flight_requests.remove(one)  # or it would fail with the connection's error instead
             one[1].failure(TooLateError("its recheck was too old when the request could be written"))
         return kafka_errors.KafkaConnectionError("a request was too old to be written")  # type: ignore[no-any-return]
 
     def unpause(self, why: str) -> None:
-        """Go on with what waited, once nothing else pauses it."""
+        """Send what waited, once nothing else pauses the connection."""
         super().unpause(why)
         if not self.paused and self._is_ready():
             self.send_buffered()
 
     def _request_timed_out(self, future: Any, sent: float, until: float) -> None:
-        """End the connection, if it is the request's turn and its time is up: this is what the client's timers call."""
+        """End the connection if it is the request's turn and its time is up. The client's timers call this."""
         if (at := self._time_is_up(future, sent, until)) > time.monotonic():
             self.net.call_at(at, lambda: self._request_timed_out(future, sent, until))
         else:

@@ -103,7 +103,7 @@ def code_problem(name: str, needs: str, message: str | None = None) -> str:
     Args:
         name: the protocol's name of it.
         needs: the operation that the user must be allowed for this request, such as DESCRIBE.
-        message: what the broker or the client says of it, for codes that have no words here.
+        message: the broker's or the client's text, for codes that have none here.
     """
     if (resource := _RESOURCES.get(name)) is not None:
         return f"this user needs {needs} on the {resource} ({name})"

@@ -1,7 +1,7 @@
-"""Coroutines on the client's loop that a caller waits for, and of which nothing runs once it stops waiting.
+"""Coroutines on the client's loop that a caller waits for: none of them runs any more once it stops waiting.
 
-What arrives is handed to the caller's functions on the loop's thread. A caller that is interrupted, or fails, closes
-what these work on, a ledger for one; and where one thread closes what another one is using, SQLite crashes the process.
+The loop's thread hands what arrives to the caller's functions. A caller that is interrupted, or fails, closes what
+these work on, such as a ledger; and if one thread closes what another one is using, SQLite crashes the process.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Work:
 
     @classmethod
     def current(cls) -> Work:
-        """Return the work of which the coroutine that calls this is a part."""
+        """Return the work that the calling coroutine is part of."""
         return cast(Work, cls._now.work)
 
     def leave(self) -> None:
-        """Have no more of it run. What runs at this moment (a reply is handed over) is waited for."""
+        """Run no more of it. Wait for the step that is running, such as handing over a reply."""
         self._left = True  # at once: a second Ctrl-C may interrupt the wait
         with self._step:
             pass
@@ -71,7 +71,7 @@ class Work:
 
 
 class _Steps(Generator[Any, Any, T]):
-    """A coroutine, each step of which is one of its work's."""
+    """A coroutine; each of its steps is a step of its work."""
 
     def __init__(self, work: Work, coroutine: Coroutine[Any, Any, T]) -> None:
         self._work = work
@@ -101,7 +101,7 @@ class Pending(Generic[T]):
         future.add_both(lambda _: self._done.set())
 
     def result(self, timeout_s: float | None = None, *, leave: bool = True) -> T:
-        """Wait for its result. Whatever ends the wait, nothing of it runs any more, unless ``leave`` is false.
+        """Wait for its result. However the wait ends, none of the work runs any more, unless ``leave`` is false.
 
         Raises:
             UnreachableError: it did not finish within ``timeout_s``, if that is given.

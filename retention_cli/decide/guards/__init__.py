@@ -1,7 +1,7 @@
 """The rules that limit bounds, G1 to G9: one small pure module each.
 
-:data:`GUARDS` limit single bounds. ``untouchable`` (G5) and ``frozen`` (G7) apply to whole topics, before any trigger
-is asked; ``limits`` (G6) apply to a whole plan.
+:data:`GUARDS` limit single bounds. ``untouchable`` (G5) and ``frozen`` (G7) apply to all of a topic, before any trigger
+runs; ``limits`` (G6) apply to all of a plan.
 """
 
 from retention_cli.decide.guards.frozen import frozen

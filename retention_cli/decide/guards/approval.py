@@ -1,4 +1,4 @@
-"""Which trims a second person has to approve. Applies to a whole plan, as G6 does."""
+"""Which trims a second person has to approve. Applies to all of a plan, as G6 does."""
 
 from __future__ import annotations
 

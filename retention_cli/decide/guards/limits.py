@@ -1,4 +1,4 @@
-"""G6: how much may be trimmed in a day, and in a run. Applies to a whole plan."""
+"""G6: how much may be trimmed in a day, and in a run. Applies to all of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""G3: records written less than W ago are kept, whatever their timestamps."""
+"""G3: records written less than W ago are kept, regardless of their timestamps."""
 
 from __future__ import annotations
 

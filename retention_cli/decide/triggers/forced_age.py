@@ -8,7 +8,7 @@ from retention_cli.policy.settings import Settings
 
 
 class ForcedAge(Trigger):
-    """Asks for ``offset_at(now - A)``, whatever the floor."""
+    """Asks for ``offset_at(now - A)``, regardless of the floor."""
 
     code = Code.R4
 

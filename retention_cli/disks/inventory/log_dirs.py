@@ -145,7 +145,7 @@ class LogDir:
     """A log dir and its contents.
 
     ``device`` is its file system's number as ``major:minor``; ``total_bytes`` and ``usable_bytes`` are those of the
-    whole device, usable by users other than root, as brokers report it.
+    complete device, usable by users other than root, as brokers report it.
 
     ``bytes`` are the sizes of all of the segments' files, ``log_bytes`` those of the log files only. The following are
     allocated blocks: ``pending_bytes`` of files that the broker has renamed and is about to delete, ``future_bytes`` of

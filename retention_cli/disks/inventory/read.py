@@ -143,7 +143,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str], set[Replica]]:
-    """Return a file: what it says of itself, its table, what is incomplete in it and why, and its replicas."""
+    """Return a file: its head, its table, what is incomplete in it and why, and its replicas."""
     parquet = arrow("pyarrow.parquet")
     with _reading(path), open_regular(path) as opened:
         metadata = parquet.read_metadata(opened)
@@ -248,7 +248,7 @@ def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[Replic
 
 
 def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
-    """Yield a mask of impossible rows for each flaw: those of a row alone, then those beside the row before it."""
+    """Yield a mask of impossible rows for each flaw: those of a row alone, then those against the row before it."""
     import numpy as np
 
     names = ("broker", "partition", "base_offset", "bytes", "log_bytes")

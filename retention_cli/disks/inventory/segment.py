@@ -27,7 +27,7 @@ _ATTEMPTS: Final = 3
 """How many times an index is read if it changes meanwhile: a broker truncates it once, when it rolls the segment."""
 
 BLOCK: Final = 512
-"""The unit of ``st_blocks`` in bytes, whatever the file system's block size is."""
+"""The unit of ``st_blocks`` in bytes, regardless of the file system's block size."""
 
 _APPENDS_AWAITED: Final = 3
 

@@ -256,7 +256,7 @@ def substance(manifest: Manifest) -> str:
 def check_report(
     store: Store, source: Source, end: int, report: RemoteReport, stopped: Callable[[], bool] = lambda: False
 ) -> Archived:
-    """Compare another machine's report on a partition with the archive as seen from here; return what is there.
+    """Compare another machine's report on a partition with the archive as seen from here; return what was archived.
 
     The range covered is determined by the manifests alone: from the end of the last gap between them to at least
     ``end``. Before trimming, the caller must check that the log starts there or later.
@@ -284,7 +284,7 @@ def check_report(
                 verify_files(store, manifest)  # other bytes may hold the same records
         manifests.append(manifest)
     ranges, gaps = stitched(manifests)
-    if not ranges and report.start >= end:  # the log no longer had any of it; the next recheck will find that
+    if not ranges and report.start >= end:  # the log had lost all of it; the next recheck will find that
         return Archived(source, store.url, end, end, notes=report.notes)
     reached = ranges[-1].end if ranges else report.start
     if reached < end:

@@ -77,7 +77,7 @@ CONNECTIONS: Final = 2
 _SHARES_AT_MOST: Final = 200
 _CUT_AGAIN: Final = 10
 _JUDGED_COMMITS: Final = 1_000_000
-"""So many commits are judged at a time: each takes some 80 bytes until then."""
+"""This many commits are judged at a time: each takes some 80 bytes until then."""
 
 Open = Callable[[Progress], Sender]
 """Opens Spark, or returns what sends to the tasks of the open session."""
@@ -147,7 +147,7 @@ def make_plans(
     """Plan every target: a cluster in a task, and one with more than ``a_task`` partitions and no disk rules in many.
 
     Yields each target's name with its plan, or why there is none. No cluster is changed; observations are stored in
-    the ledgers. At most so many ``connections`` read a giant cluster at a time for each of its brokers.
+    the ledgers. At most ``connections`` connections read a giant cluster at a time for each of its brokers.
 
     Raises:
         SameClusterError: two targets are one cluster. Nothing was saved.
@@ -268,9 +268,9 @@ def _outside(job: PlanJob) -> Sequence[Read] | None:
 
 @collection_paused()
 def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connections: int, plans: int) -> Plan:
-    """Plan a cluster in many tasks. It is one of so many ``plans``.
+    """Plan a cluster in many tasks. It is one of ``plans`` plans.
 
-    A slice has at ``most`` so many partitions, but a topic is never cut. At most so many ``connections`` per broker
+    A slice has at most ``most`` partitions, but a topic is never cut. At most ``connections`` connections per broker
     read the cluster at a time.
 
     Raises:
@@ -338,7 +338,7 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
 
 
 def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Yield the topics in slices, in order, with at most so many partitions each, but one topic at least."""
+    """Yield the topics in slices, in order, with at most this many partitions each, but one topic at least."""
     some: list[str] = []
     count = 0
     for name in names:

@@ -17,7 +17,7 @@ from retention_cli.evidence.replay import Day, Difference, Held, Recorded, Repla
 from retention_cli.policy.model import Policy
 
 _SHARES = pa.schema([("share", pa.int32()), ("text", pa.string())])
-"""Of each share: what it comes to as JSON, then a row for each difference."""
+"""Of each share: its sums as JSON, then a row for each difference."""
 _Work = tuple[Sequence[Recorded], Sequence[str], Policy]
 
 

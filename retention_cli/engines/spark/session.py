@@ -144,7 +144,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     defaults = _SQL | {
         "spark.master": master,
         "spark.app.name": "kretain",
-        "spark.driver.memory": DRIVER_MEMORY,  # the driver is this machine's, whatever the master, and starts with it
+        "spark.driver.memory": DRIVER_MEMORY,  # with any master, the driver runs on this machine and starts with it
         "spark.redaction.regex": REDACTED,
         "spark.ui.showConsoleProgress": "false",
         # A speculative copy of a task would read everything again.
@@ -195,7 +195,7 @@ def runs_here(session: Any) -> bool:
 
 
 def slots(session: Any) -> int:
-    """Return how many tasks may run at once; of a server over Connect, which does not tell, a guess."""
+    """Return how many tasks may run at once; of a server over Connect, which does not report it, a guess."""
     return _CONNECT_SLOTS if _over_connect(session) else max(1, int(session.sparkContext.defaultParallelism))
 
 
@@ -254,7 +254,7 @@ def start_failure(log: Path) -> str | None:
 
 
 def last_lines(error: BaseException) -> str:
-    """Return the line of a Spark error that tells the cause, such as the last line of a worker's traceback."""
+    """Return the line of a Spark error that names the cause, such as the last line of a worker's traceback."""
     if grpc := _DETAILS.search(str(error)):
         return grpc[1]
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]

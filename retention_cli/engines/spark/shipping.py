@@ -1,4 +1,4 @@
-"""What tasks get from the client in files: values, files as they are, and a cluster's connection settings.
+"""What tasks get from the client in files: values, other files, and a cluster's connection settings.
 
 And what comes back: rows as Arrow batches, of several jobs at once.
 
@@ -105,7 +105,7 @@ class ConnectionRef:
 class Sender:
     """Sends values, files and connection settings to the tasks of a session.
 
-    ``folder`` is for this user alone, and must outlive the session: executors that start later fetch all files anew.
+    ``folder`` is for this user alone, and must outlive the session: executors that start later fetch all files again.
     ``command_config`` is a file that lies on every executor, and replaces the settings of all connections.
     """
 
@@ -162,7 +162,7 @@ def check_cluster(reader: ClusterReader, cluster: str) -> None:
 
 @contextmanager
 def reader_of(cluster: str, connection: ConnectionRef, timeout_s: float) -> Iterator[ClusterReader]:
-    """Yield a reader of a cluster, in a task; a request may take so many seconds.
+    """Yield a reader of a cluster, in a task; a request may take this many seconds.
 
     Raises:
         BrokerError: the cluster can't be reached from here, or another cluster answers.

@@ -212,7 +212,7 @@ class SlicedSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types
 
 
 def sliced(items: Iterable[T], broker_of: Callable[[T], int | None], most: int) -> list[list[T]]:
-    """Return the items in slices of at most so many, all of one broker. Pure."""
+    """Return the items in slices of at most this many, all of one broker. Pure."""
     led = by_key((broker_of(item), item) for item in items)
     return [some for theirs in led.values() for some in in_batches(theirs, most)]
 

@@ -1,13 +1,13 @@
 """Tasks that plan: one a cluster, with the local engine; or several one that is too large (docs/spark.md).
 
-Of that some read groups, then each plans some topics.
+In the latter case, some tasks read groups, then each plans some topics.
 
 Spark runs a lost task again, against the live cluster. The client unpickles nothing of what a task returns: a plan's
 rows are Parquet, the rest is JSON that is checked, and a ledger's file.
 
-Whichever run of a share of the groups arrives at a slice of the topics, its commits were read before the slice's log
-ends (F5), and it has itself compared coordinators before and after (F9). Two slices may have got different runs of a
-share: a run has a name, so that the client can tell.
+No matter which run of a share of the groups arrives at a slice of the topics, its commits were read before the slice's
+log ends (F5), and it has itself compared coordinators before and after (F9). Two slices may have got different runs of
+a share: a run has a name, so that the client notices.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _planned(
 
 
 def answer_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
-    """Return the plan in a task's answer, or why there is none. It is one of so many ``plans``.
+    """Return the plan in a task's answer, or why there is none. It is one of ``plans`` plans.
 
     Raises:
         SparkError: it is no answer of a task of ours.
@@ -328,7 +328,7 @@ def _failed(number: int, error: Exception) -> Row:
 
 
 def read_share(giant: Giant, share: int, handed: Handed, reader: ClusterReader, folder: Path) -> Iterator[Row]:
-    """Read a share of the groups as the local engine does, and yield what they come to.
+    """Read a share of the groups as the local engine does, and yield the result.
 
     Raises:
         BrokerError: no broker answered.
@@ -366,7 +366,7 @@ def is_in_share(shares: int, share: int, group: str) -> bool:
 
 
 def floors_rows(fold: FloorFold, slices: Sequence[tuple[Collection[str], Sent[Slice]]], run: str) -> Iterator[Row]:
-    """Yield what a run's fold comes to, a row for each slice."""
+    """Yield a run's fold, a row for each slice."""
     for number, (topics, _sent) in enumerate(slices):
         yield {"slice": number, "kind": "floors", "name": run, "content": to_bytes(fold.part(topics))}
 
@@ -417,7 +417,7 @@ def plan_slice(
     Args:
         giant: the cluster.
         one: the slice.
-        arrived: the runs of all shares, and what their groups come to.
+        arrived: the runs of all shares, and their groups' folds.
         reader: the cluster's.
         folder: this task's own.
 

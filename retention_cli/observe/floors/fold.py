@@ -68,13 +68,13 @@ Kind = Literal["commit", "gone", "missing", "refused", "failed"]
 
 
 class CommitRow(NamedTuple):
-    """One row about a group. ``topic`` None means every topic of the cluster, ``partition`` None the whole topic.
+    """One row about a group. ``topic`` None means every topic of the cluster, ``partition`` None all of the topic.
 
     ========  ==============================================================================
     kind      means
     ========  ==============================================================================
     commit    ``group`` committed ``offset`` in ``leader_epoch`` (None: it carries none)
-    gone      likewise, but the commit is gone; ``text``: when it was seen (F6). No epoch: it never counted
+    gone      the same, but the commit is gone; ``text``: when it was seen (F6). No epoch: it never counted
     missing   the group reads the topic and has no commit here; ``text`` says what to do (F2)
     refused   the group's commit here belongs to another log, and does not count (F5)
     failed    the group could not be read (F3), or none could be (F8, F9)
@@ -101,7 +101,7 @@ class Seen(NamedTuple):
 
 
 def position_of(row: CommitRow, leader_epoch: int | None, ends: Mapping[int, int | None]) -> int | None:
-    """Return where a consumer stands by one of its rows, None if nothing shows that the commit is this log's (F5, F6).
+    """Return a consumer's position from one of its rows, None if nothing shows that the commit is this log's (F5, F6).
 
     ``ends`` has where leader epochs other than the current one end. A consumer that is gone counts at the end of its
     epoch, if that is lower. Whether the offset lies beyond H is not looked at.
@@ -186,7 +186,7 @@ class FloorFold:
         known = self._add_gone_commits(group, recalled.gone, "before", listed=True) if recalled.gone else _NOWHERE
         unset = self._add_no_position(group, no_position) if no_position else _NOWHERE
         live = frozenset(reads)
-        if live and known:  # a live member starts anew where it has no commit, whatever is remembered (F2)
+        if live and known:  # where it has no commit, a live member starts over, even if one is remembered (F2)
             known = {topic: partitions for topic, partitions in known.items() if topic not in live}
         for topic, rows in commits.items():
             if topic in self.topics and rows:
@@ -206,7 +206,7 @@ class FloorFold:
             self.present.get((group, topic), set()).difference_update(partitions)
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
+        """Fold in a group that no longer exists (F6). Where it read a topic without a commit, floors are unknown."""
         for topic, partitions in self._add_gone_commits(group, gone, seen, listed=False).items():
             if len(partitions) < self.counts[topic]:
                 self._mark_missing(group, topic, partitions, gone_without_commit_text(group, topic, seen))
@@ -278,7 +278,7 @@ class FloorFold:
                     self._row(group, topic, None, "failed", code=reason.code, text=reason.text)
 
     def part(self, topics: Iterable[str]) -> FloorFold:
-        """Return what the groups so far come to on these topics, to be added to another fold."""
+        """Return what the groups so far amount to on these topics, to be added to another fold."""
         wanted, found = frozenset(topics), FloorFold({})
         found.columns = {
             name: one for name, one in self.columns.items() if name in wanted and max(one.high) != NO_HIGHEST
@@ -290,7 +290,7 @@ class FloorFold:
         return found
 
     def take(self, other: FloorFold) -> None:
-        """Add what other groups come to on the same topics."""
+        """Add what other groups amount to on the same topics."""
         for topic, theirs in other.columns.items():
             low, low_by, high, high_by, bare = self.columns[topic]
             for n, most in enumerate(theirs.high):
@@ -336,7 +336,7 @@ class FloorFold:
             and type(log_start) is int
             and log_start <= low <= high <= high_watermark
         ):
-            return Floor(low, floor_by(low_by))  # as nearly always: what follows comes to the same
+            return Floor(low, floor_by(low_by))  # as nearly always: what follows has the same result
         standing = Standing(
             leader_epoch=scope.leader_epochs[partition],
             low=low,

@@ -44,7 +44,7 @@ _SEEN_INCOMPLETE: Final = (
     f"grant it: {grant_line('Describe', 'cluster')}. If this user may see only the groups of a prefix, set groups.scope"
 )
 _NO_GROUP: Final = "~kretain-asks-whether-it-may-describe-this"
-"""Ends a name that no group has. Who may describe it has the right to the prefix, and not to some names alone (F8)."""
+"""Ends a name that no group has. A user who may describe it has the right to the prefix, not just to names (F8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,10 +370,10 @@ def tell_epochs(fold: FloorFold, ends: EpochEnds) -> None:
 
 
 def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Ledger, now_ms: int) -> list[str]:
-    """Return notes on names of groups that are not there, each with the near one.
+    """Return notes on names of groups that do not exist, each with a similar name.
 
-    There is none where the policy names no groups, and where not every group can be listed (F8). A group that is
-    remembered counts (F6), so its name is no mistake.
+    Return none if the policy names no groups, or if not every group can be listed (F8). A group that is remembered
+    counts (F6), so its name is no mistake.
     """
     if not groups_not_there(policy, ()):  # it names none
         return []

@@ -112,7 +112,7 @@ def fold_outside(
     for key, one in consumers.items():
         rows = one.rows
         recalled = NOTHING_RECALLED
-        if not key.startswith(key_of("replica", "")):  # its positions are proven anew each time (F6)
+        if not key.startswith(key_of("replica", "")):  # its positions are proven again each time (F6)
             recalled = recall.saw(key, rows, {*one.unreadable, *one.unread})
         for topic, text in one.unreadable.items():
             fold.fail(key, text, [topic])

@@ -1,6 +1,6 @@
-"""Where the groups stand on one partition, and the floor that results (F1–F6). Pure.
+"""The groups' positions on one partition, and the floor that results (F1–F6). Pure.
 
-A standing sums up any number of commits. It is small, and the same whatever order they came in.
+A standing sums up any number of commits. It is small, and the same in any order of commits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class GoneCommit(NamedTuple):
 
 
 class Start(NamedTuple):
-    """How far back a group starts that has no commit (``groups.start``, F2): of several the longest time counts."""
+    """How far back a group starts that has no commit (``groups.start``, F2): if several do, the longest time counts."""
 
     back_ms: int
     group: str
@@ -71,13 +71,13 @@ EpochEnd = Maybe[int | None]
 class Irregular:
     """What is out of the ordinary about the commits on one partition (F2, F5, F6): nearly no partition has any of it.
 
-    It is the same in whatever order groups come, and in however many parts. ``missing`` has name and text of the first
+    It is the same for any order of groups, and any number of parts. ``missing`` has name and text of the first
     few of the ``missing_count`` groups that read the topic and have no commit here (F2). ``epochs`` has the highest
     commit of each leader epoch, ``ends`` where epochs other than the current one end. ``refused`` is the highest commit
     known to belong to another log, ``ahead`` the highest of those from an epoch that this log has not reached (F5).
     ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6), ``unproven`` is the first by name
     of those that were never seen to count. ``cut`` is where the log was cut since the last pass, and which epoch ended
-    there; :data:`CUT_UNKNOWN` if that could not be asked. ``start`` is of a group that starts so far back, and
+    there; :data:`CUT_UNKNOWN` if that could not be asked. ``start`` is of a group that starts that far back, and
     ``start_at`` the first offset that it may read then (F2).
     """
 
@@ -94,7 +94,7 @@ class Irregular:
     start_at: Maybe[int] = _START_NOT_READ
 
     def starts(self, one: Start) -> None:
-        """Add a group that has no commit here, and starts so far back."""
+        """Add a group that has no commit here, and starts this far back."""
         self.start = one if self.start is None else max(self.start, one)
 
     def lacks(self, group: str, text: str) -> None:
@@ -120,7 +120,7 @@ class Irregular:
             self.gone[epoch] = one
 
     def take(self, other: Irregular) -> None:
-        """Add what other groups come to."""
+        """Add what other groups amount to."""
         self.missing_count += other.missing_count
         self.missing = tuple(sorted((*self.missing, *other.missing))[:NAMED_AT_MOST])
         for epoch, (offset, group) in other.epochs.items():
@@ -139,7 +139,7 @@ class Standing(NamedTuple):
 
     ``low`` and ``high`` are the lowest and the highest commit, and whose they are: of equal ones, the first group by
     name; ``high`` is :data:`NO_HIGHEST` if no group has committed. ``bare``: some commit carries no leader epoch.
-    ``failed`` are the failures that concern the whole cluster (F3, F8,
+    ``failed`` are the failures that concern the complete cluster (F3, F8,
     F9), ``failed_topic`` those of the topic (F3). ``absent`` are the required groups without a commit here (F4).
     """
 

@@ -47,6 +47,7 @@ from tests.support.command_lines import parse
 from tests.support.docs import ROOT, reason_codes
 from tests.support.facts import known
 from tests.support.plans import EVERY, FLEET, REPORT
+from tools.words import odd
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
@@ -384,6 +385,18 @@ def test_odd_words_and_long_sentences_outside_code_are_named(tmp_path: Path, tex
     assert done.returncode == (1 if found else 0), done.stdout + done.stderr
     assert [one for one in found if one not in done.stdout] == []
     assert len(done.stdout.splitlines()) == len(found)
+
+
+def test_odd_words_in_docstrings_and_comments_are_named_with_their_lines(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""Return ``told``, `anew` and\n\n``taken\nfor``.\n\nThe group is\ntold.\n\n'
+        'Args:\n    told: its topics.\n"""\n\n'
+        "told = 'anew'  # nobody reads\n"
+        "# it goes\n# by whatever\n"
+    )
+    problems = sorted((line, problem.partition(":")[0]) for line, problem in odd(module))
+    assert problems == [(6, "'is told'"), (7, "'told'"), (13, "'nobody'"), (14, "'goes by'"), (15, "'whatever'")]
 
 
 def test_help_and_rewritten_pages_have_no_problem() -> None:

@@ -1,4 +1,4 @@
-"""A page as a tree of elements: text can never become markup, whoever wrote it. Charts are SVG elements in it.
+"""A page as a tree of elements: text can never become markup, no matter who wrote it. Charts are SVG elements in it.
 
 Every text passes through :func:`said`, which escapes what does not print; the serializer escapes what HTML reads.
 matplotlib draws the charts: their text stays text, and colors are the page's own names for them.
@@ -20,9 +20,9 @@ from retention_cli.core.printable import printable, short
 MOST: Final = 600
 """No text of a cluster or a file is longer than this on a page."""
 MOST_ROWS: Final = 25
-"""A table has no more rows than this; totals are of all."""
+"""A table has at most this many rows; totals are of all."""
 DRAWN: Final = 12
-"""A chart has no more bars than this."""
+"""A chart has at most this many bars."""
 _CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """No script, no image, no font, no request: even if something got past the escapes."""
 
@@ -147,7 +147,7 @@ def cards(figures: Iterable[tuple[str, str, str]]) -> Element:
 
 
 def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Element | None) -> str:
-    """Return a whole page as text."""
+    """Return the page as text."""
     style = ET.Element("style")
     style.text = _STYLE
     root = element(
@@ -187,7 +187,7 @@ _COLORS: Final = {
     "#0a0b06": "var(--hold)",
     **{f"#0a0b1{number}": f"var(--line{number})" for number in range(1, 7)},
 }
-"""What matplotlib is given, and what the page has in its place."""
+"""What matplotlib is given, and what the page has instead."""
 INK, MUTED, GRID, GO, STAY, HOLD = list(_COLORS)[:6]
 LINES: Final = list(_COLORS)[6:]
 _ALLOWED: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})

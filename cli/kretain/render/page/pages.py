@@ -293,7 +293,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
 
 
 def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[str]) -> Element | None:
-    """Return the part, None if the ledger has no look at any disk and there is nothing to say of it."""
+    """Return the part, None if the ledger has no sample of any disk and there is nothing to report."""
     seen = {name: samples for name, samples in disks.items() if samples}
     fullest = sorted(seen, key=lambda name: (-_percent(seen[name][-1]), name))
     if not fullest:

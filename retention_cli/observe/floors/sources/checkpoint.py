@@ -1,4 +1,4 @@
-"""Where a Spark Structured Streaming query stands, by its checkpoint: the last committed batch (F7).
+"""A Spark Structured Streaming query's position, from its checkpoint: the last committed batch (F7).
 
 A query that starts again replays the batch after the last that it committed, from that one's offsets on. They are in
 ``offsets/N``, a line for each source of the query; ``commits/N`` says that batch N is done. Before the first batch is
@@ -29,7 +29,7 @@ _MAX_BYTES: Final = 16 << 20
 _MAX_SOURCES: Final = 10_000
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {"offsets": ("v1",), "commits": ("v1", "v2"), "sources": ("v1",)}
-"""Which formats of each log are known. What a commit holds is of no matter here, only that it is whole."""
+"""Which formats of each log are known. A commit's content does not matter here, only that it is complete."""
 
 _Offsets = dict[str, dict[int, int]]
 
@@ -44,8 +44,8 @@ class _Batch(NamedTuple):
 def read(source: FloorSource, reach: Reach) -> Consumers:
     """Return the positions of every Kafka source of the query.
 
-    What a source reads beside them in the batch under way, and partitions that only one of two sources of a topic has
-    met, are topics that the query reads without a position there (F2): where that source begins, nothing says.
+    The query reads some partitions without a position (F2): those that a source reads for the first time in the batch
+    under way, and those that only one of two sources of a topic has met. Nothing says where that source begins.
 
     Args:
         source: ``place`` is the checkpoint's folder, a path or a URL.
@@ -84,7 +84,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
 
 
 def _first_read(under_way: Mapping[int, _Offsets | None], stands: Mapping[int, _Offsets]) -> set[tuple[str, int]]:
-    """Return the partitions that some source reads in the batch under way, and does not stand on."""
+    """Return the partitions that some source reads in the batch under way without a position there."""
     return {
         (topic, n)
         for number, one in under_way.items()

@@ -19,7 +19,7 @@ class Consumer(NamedTuple):
     """A consumer's positions by topic, and the topics on which they are ``unreadable``, with the reason.
 
     ``reads`` are the topics that its live members read, None if unknown. ``unread`` are partitions of these topics on
-    which it may have a position that this reading does not give: what is known of it there stays as it is (F5).
+    which it may have a position that this reading does not give: what is known of it there stays unchanged (F5).
     """
 
     positions: Mapping[str, Sequence[Position]]
@@ -38,7 +38,7 @@ Consumers = Mapping[str, Consumer]
 
 
 class Reach(NamedTuple):
-    """What a source can reach beside its own settings: the cluster, its clock, and other clusters by their contexts.
+    """What a source can reach besides its own settings: the cluster, its clock, and other clusters by their contexts.
 
     ``metadata`` is the cluster as the caller has read it, ``topics`` are those whose floors are wanted; None for all
     that have positions.

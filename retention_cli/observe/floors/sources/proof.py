@@ -1,9 +1,9 @@
-"""Whether a copy in another cluster is one of the records that are there now: it begins and ends as they do.
+"""Whether a copy in another cluster is a copy of the current records: it begins and ends as they do.
 
-The last offset sync names a record and its copy: both must be there and be equal, and so must the first record of the
+The last offset sync names a record and its copy: both must exist and be equal, and so must the first record of the
 source and its copy. From there on, both logs are read side by side: each record of the source needs an equal one in the
-copy, in order; what the copy has beside them is passed over (records that were copied twice, or of other writers). So
-far as that goes, and no farther, the copy holds what the source has. Markers of transactions are no records.
+copy, in order; other records of the copy are skipped (those copied twice, or from other writers). As far as that goes,
+and no farther, the copy holds what the source has. Transaction markers are no records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AHEAD: Final = 1_000
 _SPARE_S: Final = 0.5
 """How long before the deadline reading ends (s)."""
 _IN_ALL, _MOST, _LEAST = 500_000, 20_000, 200
-"""How many records are compared at a time: of all partitions, of each at the most, and at the least."""
+"""How many records are compared at a time: of all partitions, of each at most, and at least."""
 
 
 class Sync(NamedTuple):
@@ -59,7 +59,7 @@ class Print(NamedTuple):
 
 
 def out_of_range(run: Run) -> str | None:
-    """Return why the last sync is not of records that are there, None if both are."""
+    """Return why the last sync is not of records that still exist, None if both do."""
     sync, there = run.sync, run.there
     if sync.upstream >= run.extent.end:
         return f"its offset sync is of offset {sync.upstream:,}, which is not written yet: maybe of a former topic"
@@ -98,7 +98,7 @@ class Proof:
     deadline: float
 
     def check(self, runs: Sequence[Run]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-        """Return up to where each partition was copied for certain; and why that is unknown, of those where it is."""
+        """Return up to where each partition was copied for certain, or why that is unknown."""
         doubts = {run.tp: f"{self._name(run)}: {text}" for run in runs if (text := out_of_range(run)) is not None}
         sound = [run for run in runs if run.tp not in doubts]
         last = self._equal({run.tp: (run.sync.upstream, run.copy, run.sync.downstream) for run in sound})
@@ -186,7 +186,7 @@ class Proof:
         return found
 
     def _copies_of(self, firsts: Mapping[Run, Print]) -> dict[Run, int]:
-        """Return where the copy of the first record is: where the last sync lets expect it, or else by its time."""
+        """Return where the copy of the first record is: where the last sync suggests, else by its time."""
         expected = {run: first.offset - run.sync.upstream + run.sync.downstream for run, first in firsts.items()}
         there = {run.copy: Range(at, at + 1) for run, at in expected.items() if at >= run.there.start}
         prints = self._prints(self.there, there)

@@ -1,9 +1,9 @@
 """Read what MirrorMaker 2 has copied to another cluster (F7; KIP-382, KIP-716).
 
-MirrorMaker 2 goes on where its connector has committed: that is a position, as a group's commit is, and all before it
-was acknowledged, or skipped on purpose. But offsets are names of records in a log, and either log may have been
-recreated, restored or cut since. An offset sync says which record of the copy a record of the source has become. So a
-position counts only where the copy is seen to begin and to end as the source does, and as far as it has its records:
+MirrorMaker 2 continues where its connector has committed: that is a position, like a group's commit, and all before it
+was acknowledged, or skipped on purpose. But offsets name records in a log, and either log may have been recreated,
+restored or cut since. An offset sync says which record of the copy a record of the source has become. So a position
+counts only if the copy is seen to begin and to end as the source does, and only as far as it has the source's records:
 see :mod:`.proof`.
 """
 
@@ -38,21 +38,20 @@ from retention_cli.policy.settings import FloorSource
 
 _CHECKPOINTS: Final = re.compile(r"(.+)\.checkpoints\.internal")
 _LONGEST: Final = 400
-"""No error of a cluster is longer, in characters."""
+"""The longest text of a cluster's error, in characters."""
 
 
 def read(source: FloorSource, reach: Reach) -> Consumers:
     """Return how far topics were copied. On an empty partition that is its end: there is nothing to copy.
 
-    A topic of which one partition was not copied for certain is unreadable as a whole.
+    If one partition was not copied for certain, its complete topic is unreadable.
 
     Args:
         source: ``place`` is the other cluster's context.
         reach: the cluster that is copied, and the topics whose floors are wanted.
 
     Raises:
-        SourceError: a cluster, the syncs or the committed offsets can't be read, or what copies are called can't be
-            told.
+        SourceError: a cluster, the syncs or the committed offsets can't be read, or the names of copies are unknown.
     """
     timeout_s = source.timeout_ms / 1000
     deadline = time.monotonic() + timeout_s
@@ -64,7 +63,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
 
 
 def position_of(extent: Range, sync: Sync | None, committed: int | None) -> int | str:
-    """Return where MirrorMaker 2 says that the copy of a partition stands, or why that is unknown.
+    """Return how far MirrorMaker 2 says that it copied a partition, or why that is unknown.
 
     Args:
         extent: S and H of the partition.
@@ -124,7 +123,9 @@ class _Replica:
             there = remote.get(copy, "does not exist, or this user may not describe it")
             if isinstance(position, str):
                 doubt(tp, position)
-            elif isinstance(extent, str) or sync is None or position <= extent.start:  # of what is still there: nothing
+            elif (
+                isinstance(extent, str) or sync is None or position <= extent.start
+            ):  # of the records that are left: none
                 positions.setdefault(tp.topic, []).append((tp.partition, position))
             elif isinstance(there, str):
                 doubt(tp, f"its copy {plain(str(copy))} in {self.source.place} {there}")
@@ -253,7 +254,7 @@ def read_syncs(reader: ClusterReader, cluster: ClusterMetadata, name: str) -> di
     """Return each partition's last offset sync.
 
     Raises:
-        SourceError: the topic is not there, can't be read, or has what is no sync.
+        SourceError: the topic does not exist, can't be read, or has a message that is no sync.
         BrokerError: the cluster can't be asked.
     """
     found: dict[TopicPartition, Sync] = {}
@@ -274,10 +275,10 @@ def read_syncs(reader: ClusterReader, cluster: ClusterMetadata, name: str) -> di
 def read_committed(reader: ClusterReader, cluster: ClusterMetadata, name: str, alias: str) -> dict[TopicPartition, int]:
     """Return, per partition of the cluster of that alias, the last record that is committed as copied.
 
-    Of two connectors that copy a partition it is that of the one behind.
+    If two connectors copy a partition, it is that of the one behind.
 
     Raises:
-        SourceError: the topic is not there, can't be read, or has what is no offset.
+        SourceError: the topic does not exist, can't be read, or has a message that is no offset.
         BrokerError: the cluster can't be asked.
     """
     last: dict[Committed, int | None] = {}

@@ -1,7 +1,7 @@
 """Read what lies at a path or at a URL of pyarrow's file systems, and parse positions; an error is the source's (F3).
 
-Positions are JSON with a time, or CSV as Kafka's own tool exports it. An invalid row makes the whole source unreadable.
-It is never skipped: its consumer would not count there.
+Positions are JSON with a time, or CSV as Kafka's own tool exports it. An invalid row makes the complete source
+unreadable. It is never skipped: its consumer would not count there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Storage:
             self._filesystem, self._base = connect(url)
 
     def read(self, name: str, limit: int) -> tuple[bytes, int | None] | None:
-        """Return a file's bytes, ``limit`` and one at the most, and when it was written (Unix ms).
+        """Return a file's bytes, at most ``limit`` and one, and when it was written (Unix ms).
 
         ``name`` is its path below the place, "" for the place itself. None where there is no such file.
         """

@@ -1,4 +1,4 @@
-"""Read the positions of old consumers in ZooKeeper (F7; the first source document names them beside new ones).
+"""Read the positions of old consumers in ZooKeeper (F7; the first source document names them along with new ones).
 
 The layout is that of Kafka's own clients up to 1.1. ``/consumers/GROUP/offsets/TOPIC/PARTITION`` holds, in decimal, the
 offset of the next record to read; ``…/owners/TOPIC`` exists while a member reads that topic, and the JSON of
