@@ -157,7 +157,7 @@ def resolve(common: Common, *, policy_counts: bool = True) -> Resolved:
     bootstrap, bootstrap_origin = pick("bootstrap-server", common.bootstrap_server)
     if bootstrap is not None and not (
         bootstrap_origin == where and "bootstrap.servers" in connection and file_origin != where
-    ):  # an address in a file given for this run wins; else -b, the variable or the context
+    ):  # the address in a file given for this run wins over the context's
         connection["bootstrap.servers"] = Setting(str(bootstrap), bootstrap_origin)
     address = connection.get("bootstrap.servers")
     own = address is not None and where in (address.origin, file_origin if bootstrap is None else "")
