@@ -53,6 +53,25 @@ TICS: Final = {
 }
 """What reads like a translation, and what to write instead."""
 _SQL: Final = re.compile(r"\b(SELECT|INSERT|ATTACH)\b|\bwhole\.partitions\b")
+_VAGUE: Final = frozenset(
+    (
+        "told",
+        "said",
+        "asked",
+        "kept",
+        "near",
+        "odd",
+        "sure",
+        "aged",
+        "words",
+        "deeds",
+        "looks",
+        "pieces",
+        "places",
+        "borne",
+    )
+)
+"""What a name must not be made of: it would not tell a Kafka engineer what the thing is."""
 GENERATED: Final = frozenset({"docs/commands.md", "docs/reasons.md"})
 """Pages that are generated from texts that are checked."""
 
@@ -120,7 +139,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
     yield from ((block[0].start[0], "\n".join(one.string.lstrip("#") for one in block)) for block in blocks)
 
 
-def odd(path: Path) -> Iterator[tuple[int, str]]:
+def phrases(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each odd turn of phrase in a module's docstrings and comments, and its line.
 
     Text in backticks is code, and so are the names before the colons under ``Args:``.
@@ -132,6 +151,20 @@ def odd(path: Path) -> Iterator[tuple[int, str]]:
         for tic, better in TICS.items():
             for found in re.finditer(tic.replace(" ", r"\s+"), plain, re.IGNORECASE):
                 yield first + plain.count("\n", 0, found.start()), f"{' '.join(found[0].split())!r}: {better}"
+
+
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each name that a module defines and that says little, and its line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                pass
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case _:
+                continue
+        if found := _VAGUE.intersection(re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower())):
+            yield node.lineno, f"the name {name}: {min(found)} does not say what it is"
 
 
 def main(paths: list[str]) -> int:
@@ -147,7 +180,10 @@ def main(paths: list[str]) -> int:
             plain = "" if _SQL.search(text) else text
             tics = [better for tic, better in TICS.items() if re.search(tic, plain, re.IGNORECASE)]
             found += [f"{module.relative_to(ROOT)}:{line}: {text[:60]!r}: {better}" for better in tics]
-        found += [f"{module.relative_to(ROOT)}:{line}: {problem}" for line, problem in sorted(odd(module))]
+        found += [
+            f"{module.relative_to(ROOT)}:{line}: {problem}"
+            for line, problem in sorted([*phrases(module), *names(module)])
+        ]
     for one in () if paths else sorted((ROOT / "cli/kretain/recipes").glob("*.yaml")):
         comments = "\n\n".join(re.findall(r"(?m)# (.*)$", one.read_text(encoding="utf-8")))
         found += problems(one.name, comments)

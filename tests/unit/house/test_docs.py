@@ -47,7 +47,7 @@ from tests.support.command_lines import parse
 from tests.support.docs import ROOT, reason_codes
 from tests.support.facts import known
 from tests.support.plans import EVERY, FLEET, REPORT
-from tools.words import odd
+from tools.words import names, phrases
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
@@ -395,8 +395,18 @@ def test_odd_words_in_docstrings_and_comments_are_named_with_their_lines(tmp_pat
         "told = 'anew'  # nobody reads\n"
         "# it goes\n# by whatever\n"
     )
-    problems = sorted((line, problem.partition(":")[0]) for line, problem in odd(module))
+    problems = sorted((line, problem.partition(":")[0]) for line, problem in phrases(module))
     assert problems == [(6, "'is told'"), (7, "'told'"), (13, "'nobody'"), (14, "'goes by'"), (15, "'whatever'")]
+
+
+def test_names_that_say_little_are_named_with_their_lines(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("def seen(wordsFound: int) -> None:\n    told, it.keptBytes = seen, 1\n    print(told, said)\n")
+    assert sorted((line, problem.split()[2]) for line, problem in names(module)) == [
+        (1, "wordsFound:"),
+        (2, "keptBytes:"),
+        (2, "told:"),
+    ]
 
 
 def test_help_and_rewritten_pages_have_no_problem() -> None:
