@@ -220,5 +220,4 @@ def test_api_trims_a_loaded_and_approved_plan_alone(desk: Desk) -> None:
 def test_watch_holds_what_needs_an_approval(desk: Desk) -> None:
     with watching(desk.world, desk.policy, "--trim", "--interval", "1s") as watcher:
         watcher.wait_for("a second person has to approve this plan")
-        watcher.end()
     assert desk.starts() == [0, 0, 0]
