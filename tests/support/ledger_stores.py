@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +92,20 @@ def samples_of(store: Store, topic_id: str, partition: int = 0) -> tuple[Sample,
 def see(ledger: Ledger, group: str, commits: dict[str, dict[int, int]], at_ms: int) -> None:
     rows = {topic: [(p, offset, None) for p, offset in sorted(ps.items())] for topic, ps in commits.items()}
     ledger.saw_group(group, rows, at_ms, 0)
+
+
+def add_samples(ledger: Ledger, topic_id: str, samples: Mapping[int, Sample]) -> None:
+    """Look at topic orders: a sample of each of these partitions."""
+    ledger.begin({"orders": topic_id})
+    for number, sample in samples.items():
+        ledger.partition("orders", topic_id, number).add_sample(sample)
+
+
+def saw(store: Store, group: str, at_ms: int) -> None:
+    """Look, at some time, at a group that has read five records, and save that."""
+    with store.opened() as (ledger, memories):
+        see(ledger, group, {"orders": {0: 5}}, at_ms)
+        memories.save(at_ms)
 
 
 def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:

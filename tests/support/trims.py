@@ -32,15 +32,20 @@ def trimmed_with_evidence_at(world: World, url: str, file: Path) -> tuple[Cli, s
     return trim, f"{place}/{log.parent.name}{mark}{query}"
 
 
+def no_answer(by_leader: Mapping[int, Any], on_outcome: Any, *, retriable: bool = True) -> None:
+    """Have each delete of these time out."""
+    for offsets in by_leader.values():
+        for tp in offsets:
+            on_outcome(tp, RequestFailedError("timed out", retriable=retriable))
+
+
 def leave_unanswered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Send no delete: each counts as timed out. Return the offsets by leader of each, as they come."""
     asked: list[Any] = []
 
     def delete(_self: Deleter, by_leader: Any, on_outcome: Any, **_times: float) -> None:
         asked.append(by_leader)
-        for offsets in by_leader.values():
-            for tp in offsets:
-                on_outcome(tp, RequestFailedError("timed out", retriable=True))
+        no_answer(by_leader, on_outcome)
 
     monkeypatch.setattr(Deleter, "delete", delete)
     return asked

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import signal
 import sqlite3
 import sys
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 import yaml
 
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.model import EventMax, Sample
+from retention_cli.core.model import Decision, EventMax, Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.partition import PartitionMemory, pack
 from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka
+from tests.support.facts import why
 from tests.support.ledger_stores import (
     CLUSTER,
     Store,
+    add_samples,
     decide,
     last_documents,
     make_kretain_topics,
@@ -35,10 +38,12 @@ from tests.support.ledger_stores import (
     renew_state_topic,
     run,
     samples_of,
+    saw,
     see,
 )
+from tests.support.picked import pick
 from tests.support.terminal import Terminal
-from tests.support.world import DAY, HOUR, OLD, World, codes, consumed, now_ms, reader_for, written
+from tests.support.world import DAY, HOUR, MINUTE, OLD, World, codes, consumed, now_ms, reader_for, written
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,8 +66,7 @@ def test_new_machine_knows_deleted_groups(world: World) -> None:
     world.delete_group(f"{topic}-gone")
     assert decide(world, consumed(topic), topic, "alone", "local").trim_to == 7
     found = decide(world, consumed(topic), topic, "second")
-    assert (found.trim_to, found.min_commit_by) == (3, f"group:{topic}-gone")
-    assert codes(found) == {"F6"}
+    assert (found.trim_to, found.min_commit_by, codes(found)) == (3, f"group:{topic}-gone", {"F6"})
 
 
 def test_plan_shows_that_its_memory_is_shared_and_since_when(world: World) -> None:
@@ -77,9 +81,7 @@ def test_last_message_of_each_key_contains_all_earlier_ones(store: Store) -> Non
     topic_id, other = new_topic_id(), store.elsewhere("other")
     with store.opened() as (mine, my_memories), other.opened() as (theirs, their_memories):
         for number, ledger in enumerate((mine, theirs), start=1):
-            ledger.begin({"orders": topic_id})
-            ledger.partition("orders", topic_id, number).add_sample(Sample(1_000, number))
-            ledger.partition("orders", topic_id, 32).add_sample(Sample(1_000 * number, number))
+            add_samples(ledger, topic_id, {number: Sample(1_000, number), 32: Sample(1_000 * number, number)})
         store.save(my_memories)
         other.save(their_memories)
     last = last_documents(store.bootstrap)
@@ -94,23 +96,19 @@ def test_idle_group_is_written_again_before_it_would_expire(store: Store) -> Non
     """F6: 30 days from when it was last seen, by whomever, not from when it last committed."""
     group, at = new_topic_id(), now_ms()
     for hours in (0, 2):
-        with store.opened() as (ledger, memories):
-            see(ledger, group, {"orders": {0: 5}}, at + hours * HOUR)
-            memories.save(at + hours * HOUR)
+        saw(store, group, at + hours * HOUR)
     with store.elsewhere("other").opened() as (ledger, _):
         assert ledger.groups()[group].seen_ms == at + 2 * HOUR
 
 
 def test_idle_group_counts_elsewhere_within_the_hour_between_writes(store: Store) -> None:
     """F6: seen 50 minutes after it was told of, and gone since, with an hour to remember it."""
-    group, at, minute = new_topic_id(), now_ms(), 60_000
+    group, at = new_topic_id(), now_ms()
     for minutes in (0, 50):
-        with store.opened() as (ledger, memories):
-            see(ledger, group, {"orders": {0: 5}}, at + minutes * minute)
-            memories.save(at + minutes * minute)
+        saw(store, group, at + minutes * MINUTE)
     with store.elsewhere("other").opened() as (ledger, _):
         assert ledger.groups()[group].seen_ms == at
-        assert group in {name for name, *_ in ledger.gone_groups([], at + (50 + 60) * minute - HOUR)}
+        assert group in {name for name, *_ in ledger.gone_groups([], at + (50 + 60) * MINUTE - HOUR)}
         assert group not in {name for name, *_ in ledger.gone_groups([], at + 1 + HOUR)}
 
 
@@ -119,9 +117,7 @@ def test_memory_of_a_local_run_in_between_is_shared(store: Store) -> None:
     topic_id, local = new_topic_id(), Store("local", store.bootstrap, store.state_dir)
     for number, place in enumerate((store, local, store), start=1):
         with place.opened() as (ledger, memories):
-            ledger.begin({"orders": topic_id})
-            ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000 * number, number))
-            ledger.partition("orders", topic_id, 32 * number).add_sample(Sample(1_000, 1))
+            add_samples(ledger, topic_id, {0: Sample(1_000 * number, number), 32 * number: Sample(1_000, 1)})
             store.save(memories)
     with store.elsewhere("other").opened() as (ledger, _):
         assert ledger.partitions_of(topic_id).keys() == {0, 32, 64, 96}
@@ -154,18 +150,19 @@ def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
     assert decide(world, consumed(topic), topic, "first").trim_to == 3
     world.delete_group(f"{topic}-gone")
     world.delete(STATE_TOPIC)
+    why = "topic _kretain_state does not exist, or this user may not read it: kretain cluster init creates it"
     try:
         for machine in ("first", "second"):
-            held = decide(world, consumed(topic), topic, machine)
-            assert held.action == "hold"
-            assert (
-                "topic _kretain_state does not exist, or this user may not read it: kretain cluster init creates it"
-                in " ".join(reason.text for reason in held.reasons if reason.code == "F6")
-            )
+            assert why in lost(decide(world, consumed(topic), topic, machine))
     finally:
         make_kretain_topics(world.bootstrap)
-    assert decide(world, consumed(topic), topic, "first").trim_to == 3
-    assert decide(world, consumed(topic), topic, "third").trim_to == 3
+    assert [decide(world, consumed(topic), topic, machine).trim_to for machine in ("first", "third")] == [3, 3]
+
+
+def lost(decision: Decision) -> str:
+    """Return why a decision holds for what the memory lacks (F6)."""
+    assert decision.action == "hold"
+    return " ".join(reason.text for reason in decision.reasons if reason.code == "F6")
 
 
 @pytest.fixture
@@ -180,26 +177,20 @@ def writer(kafka: EmbeddedKafka, fresh_store: Store) -> Iterator[ClusterWriter]:
         yield made
 
 
-def message(document: docs.Document, at_ms: int | None = None) -> bytes:
-    return messages.encode(document, messages.Written(now_ms() if at_ms is None else at_ms, 0))
-
-
 def test_unreadable_group_message_holds_when_it_is_the_only_one(
     world: World, fresh_store: Store, writer: ClusterWriter
 ) -> None:
     """It may have stood anywhere: every floor is unknown until it is forgotten, or seen again."""
     topic = world.filled(OLD, {"a": 7})
     at = writer.append(STATE_TOPIC, b"group:" + topic.encode(), b"rubbish")
+    place = f"_kretain_state-0 offset {at.offset:,}"
     try:
         made = plan(world, consumed(topic), "first")
-        place = f"_kretain_state-0 offset {at.offset:,}"
         assert next(note.text for note in made.notes if place in note.text).endswith("; ignored")
         for _ in range(2):  # the second look doesn't read the message again, and knows
-            held = decide(world, consumed(topic), topic, "first")
-            assert held.action == "hold"
-            told = [reason.text for reason in held.reasons if reason.code == "F6"]
-            assert place in told[0]
-            assert told[0].endswith(f"if it won't come back: kretain groups forget -b HOST:PORT {topic}")
+            why = lost(decide(world, consumed(topic), topic, "first"))
+            assert place in why
+            assert why.endswith(f"if it won't come back: kretain groups forget -b HOST:PORT {topic}")
     finally:
         with fresh_store.opened() as (ledger, _):
             assert ledger.forget_group(topic)
@@ -208,17 +199,11 @@ def test_unreadable_group_message_holds_when_it_is_the_only_one(
 
 def test_unreadable_message_is_replaced_when_more_is_known(fresh_store: Store, writer: ClusterWriter) -> None:
     group = new_topic_id()
+    saw(fresh_store, group, now_ms())
+    unreadable = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":4}\n{"name":"another"}')
+    writer.append(STATE_TOPIC, b"group:" + group.encode(), unreadable)
     with fresh_store.opened() as (ledger, memories):
-        see(ledger, group, {"orders": {0: 5}}, now_ms())
-        fresh_store.save(memories)
-    writer.append(
-        STATE_TOPIC,
-        b"group:" + group.encode(),
-        zlib.compress(b'{"at_ms":1,"since_ms":0,"version":4}\n{"name":"another"}'),
-    )
-    with fresh_store.opened() as (ledger, memories):
-        assert ledger.lost is None
-        assert len(memories.notes) == 1
+        assert (ledger.lost, len(memories.notes)) == (None, 1)
         assert ledger.groups()[group].live.commits() == {("orders", 0): (5, None)}
         memories.save(now_ms())
     with fresh_store.elsewhere("other").opened() as (ledger, _):
@@ -233,24 +218,20 @@ def test_unreadable_topic_message_is_named_and_only_lowers_bounds(
     topic_id = new_topic_id()
     at = writer.append(STATE_TOPIC, topic_id.encode(), value)
     with fresh_store.opened() as (ledger, memories):
-        assert ledger.lost is None
-        assert ledger.partitions_of(topic_id) == {}
-        named = [note.text for note in memories.notes if f"offset {at.offset:,}, key {topic_id}: " in note.text]
-        assert len(named) == 1
+        assert (ledger.lost, ledger.partitions_of(topic_id)) == (None, {})
+        assert sum(f"offset {at.offset:,}, key {topic_id}: " in note.text for note in memories.notes) == 1
 
 
 def test_message_of_a_newer_version_holds_and_is_not_overwritten(fresh_store: Store, writer: ClusterWriter) -> None:
     topic_id = new_topic_id()
     with fresh_store.opened() as (ledger, memories):
-        ledger.begin({"orders": topic_id})
-        ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
+        add_samples(ledger, topic_id, {0: Sample(1_000, 10)})
         fresh_store.save(memories)
     newer = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":5}\n{"what":"who knows"}')
     writer.append(STATE_TOPIC, topic_id.encode(), newer)
     try:
         with fresh_store.opened() as (ledger, memories):
-            assert ledger.lost is not None
-            assert "a newer kretain wrote it (version 5, this one knows 4)" in ledger.lost.reasons[0].text
+            assert "a newer kretain wrote it (version 5, this one knows 4)" in why(ledger.lost)
             ledger.partition("orders", topic_id, 0).add_sample(Sample(2_000, 20))
             memories.save(now_ms())
             assert "remembered only on this machine" in memories.notes[-1].text
@@ -260,27 +241,21 @@ def test_message_of_a_newer_version_holds_and_is_not_overwritten(fresh_store: St
 
 def test_times_from_a_machine_with_a_wrong_clock_are_ignored(fresh_store: Store, writer: ClusterWriter) -> None:
     """G3: a clock that is behind would make records look older than they are; the brokers' stamp tells."""
-    topic_id, at = new_topic_id(), now_ms() - 10 * 60_000
-    wrong = PartitionMemory(pack([Sample(at, 500)]), data_at=(3,))
-    appended = writer.append(
-        STATE_TOPIC, topic_id.encode(), message(docs.TopicDocument(topic_id, "t", at, {0: wrong}), at)
-    )
+    topic_id, at = new_topic_id(), now_ms() - 10 * MINUTE
+    document = docs.TopicDocument(topic_id, "t", at, {0: PartitionMemory(pack([Sample(at, 500)]), data_at=(3,))})
+    message = messages.encode(document, messages.Written(at, 0))
+    appended = writer.append(STATE_TOPIC, topic_id.encode(), message)
     with fresh_store.opened() as (ledger, memories):
-        one = ledger.partitions_of(topic_id)[0]
-        assert (one.samples, one.data_at) == ((), (3,))
+        assert pick(ledger.partitions_of(topic_id)[0], "samples", "data_at") == ((), (3,))
         said = next(note.text for note in memories.notes if f"offset {appended.offset:,}:" in note.text)
-        assert "the clock of the machine that wrote it is 60" in said
-        assert "behind the brokers'" in said
+        assert re.search("the clock of the machine that wrote it is 60.*behind the brokers'", said)
 
 
 def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:
-    topic_id = new_topic_id()
-    with fresh_store.opened(clock_ms=lambda: now_ms() + 10 * 60_000) as (ledger, memories):
-        ledger.begin({"orders": topic_id})
-        ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
+    with fresh_store.opened(clock_ms=lambda: now_ms() + 10 * MINUTE) as (ledger, memories):
+        add_samples(ledger, new_topic_id(), {0: Sample(1_000, 10)})
         memories.save(now_ms())
-        assert "this machine's clock is 5" in memories.notes[-1].text
-        assert "ahead of the brokers'" in memories.notes[-1].text
+        assert re.search("this machine's clock is 5.*ahead of the brokers'", memories.notes[-1].text)
 
 
 def test_group_seen_after_it_was_forgotten_is_remembered(fresh_store: Store, writer: ClusterWriter) -> None:
@@ -328,13 +303,12 @@ def test_ledger_show_lists_what_is_remembered_of_each_partition(shop: Shop) -> N
     stamps = [stamp for _, stamp in world.records(topic)]
     base = ("ledger", "show", topic, "-p", policy)
     whole = run(world, *base, "-o", "json", check=0).json()
-    assert whole["format"] == "kretain.ledger/v1"
-    assert whole["state"] == yaml.safe_load(Path(policy).read_text())["state"]
-    assert [row["partition"] for row in whole["partitions"]] == [0, 1]
-    row = whole["partitions"][0]
-    assert (row["samples"], row["newest_high_watermark"], row["oldest_high_watermark"]) == (1, 10, 10)
-    assert row["max_event_time"] == max(stamps)
-    assert [(seen["group"], seen["offset"], seen["gone"]) for seen in row["groups"]] == [
+    state = yaml.safe_load(Path(policy).read_text())["state"]
+    assert pick(whole, "format", "state") == ("kretain.ledger/v1", state)
+    first, second = whole["partitions"]
+    assert (first["partition"], second["partition"], first["max_event_time"]) == (0, 1, max(stamps))
+    assert pick(first, "samples", "newest_high_watermark", "oldest_high_watermark") == (1, 10, 10)
+    assert [pick(seen, "group", "offset", "gone") for seen in first["groups"]] == [
         (f"{topic}-gone", 3, False),
         (f"{topic}-there", 7, False),
     ]
@@ -342,8 +316,7 @@ def test_ledger_show_lists_what_is_remembered_of_each_partition(shop: Shop) -> N
     rows = list(csv.DictReader(io.StringIO(run(world, *base, "-o", "csv", check=0).out)))
     assert rows[1]["groups"] == f"{topic}-gone 4; {topic}-there 8"
     table = run(world, *base, check=0).out
-    assert f"{topic}-0" in table
-    assert f"{topic}-gone 3, {topic}-there 7" in table
+    assert [one for one in (f"{topic}-0", f"{topic}-gone 3, {topic}-there 7") if one not in table] == []
 
 
 def test_ledger_show_is_empty_for_a_recreated_topic_and_not_for_a_deleted_one(shop: Shop) -> None:
@@ -351,9 +324,8 @@ def test_ledger_show_is_empty_for_a_recreated_topic_and_not_for_a_deleted_one(sh
     world.delete(topic)
     assert f"{topic}-1" in run(world, "ledger", "show", topic, "-p", policy, check=0).out
     world.topic(name=topic)
-    assert (
-        f"the ledger has nothing about topic {topic}" in run(world, "ledger", "show", topic, "-p", policy, check=1).err
-    )
+    shown = run(world, "ledger", "show", topic, "-p", policy, check=1)
+    assert f"the ledger has nothing about topic {topic}" in shown.err
 
 
 def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> None:
@@ -366,28 +338,16 @@ def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> Non
 
     listed = run(world, "groups", "-p", policy, "--group", f"{topic}-*", "-o", "json", check=0).json()["groups"]
     gone = next(row for row in listed if row["group"] == f"{topic}-gone")
-    assert gone["state"].startswith("gone since 20")
-    assert gone["counts"].startswith("counts until 20")
-    assert (gone["topics"], gone["partitions"], gone["lag"]) == ([topic], 2, 13)
+    assert pick(gone, "topics", "partitions", "lag") == ([topic], 2, 13)
+    assert (gone["state"][:13], gone["counts"][:15]) == ("gone since 20", "counts until 20")
     assert floors() == [3, 4]
-    both = ("groups", "forget", f"{topic}-gone", f"{topic}-never", "-p", policy)
-    assert f"kretain remembers nothing of group {topic}-never; nothing was forgotten" in run(world, *both, check=1).err
+    both = run(world, "groups", "forget", f"{topic}-gone", f"{topic}-never", "-p", policy, check=1)
+    assert f"kretain remembers nothing of group {topic}-never; nothing was forgotten" in both.err
     assert floors() == [3, 4]
     dry = run(world, "groups", "forget", f"{topic}-gone", "--dry-run", "-p", policy, check=0)
     assert dry.out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
-    command = [
-        sys.executable,
-        "-m",
-        "kretain",
-        "groups",
-        "forget",
-        f"{topic}-gone",
-        "-p",
-        policy,
-        "-b",
-        world.bootstrap,
-    ]
-    with Terminal([*command, "--state-dir", str(world.state_dir)]) as terminal:
+    command = [sys.executable, "-m", "kretain", "groups", "forget", f"{topic}-gone", "-p", policy]
+    with Terminal([*command, "-b", world.bootstrap, "--state-dir", str(world.state_dir)]) as terminal:
         terminal.read_until("[y/N]")
         assert f"Forget {topic}-gone, on 2 partitions of {topic}?" in " ".join(terminal.text.split())
         terminal.type("n\r")
@@ -403,17 +363,20 @@ def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> Non
 
 def test_ledger_prune_forgets_old_deleted_groups_and_counts_them(shop: Shop) -> None:
     world, topic, policy = shop
-    assert run(world, "ledger", "prune", "--older-than", "1h", "-p", policy, check=0).out == (
-        "Forgotten: 0 topics and 0 groups.\n"
-    )
-    dry = run(world, "ledger", "prune", "--older-than", "0s", "--dry-run", "-p", policy, check=0).out
+
+    def prune(older_than: str, *more: str) -> str:
+        return run(world, "ledger", "prune", "--older-than", older_than, *more, "-p", policy, check=0).out
+
+    assert prune("1h") == "Forgotten: 0 topics and 0 groups.\n"
+    dry = prune("0s", "--dry-run")
     assert dry.startswith("Would be forgotten: ")
-    done = run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0).out
-    assert done == dry.replace("Would be forgotten", "Forgotten"), "the dry run forgot nothing, and told the same"
+    assert prune("0s") == dry.replace("Would be forgotten", "Forgotten"), (
+        "the dry run forgot nothing, and told the same"
+    )
     shown = run(world, "ledger", "show", topic, "-p", policy, "-o", "json", check=0).json()["partitions"]
-    assert [(row["samples"], row["groups"]) for row in shown] == [(1, []), (1, [])], "the topic is there, the groups go"
+    assert [pick(row, "samples", "groups") for row in shown] == [(1, []), (1, [])], "the topic is there, the groups go"
     world.delete(topic)
-    assert "Forgotten: 1 topic and " in run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0).out
+    assert "Forgotten: 1 topic and " in prune("0s")
     run(world, "ledger", "show", topic, "-p", policy, check=1)
 
 
@@ -463,14 +426,12 @@ while True:
             time.sleep(0.004 * lines)  # somewhere in the next save
             process.kill()
             said += process.stdout.readlines()
-        saved = int(said[-1])
         with either.opened() as (ledger, memories):
             assert memories.notes == []
             found = ledger.partitions_of(topic_id)
             last = {one.samples[-1] for one in found.values()}
-            assert len(found) == 200
-            assert len(last) == 1, "a save is one transaction"
-            assert last.pop().high_watermark >= saved
+            assert (len(found), len(last)) == (200, 1), "a save is one transaction"
+            assert last.pop().high_watermark >= int(said[-1])
             either.save(memories)
     assert len(samples_of(either.elsewhere("new-pod"), topic_id, 199)) == len(found[199].samples)
 
@@ -482,24 +443,21 @@ def test_ledger_of_a_newer_version_is_refused_unchanged(either: Store) -> None:
     with sqlite3.connect(either.file) as db:
         db.execute("PRAGMA user_version = 99")
     before = either.file.read_bytes()
-    with reader_for(either.bootstrap) as reader:
-        memories = memories_of(either.state_dir, either.kind, reader)
-        lost = memories(CLUSTER).lost
+    with (
+        reader_for(either.bootstrap) as reader,
+        closing(memories_of(either.state_dir, either.kind, reader)) as memories,
+    ):
+        assert "written by a newer kretain (schema 99" in why(memories(CLUSTER).lost)
         memories.save(now_ms())
-        memories.close()
-    assert lost is not None
-    assert "written by a newer kretain (schema 99" in lost.reasons[0].text
     assert either.file.read_bytes() == before
 
 
 def test_prune_forgets_what_is_old_and_no_longer_exists(either: Store) -> None:
-    old, there, new = new_topic_id(), new_topic_id(), new_topic_id()
-    stem = new_topic_id()
+    old, there, new, stem = (new_topic_id() for _ in range(4))
     long_ago = now_ms() - 40 * DAY
     with either.opened() as (ledger, memories):
         for topic_id in (old, there):
-            ledger.begin({"orders": topic_id})
-            ledger.partition("orders", topic_id, 33).add_sample(Sample(long_ago, 10))
+            add_samples(ledger, topic_id, {33: Sample(long_ago, 10)})
         see(ledger, f"{stem}-old", {"orders": {0: 5}}, long_ago)
         memories.save(long_ago)
         ledger.begin({"orders": new})
@@ -510,11 +468,9 @@ def test_prune_forgets_what_is_old_and_no_longer_exists(either: Store) -> None:
     with either.elsewhere("other").opened():  # it knows of them too, until it hears otherwise
         pass
     with either.opened() as (ledger, _):
-        topics, groups = ledger.prune(now_ms() - 30 * DAY, keep={there})
-        assert (topics, groups) == (1, 1)
+        assert ledger.prune(now_ms() - 30 * DAY, keep={there}) == (1, 1)
     for place in (either, either.elsewhere("other"), either.elsewhere("late")):
         with place.opened() as (ledger, _):
-            assert ledger.partitions_of(old) == {}
-            assert ledger.partitions_of(there).keys() == {33}
-            assert ledger.partitions_of(new).keys() == {0}
+            known = [set(ledger.partitions_of(topic_id)) for topic_id in (old, there, new)]
+            assert known == [set(), {33}, {0}]
             assert {name for name in ledger.groups() if name.startswith(stem)} == {f"{stem}-new"}

@@ -14,16 +14,10 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from tests.support.clusters import kafka_tool
-from tests.support.world import HOUR, World, consumed, now_ms, written
+from tests.support.picked import json_of, pick, rows_of
+from tests.support.trims import only
+from tests.support.world import OLD, World, consumed, now_ms, written
 from tests.support.zookeeper import zookeeper
-
-OLD = [5 * HOUR] * 10
-
-
-@pytest.fixture
-def topic(world: World) -> str:
-    """Ten old records, of which a group has read eight."""
-    return world.filled(OLD, {"g": 8})
 
 
 def write(place: Path, at_ms: int | None = None, **positions: int) -> None:
@@ -44,16 +38,13 @@ def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, 
     """Of a group in another cluster, say: its file counts here. Its age is the file's."""
     world.commit(f"{topic}-slow", topic, 3)
     asked = ("--bootstrap-server", world.bootstrap, "--group", f"{topic}-slow", "--all-topics")
-    done = subprocess.run(
-        kafka_tool("consumer.group.ConsumerGroupCommand", *asked, "--reset-offsets", "--to-current", "--export"),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
+    asked += ("--reset-offsets", "--to-current", "--export")
+    exported = subprocess.check_output(
+        kafka_tool("consumer.group.ConsumerGroupCommand", *asked), text=True, timeout=120
     )
     world.delete_group(f"{topic}-slow")
-    decision = world.decide(with_file(topic, written(tmp_path / "slow.csv", done.stdout)), topic, remember=False)
-    assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
+    decision = world.decide(with_file(topic, written(tmp_path / "slow.csv", exported)), topic, remember=False)
+    assert pick(decision, "trim_to", "min_commit_by") == (3, "file:flink")
 
 
 def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, tmp_path: Path) -> None:
@@ -93,45 +84,43 @@ def test_recheck_reads_the_file_again(world: World, topic: str, tmp_path: Path) 
     plan = world.plan(policy)
     assert plan.totals.records == 6
     write(place, **{topic: 4})  # it has gone back
-    [held] = world.trim(plan, policy).rows
-    assert (held.outcome, world.ends(topic)[0]) == ("held", 0)
+    assert (only(world.trim(plan, policy)).outcome, world.ends(topic)[0]) == ("held", 0)
     place.unlink()
-    [held] = world.trim(plan, policy).rows
-    assert (held.outcome, world.ends(topic)[0]) == ("held", 0)
+    assert (only(world.trim(plan, policy)).outcome, world.ends(topic)[0]) == ("held", 0)
     write(place, **{topic: 6})
-    [trimmed] = world.trim(plan, policy).rows
-    assert (trimmed.outcome, world.ends(topic)[0]) == ("trimmed", 6)
+    assert (only(world.trim(plan, policy)).outcome, world.ends(topic)[0]) == ("trimmed", 6)
 
 
 def test_every_report_names_the_source(world: World, topic: str, tmp_path: Path) -> None:
-    place, script, policy = tmp_path / "flink.json", tmp_path / "positions", tmp_path / "policy.yaml"
+    place, script = tmp_path / "flink.json", written(tmp_path / "positions", f"#!/bin/sh\necho '{topic},0,5'\n")
     write(place, **{topic: 3})
-    script.write_text(f"#!/bin/sh\necho '{topic},0,5'\n")
     script.chmod(0o755)
-    policy.write_text(with_file(topic, place) + "\n  - {command: [./positions], name: prod}\n")
-    groups = world.cli("groups", "-p", str(policy), "-o", "json", "--group", "*:*", check=0).json()["groups"]
+    more = "\n  - {command: [./positions], name: prod}\n"
+    by = ("-p", str(written(tmp_path / "policy.yaml", with_file(topic, place) + more)))
+    groups = json_of(world, "groups", *by, "--group", "*:*")["groups"]
     rows = {row["group"]: row for row in groups if row["type"] != "classic"}  # other tests have groups here, too
-    assert {name: (row["type"], row["lag"], row["topics"], row["counts"]) for name, row in rows.items()} == {
+    assert {name: pick(row, "type", "lag", "topics", "counts") for name, row in rows.items()} == {
         "command:prod": ("command", 5, [topic], "counts"),
         "file:flink": ("file", 7, [topic], "counts"),
     }
-    found = world.cli("offsets", topic, "-p", str(policy), "--groups", "-o", "json", check=0).json()["partitions"]
-    assert {row["group"]: row["committed"] for row in found} == {f"{topic}-g": 8, "command:prod": 5, "file:flink": 3}
-    found = world.cli("offsets", topic, "-p", str(policy), "-o", "json", check=0).json()["partitions"]
-    assert [row["min_commit_by"] for row in found] == ["file:flink"]
-    assert "file:flink" in world.cli("explain", f"{topic}:0", "-p", str(policy), check=0).out
-    checks = world.cli("doctor", "-p", str(policy), "-o", "json").json()["checks"]
-    assert [one["text"] for one in checks if one["check"] == "floors"] == [
+    found = json_of(world, "offsets", topic, *by, "--groups")["partitions"]
+    assert {row["group"]: row["committed"] for row in found} == {f"{topic}-a": 8, "command:prod": 5, "file:flink": 3}
+    assert rows_of(world, "offsets", topic, *by)[topic]["min_commit_by"] == "file:flink"
+    assert "file:flink" in world.cli("explain", f"{topic}:0", *by, check=0).out
+
+    def checks() -> list[tuple[str, str]]:
+        found = json_of(world, "doctor", *by, check=None)["checks"]
+        return [(one["text"], one["verdict"]) for one in found if one["check"] == "floors"]
+
+    assert [text for text, _ in checks()] == [
         "file:flink can be read: it has positions on 1 partition of 1 topic",
         "command:prod can be read: it has positions on 1 partition of 1 topic",
     ]
     place.unlink()
-    checks = world.cli("doctor", "-p", str(policy), "-o", "json").json()["checks"]
-    [missing] = [one for one in checks if one["check"] == "floors" and one["verdict"] == "missing"]
-    assert missing["text"] == (
+    assert [text for text, verdict in checks() if verdict == "missing"] == [
         f"file:flink can't be read: {place}: no such file or directory; held: every managed topic (F3)"
-    )
-    assert "unreadable, so it holds" in world.cli("groups", "-p", str(policy), "--group", "file:*", check=0).out
+    ]
+    assert "unreadable, so it holds" in world.cli("groups", *by, "--group", "file:*", check=0).out
 
 
 def test_group_named_like_a_source_does_not_replace_it(world: World, topic: str, tmp_path: Path) -> None:
@@ -143,12 +132,11 @@ def test_group_named_like_a_source_does_not_replace_it(world: World, topic: str,
     world.commit("\x01file:flink", topic, 9)
     write(place, **{other: 0})
     try:
-        decision = world.decide(policy, topic)
-        assert said(decision) == ["F3: group file:flink could not be read: its id begins with a control character"]
+        named = "F3: group file:flink could not be read: its id begins with a control character"
+        assert said(world.decide(policy, topic)) == [named]
     finally:
         world.delete_group("\x01file:flink")
-    decision = world.decide(policy, topic)
-    assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
+    assert pick(world.decide(policy, topic), "trim_to", "min_commit_by") == (3, "file:flink")
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +150,10 @@ class Old:
 
     def __init__(self, address: str, chroot: str) -> None:
         self.place = f"{address}/{chroot}"
-        with_root = KazooClient(address)
-        with_root.start(20)
-        with_root.ensure_path(f"/{chroot}/consumers")
-        with_root.stop()
-        with_root.close()
+        root = KazooClient(address)
+        root.start(20)
+        root.ensure_path(f"/{chroot}/consumers")
+        end(root)
         self.client = KazooClient(self.place)
         self.client.start(20)
 
@@ -189,13 +176,23 @@ class Old:
         keys = "".join(f", {key.replace('__', '.')}: {value}" for key, value in more.items())
         return consumed(topic) + f"\nfloors:\n  - {{zookeeper: '{self.place}'{keys}}}"
 
+    def groups(self, world: World, topic: str) -> dict[str, Any]:
+        """Return what ``kretain groups`` says of the chroot's groups."""
+        policy = written(world.state_dir.parent / "policy.yaml", self.policy(topic))
+        rows = json_of(world, "groups", "-p", str(policy), "--group", "zookeeper:*", check=None)["groups"]
+        return {row["group"].removeprefix("zookeeper:"): row for row in rows}
+
+
+def end(client: KazooClient) -> None:
+    client.stop()
+    client.close()
+
 
 @pytest.fixture
 def old(server: str, world: World) -> Iterator[Old]:
     found = Old(server, world.topic())
     yield found
-    found.client.stop()
-    found.client.close()
+    end(found.client)
 
 
 def test_zookeeper_consumers_count_beside_groups(world: World, old: Old, topic: str) -> None:
@@ -203,22 +200,12 @@ def test_zookeeper_consumers_count_beside_groups(world: World, old: Old, topic: 
     old.commit("audit", topic, 9)
     old.commit("console-consumer-17", topic, 0)
     old.commit("dead", "a-topic-that-is-long-gone", 7)
-    decision = world.decide(old.policy(topic), topic)
-    assert (decision.trim_to, decision.min_commit_by) == (3, "zookeeper:billing")
+    assert pick(world.decide(old.policy(topic), topic), "trim_to", "min_commit_by") == (3, "zookeeper:billing")
     assert world.decide(old.policy(topic, groups="[audit]"), topic, remember=False).trim_to == 8
-    rows = world.cli(
-        "groups",
-        "-p",
-        str(written(world.state_dir.parent / "policy.yaml", old.policy(topic))),
-        "--group",
-        "zookeeper:*",
-        "-o",
-        "json",
-    ).json()
-    found = {row["group"]: (row["type"], row["lag"], row["counts"]) for row in rows["groups"]}
-    assert found["zookeeper:billing"] == ("zookeeper", 7, "counts")
-    assert found["zookeeper:audit"] == ("zookeeper", 1, "counts")
-    assert "zookeeper:console-consumer-17" not in found
+    rows = old.groups(world, topic)
+    assert pick(rows["billing"], "type", "lag", "counts") == ("zookeeper", 7, "counts")
+    assert pick(rows["audit"], "type", "lag", "counts") == ("zookeeper", 1, "counts")
+    assert "console-consumer-17" not in rows
 
 
 def test_deleted_zookeeper_group_counts_where_it_stood(world: World, old: Old, topic: str) -> None:
@@ -228,21 +215,11 @@ def test_deleted_zookeeper_group_counts_where_it_stood(world: World, old: Old, t
     assert world.decide(old.policy(topic), topic).trim_to == 3
     old.client.delete("/consumers/billing", recursive=True)
     decision = world.decide(old.policy(topic), topic)
-    assert (decision.trim_to, decision.min_commit_by) == (3, "zookeeper:billing")
+    assert pick(decision, "trim_to", "min_commit_by") == (3, "zookeeper:billing")
     assert any("kretain groups forget -b HOST:PORT zookeeper:billing" in one for one in said(decision))
-    listed = world.cli(
-        "groups",
-        "-p",
-        str(written(world.state_dir.parent / "policy.yaml", old.policy(topic))),
-        "--group",
-        "zookeeper:*",
-        "-o",
-        "json",
-    )
-    rows = {row["group"]: row for row in listed.json()["groups"]}
-    assert (rows["zookeeper:billing"]["type"], rows["zookeeper:billing"]["lag"]) == ("gone", 7)
-    assert rows["zookeeper:billing"]["counts"].endswith("or kretain groups forget")
-    assert rows["zookeeper:audit"]["type"] == "zookeeper"
+    rows = old.groups(world, topic)
+    assert (*pick(rows["billing"], "type", "lag"), rows["audit"]["type"]) == ("gone", 7, "zookeeper")
+    assert rows["billing"]["counts"].endswith("or kretain groups forget")
     world.cli("groups", "forget", "zookeeper:billing", check=0)
     assert world.decide(old.policy(topic), topic).trim_to == 8
 
@@ -273,8 +250,7 @@ def test_invalid_zookeeper_position_holds_only_its_topic(world: World, old: Old,
     old.commit("billing", other, 3)
     policy = old.policy(topic).replace(f'match: "{topic}"', f'match: ["{topic}", "{other}"]')
     rows = {one.topic: one for one in world.plan(policy, remember=False).decisions}
-    assert (rows[topic].action, [one.code for one in rows[topic].reasons]) == ("hold", ["F3"])
-    assert rows[other].trim_to == 3
+    assert (rows[topic].action, [one.code for one in rows[topic].reasons], rows[other].trim_to) == ("hold", ["F3"], 3)
 
 
 def test_wrong_chroot_is_an_error_and_not_an_empty_cluster(world: World, old: Old, topic: str) -> None:
@@ -303,9 +279,8 @@ def test_unreachable_zookeeper_is_unknown_and_forgets_nothing(world: World, topi
         old.commit("billing", topic, 3)
         policy, hasty = (old.policy(topic, timeout=timeout, topics="[nothing-here]") for timeout in ("5s", "1s"))
         assert world.decide(policy, topic).trim_to == 3
-        old.client.stop()
-        old.client.close()
+        end(old.client)
         process.kill()
         process.wait()
-        [reason] = said(world.decide(hasty, topic))
-        assert reason == f"F3: zookeeper:{address}/kafka could not be read: it did not answer within 1 s"
+        why = f"F3: zookeeper:{address}/kafka could not be read: it did not answer within 1 s"
+        assert said(world.decide(hasty, topic)) == [why]

@@ -18,7 +18,8 @@ from retention_cli.brokers.reader import ClusterReader
 from tests.support import archiving
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, epoch_now, lead_by, leaders
-from tests.support.world import HOUR, World, consumed, now_ms, wait_until
+from tests.support.picked import json_of, pick, rows_of, said
+from tests.support.world import HOUR, World, consumed, now_ms, wait_until, written
 
 LONG_AGO = 100 * HOUR
 READ = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
@@ -35,31 +36,25 @@ def dated(world: World, topic: str, count: int, age_ms: int) -> int:
 class Harmed:
     """A cluster that is harmed between what was remembered and what is trimmed, and the policy of its topics."""
 
-    def __init__(self, world: World, folder: Path, archive: Path) -> None:
+    def __init__(self, world: World, folder: Path) -> None:
         self.world = world
-        self.archive = archive
-        self.policy = folder / "policy.yaml"
-        self.saved = folder / "plan.json"
+        self.archive, self.policy, self.saved = (folder / name for name in ("archive", "policy.yaml", "plan.json"))
 
     def rules(self, **settings: str) -> None:
         lines = [f"  - {{match: {topic}, {rules}}}" for topic, rules in settings.items()]
         self.policy.write_text("\n".join(["version: 1", "topics:", *lines, ""]))
 
     def plan(self, *topics: str) -> dict[str, Any]:
-        done = self.world.cli("plan", *topics, "-p", str(self.policy), "-o", "json", check=0)
-        return {row["topic"]: row for row in done.json()["partitions"]}
+        return rows_of(self.world, "plan", *topics, "-p", str(self.policy))
 
-    def trim(self, *topics: str, code: int = 0) -> dict[str, Any]:
-        """Trim through the command line; return the last topic's row."""
-        done = self.world.cli("trim", *topics, "-p", str(self.policy), "--yes", "-o", "json", check=code)
-        return dict(done.json()["partitions"][-1])
+    def trim(self, topic: str, *more: str) -> dict[str, Any]:
+        """Trim through the command line; return the topic's row, with the log's ``ends``."""
+        row = rows_of(self.world, "trim", topic, "-p", str(self.policy), "--yes", *more)[topic]
+        return {**row, "ends": self.world.ends(topic)}
 
-    def start(self, topic: str) -> int:
-        return self.world.ends(topic)[0]
-
-
-def said(row: dict[str, Any]) -> str:
-    return " | ".join(f"{reason['code']} {reason['text']}" for reason in row["reasons"])
+    def read(self, topic: str, group: str, offset: int) -> None:
+        """Commit with the leader epoch of now."""
+        self.world.commit(f"{topic}-{group}", topic, {0: offset}, epochs={0: epoch_now(self.world, topic)})
 
 
 # -- an unclean election takes the tail ------------------------------------------------------------------------
@@ -78,19 +73,15 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
     folder = tmp_path_factory.mktemp("torn")
     with EmbeddedKafka(3, settings=settings) as three:
         world = World(three.bootstrap, folder / "state")
-        harmed = Harmed(world, folder, folder / "archive")
+        harmed = Harmed(world, folder)
         make_pairs(world)
-        harmed.rules(
-            scanned=BY_HEADER,
-            newest=BY_STAMP,
-            archived=f"{READ}, archive: {harmed.archive}",
-            **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "bare-moved", "beyond"), READ),
-        )
+        read = ("saved", "gone", "gone-bare", "bare", "bare-moved", "beyond")
+        archived = f"{READ}, archive: {harmed.archive}"
+        harmed.rules(scanned=BY_HEADER, newest=BY_STAMP, archived=archived, **dict.fromkeys(read, READ))
         dated(world, "scanned", 900, LONG_AGO)
         for topic in (*TORN[1:], "left"):
             world.produce(topic, [LONG_AGO] * 4)
-        assert len(before := leaders(world, "gone")) == 1
-        assert before[0] == 1
+        assert leaders(world, "gone") == {0: 1}
         three.node(2).kill()
         wait_until(lambda: all(alone(world, topic) for topic in TORN), "the leader alone in sync")
         dated(world, "scanned", 100, LONG_AGO)
@@ -100,12 +91,10 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
             else:
                 world.produce(topic, [0 if topic == "newest" else LONG_AGO] * 6)
         own = {0: epoch_now(world, "gone")}
-        for topic in ("saved", "archived", "gone", "beyond"):
-            world.commit(f"{topic}-g", topic, {0: 10}, epochs=own)
-        for topic in ("gone-bare", "bare", "bare-moved"):
-            world.commit(f"{topic}-g", topic, 10)
+        for topic in ("archived", *read):
+            world.commit(f"{topic}-g", topic, {0: 10}, epochs=None if "bare" in topic else own)
         assert {topic: row["trim_to"] for topic, row in harmed.plan().items()} == {
-            **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "bare-moved", "beyond"), 10),
+            **dict.fromkeys(read, 10),
             "scanned": None,
             "newest": 4,
             "archived": 9,  # at 9 stands the marker, of now
@@ -127,11 +116,10 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
 def make_pairs(world: World) -> None:
     """Make the topics, with replicas on nodes 1 (which leads) and 2; of "left" there is none on 2."""
     config = {"retention.ms": "-1", "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    made = [NewTopic(topic, 1, replica_assignment=[[1, 2]], config=config) for topic in TORN]
-    made.append(NewTopic("left", 1, replica_assignment=[[1]], config=config))
-    for future in world.admin.create_topics(made).values():
+    replicas = {**{topic: [1, 2] for topic in TORN}, "left": [1]}
+    made = [NewTopic(topic, 1, replica_assignment=[nodes], config=config) for topic, nodes in replicas.items()]
+    for topic, future in world.admin.create_topics(made).items():
         future.result(60)
-    for topic in (*TORN, "left"):
         world.await_leaders(topic, 1)
 
 
@@ -144,16 +132,14 @@ def alone(world: World, topic: str) -> bool:
 
 def test_event_times_of_a_truncated_tail_release_no_new_record(torn: Harmed) -> None:
     """The scan was read up to 1,000; the records at 900 to 999 are others by now, and young (M2)."""
-    row = torn.trim("scanned")
-    assert (row["outcome"], row["target"], row["log_start"], row["records"]) == ("trimmed", 900, 900, 900)
-    assert torn.trim("scanned")["outcome"] == "unchanged"
-    assert torn.world.ends("scanned") == (900, 1_200)
+    expected = ("trimmed", 900, 900, 900)
+    assert pick(torn.trim("scanned"), "outcome", "target", "log_start", "records") == expected
+    assert pick(torn.trim("scanned"), "outcome", "ends") == ("unchanged", (900, 1_200))
 
 
 def test_largest_event_time_of_a_lost_record_ages_nothing(torn: Harmed) -> None:
     """Six records of now were lost: without them nothing that is there is 24 h older than the newest."""
-    row = torn.trim("newest")
-    assert (row["outcome"], torn.world.ends("newest")) == ("unchanged", (0, 13)), said(row)
+    assert pick(torn.trim("newest"), "outcome", "ends") == ("unchanged", (0, 13))
 
 
 @pytest.mark.parametrize(("topic", "why"), [("newest", "F5"), ("left", "offsets")])
@@ -165,17 +151,15 @@ def test_retention_is_raised_for_what_a_commit_of_a_lost_tail_or_a_dead_leader_l
     world.cli("cluster", "init", "--protect", "--yes", check=0)
     world.configure(topic, {"retention.ms": str(LONG_AGO + 2 * HOUR)})
     world.commit("kept", topic, {0: ends[topic]}, epochs={0: 0})
-    policy = torn.policy.with_name("protect.yaml")
-    policy.write_text(
-        f"version: 1\ntopics:\n  - {{match: {topic}, retention.until.consumed: {{groups: [kept], max: 200h}}}}\n"
-    )
+    rule = f"{{match: {topic}, retention.until.consumed: {{groups: [kept], max: 200h}}}}"
+    policy = written(torn.policy.with_name("protect.yaml"), f"version: 1\ntopics: [{rule}]\n")
 
     def row() -> dict[str, Any]:
-        done = world.cli("protect", "-p", str(policy), "--every", "1h", "--dry-run", "-o", "json", check=0)
-        return next(one for one in done.json()["settings"] if one["setting"] == "retention.ms")
+        found = json_of(world, "protect", "-p", str(policy), "--every", "1h", "--dry-run")["settings"]
+        return next(one for one in found if one["setting"] == "retention.ms")
 
-    assert (found := row())["action"] == "raise", found
-    assert why in {one["code"] for one in found["reasons"]}
+    found = row()
+    assert (found["action"], why in {one["code"] for one in found["reasons"]}) == ("raise", True), found
     if topic == "newest":
         world.commit("kept", topic, {0: 13}, epochs={0: epoch_now(world, topic)})
         assert row()["action"] == "none"
@@ -183,21 +167,17 @@ def test_retention_is_raised_for_what_a_commit_of_a_lost_tail_or_a_dead_leader_l
 
 def test_saved_plan_of_a_log_truncated_since_holds(torn: Harmed) -> None:
     """Its target is 10, and the log was cut at 4: today's floor and rules would let 10 go, but nobody was shown those."""
-    world = torn.world
-    world.commit("saved-g", "saved", {0: 13}, epochs={0: epoch_now(world, "saved")})
-    arguments = ("trim", "saved", "-p", str(torn.policy), "--yes", "-o", "json")
-    row = world.cli(*arguments, "--plan", str(torn.saved), check=0).json()["partitions"][0]
-    assert (row["outcome"], torn.start("saved")) == ("held", 0)
-    assert "cut back to 4" in said(row)
+    torn.read("saved", "g", 13)
+    row = torn.trim("saved", "--plan", str(torn.saved))
+    assert (*pick(row, "outcome", "ends"), "cut back to 4" in said(row)) == ("held", (0, 13), True)
     assert torn.trim("saved")["log_start"] == 13, "a plan of today's log goes"
 
 
 def test_archive_of_a_truncated_tail_does_not_cover_new_records(torn: Harmed) -> None:
     """An interrupted trim had archived 0 to 8, data up to 3 and aborted records: 4 to 8 are data by now."""
-    world = torn.world
-    world.commit("archived-g", "archived", {0: 13}, epochs={0: epoch_now(world, "archived")})
+    torn.read("archived", "g", 13)
     row = torn.trim("archived")
-    assert (row["outcome"], torn.start("archived")) == ("held", 0), said(row)
+    assert pick(row, "outcome", "ends") == ("held", (0, 13))
     assert "the log was cut back: leader epoch 0 now ends at 4" in said(row)
     for manifest in torn.archive.rglob("*.json"):  # as the reason says
         manifest.unlink()
@@ -208,10 +188,8 @@ def test_archive_of_a_truncated_tail_does_not_cover_new_records(torn: Harmed) ->
 @pytest.mark.parametrize("topic", ["gone", "gone-bare"])
 def test_deleted_groups_commit_counts_up_to_the_truncation_only(torn: Harmed, topic: str) -> None:
     """It had read up to 10; of what stands at 4 to 9 now it has read nothing, with or without an epoch (F6, M2)."""
-    world = torn.world
-    world.commit(f"{topic}-other", topic, {0: 13}, epochs={0: epoch_now(world, topic)})
-    row = torn.trim(topic)
-    assert (row["outcome"], row["log_start"]) == ("trimmed", 4), said(row)
+    torn.read(topic, "other", 13)
+    assert pick(torn.trim(topic), "outcome", "log_start") == ("trimmed", 4)
     assert torn.plan(topic)[topic]["min_commit"] == 4
 
 
@@ -219,8 +197,7 @@ def test_commit_without_an_epoch_is_refused_beyond_a_truncation(torn: Harmed) ->
     """It has not changed since: whether it was looked at once or twice, nothing beyond the cut goes by it (F5)."""
     for _again in range(2):
         row = torn.trim("bare")
-        assert (row["outcome"], torn.start("bare")) == ("held", 0)
-        assert "F5" in said(row)
+        assert (*pick(row, "outcome", "ends"), "F5" in said(row)) == ("held", (0, 13), True)
     torn.world.commit("bare-g", "bare", 12)
     assert torn.trim("bare")["log_start"] == 12
 
@@ -236,9 +213,8 @@ def test_truncation_is_remembered_when_the_leader_changes_during_the_read(
         answer = honest(self, *topics)
         if topics and isinstance(topics[0], dict) and next(compared) == 0:  # what was read is held against this
             lead_by(world, topic, 3)
-            while (
-                answer.topics[topic].partitions[0].leader != 3
-            ):  # the broker that answers may not have heard of it yet
+            # the broker that answers may not have heard of it yet
+            while answer.topics[topic].partitions[0].leader != 3:
                 answer = honest(self, *topics)
         return answer
 
@@ -246,27 +222,21 @@ def test_truncation_is_remembered_when_the_leader_changes_during_the_read(
         stepped_in.setattr(ClusterReader, "metadata", move_first)
         decision = world.decide(consumed(topic), topic)
     assert next(compared) > 1, "it was read again"
-    assert (decision.action, decision.trim_to) == ("hold", None), decision
-    row = torn.trim(topic)
-    assert (row["outcome"], torn.start(topic)) == ("held", 0), said(row)
+    assert pick(decision, "action", "trim_to") == ("hold", None)
+    assert pick(torn.trim(topic), "outcome", "log_start") == ("held", 0)
 
 
 def test_commit_beyond_its_epochs_end_counts_at_that_end_after_group_deletion(torn: Harmed) -> None:
     """Refused while it is there (F5); deleted as told, its group has read what lies before the cut, and no more (F6)."""
-    world = torn.world
-    world.commit("beyond-other", "beyond", {0: 13}, epochs={0: epoch_now(world, "beyond")})
+    torn.read("beyond", "other", 13)
     row = torn.trim("beyond")
-    assert (row["outcome"], torn.start("beyond")) == ("held", 0)
+    assert pick(row, "outcome", "ends") == ("held", (0, 13))
     assert said(row).count("beyond-g") == 1, "one reason, with one remedy"
-    world.delete_group("beyond-g")
-    row = torn.trim("beyond")
-    assert (row["outcome"], row["log_start"]) == ("trimmed", 4), said(row)
+    torn.world.delete_group("beyond-g")
+    assert pick(torn.trim("beyond"), "outcome", "log_start") == ("trimmed", 4)
 
 
 # -- a log whose front came back -------------------------------------------------------------------------------
-
-
-RESTORED = ("scan-back", "read-back")
 
 
 @pytest.fixture(scope="module")
@@ -283,18 +253,15 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
     folder = tmp_path_factory.mktemp("restored")
     with EmbeddedKafka(1, settings=settings) as one:
         world = World(one.bootstrap, folder / "state")
-        harmed = Harmed(world, folder, folder / "archive")
-        for topic in RESTORED:
-            world.topic(name=topic)
+        harmed = Harmed(world, folder)
         harmed.rules(**{"scan-back": BY_HEADER, "read-back": READ})
+        world.topic(name="scan-back")
         dated(world, "scan-back", 500, HOUR)
         dated(world, "scan-back", 500, LONG_AGO)
         world.delete_records("scan-back", 500)
         dated(world, "scan-back", 10, HOUR)
-        world.produce("read-back", [LONG_AGO] * 10)
+        world.filled([LONG_AGO] * 10, {"g": 10, "slow": 2}, name="read-back")
         world.delete_records("read-back", 5)
-        world.commit("read-back-g", "read-back", 10)
-        world.commit("read-back-slow", "read-back", 2)
         assert {topic: row["trim_to"] for topic, row in harmed.plan().items()} == {
             "scan-back": 1_000,
             "read-back": None,
@@ -302,16 +269,15 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         one.node(1).kill()
         one.start_node(one.node(1))
         one.wait_until_ready()
-        for topic in RESTORED:
+        for topic in ("scan-back", "read-back"):
             world.await_leaders(topic, 1)
-            assert harmed.start(topic) == 0
+            assert world.ends(topic)[0] == 0
         yield harmed
 
 
 def test_event_time_scan_from_a_later_start_does_not_cover_restored_records(restored: Harmed) -> None:
     """500 to 999 are old; 0 to 499 are young, and lie before them again (M3)."""
-    row = restored.trim("scan-back")
-    assert (row["outcome"], restored.world.ends("scan-back")) == ("unchanged", (0, 1_010)), said(row)
+    assert pick(restored.trim("scan-back"), "outcome", "ends") == ("unchanged", (0, 1_010))
 
 
 def test_group_whose_lost_records_return_can_read_them(restored: Harmed) -> None:

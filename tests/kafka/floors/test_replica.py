@@ -10,7 +10,7 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from kretain.embedded.java import find_java
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from tests.support.clusters import EmbeddedKafka
+from tests.support.picked import json_of, pick, rows_of
 from tests.support.processes import beside
 from tests.support.raw_headers import Raw, send_raw
-from tests.support.world import HOUR, World, consumed, now_ms, wait_until
+from tests.support.world import HOUR, World, consumed, now_ms, wait_until, written
 
 VERSION = "4.3.0"
 """Kafka's 4.4.0 has no connect-mirror in the registry: this one copies between clusters of any version."""
@@ -54,13 +55,10 @@ emit.checkpoints.interval.seconds = 1
 @contextmanager
 def mirror_maker(folder: Path, primary: str, dr: str, topics: str) -> Iterator[subprocess.Popen[bytes]]:
     """Copy topics from ``primary`` to ``dr``; give the process."""
-    java = find_java()
-    lib = jars.resolve("connect-mirror", VERSION, print)
-    runtime = jars.resolve("connect-runtime", VERSION, print)
-    (folder / "mm2.properties").write_text(SETTINGS.format(primary=primary, dr=dr, topics=topics))
-    command = [str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*:{runtime}/*"]
-    command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]
-    with beside(command, folder) as process:
+    settings = written(folder / "mm2.properties", SETTINGS.format(primary=primary, dr=dr, topics=topics))
+    libraries = ":".join(f"{jars.resolve(name, VERSION, print)}/*" for name in ("connect-mirror", "connect-runtime"))
+    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", libraries]
+    with beside([*command, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings)], folder) as process:
         yield process
 
 
@@ -116,29 +114,18 @@ def policy(topic: str, **more: str) -> str:
     return consumed(topic, after="0") + f"\nfloors:\n  - {{replica: dr{keys}}}"
 
 
-def read_by_group(world: World, topic: str, offset: int) -> None:
-    world.commit(f"{topic}-group", topic, offset)
-
-
 def said(decision: Any) -> str:
     return "; ".join(f"{one.code}: {one.text}" for one in decision.reasons)
 
 
 def make(world: World, count: int = 10) -> str:
-    topic = world.filled([5 * HOUR] * count, name=f"m-{next(_numbers)}-{os.getpid()}")
-    read_by_group(world, topic, count)
-    return topic
+    """Make a topic that is copied; ``TOPIC-group`` has read all of it."""
+    return world.filled([5 * HOUR] * count, {"group": count}, name=f"m-{next(_numbers)}-{os.getpid()}")
 
 
-def until(world: World, topic: str, so: Callable[[Any], bool], **more: str) -> Any:
-    found: list[Any] = []
-
-    def look() -> bool:
-        found[:] = [world.decide(policy(topic, **more), topic)]
-        return so(found[0])
-
-    wait_until(look, f"a plan of {topic}", 90)
-    return found[0]
+def until(world: World, topic: str, trim_to: int) -> None:
+    """Wait until a plan trims a topic to there."""
+    wait_until(lambda: world.decide(policy(topic), topic).trim_to == trim_to, f"a plan of {topic}", 90)
 
 
 # -- claims that the records contradict -----------------------------------------------------------
@@ -190,21 +177,22 @@ def tell(pair: Pair, topic: str, upstream: int, downstream: int, committed: int 
     key = struct.pack(">h", len(name)) + name + struct.pack(">i", 0)
     about = ["MirrorSourceConnector", {"cluster": "primary", "partition": 0, "topic": topic}]
     done = {"offset": upstream if committed is None else committed}
-    for world, where, content in (
-        (pair[0], SYNCS, (key, struct.pack(">qq", upstream, downstream))),
-        (pair[1], OFFSETS, (json.dumps(about).encode(), json.dumps(done).encode())),
-    ):
-        producer = Producer({"bootstrap.servers": world.bootstrap})
-        producer.produce(where, content[1], content[0], partition=0)
-        assert producer.flush(20) == 0
+    send(pair[0], SYNCS, key, struct.pack(">qq", upstream, downstream))
+    send(pair[1], OFFSETS, json.dumps(about).encode(), json.dumps(done).encode())
+
+
+def send(world: World, topic: str, key: bytes, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": world.bootstrap})
+    producer.produce(topic, value, key, partition=0)
+    assert producer.flush(30) == 0
 
 
 def start_after_a_trim(pair: Pair, topic: str) -> tuple[int, str]:
     """Return S after a plan and a trim, and what the plan said."""
-    world = pair[0]
+    world, rules = pair[0], policy(topic, source__alias="primary")
     world.commit(f"{topic}-group", topic, world.ends(topic)[1])
-    plan = world.plan(policy(topic, source__alias="primary"))
-    world.trim(plan, policy(topic, source__alias="primary"))
+    plan = world.plan(rules)
+    world.trim(plan, rules)
     return world.ends(topic)[0], said(plan.decisions[0])
 
 
@@ -215,7 +203,7 @@ def test_true_copy_counts_at_any_offset_and_with_duplicates(pair: Pair, start: i
     put(pair[0], topic, range(20))
     for some in (range(100, 107), range(10), twice, range(10, 20)):  # of an earlier log, then of this one
         put(pair[1], f"primary.{topic}", some)
-    pair[0].delete_records(topic, start) if start else None
+    pair[0].delete_records(topic, start)
     tell(pair, topic, 18, 25 + len(twice))
     assert start_after_a_trim(pair, topic) == (19, "")
     tell(pair, topic, 19, 26 + len(twice), committed=18)
@@ -270,8 +258,7 @@ def test_claim_that_the_records_contradict_holds(
         pair[1].delete_records(f"primary.{topic}", copy_start)
     tell(pair, topic, *sync)
     start, reasons = start_after_a_trim(pair, topic)
-    assert start == 0
-    assert text in reasons
+    assert (start, text in reasons) == (0, True), reasons
 
 
 @pytest.mark.parametrize(
@@ -370,8 +357,8 @@ def test_plan_whose_reads_contradict_the_sources_holds(pair: Pair, monkeypatch: 
 
     monkeypatch.setattr(ClusterReader, "again", read)
     start, reasons = start_after_a_trim(pair, topic)
-    assert start == 0
-    assert ("is now another cluster" if lacks == "cluster" else "brokers do not agree on it yet") in reasons
+    why = "is now another cluster" if lacks == "cluster" else "brokers do not agree on it yet"
+    assert (start, why in reasons) == (0, True), reasons
 
 
 # -- MirrorMaker 2 itself --------------------------------------------------------------------------
@@ -379,27 +366,25 @@ def test_plan_whose_reads_contradict_the_sources_holds(pair: Pair, monkeypatch: 
 
 def test_replica_without_any_copy_trims_nothing(world: World) -> None:
     topic = make(world)
-    held = world.decide(policy(topic, source__alias="primary", offset__syncs="mm2-none"), topic)
-    assert held.action == "hold"
-    assert "has no topic mm2-none, or this user may not describe it: write offset.syncs" in said(held)
+    decision = world.decide(policy(topic, source__alias="primary", offset__syncs="mm2-none"), topic)
+    why = "has no topic mm2-none, or this user may not describe it: write offset.syncs"
+    assert (decision.action, why in said(decision)) == ("hold", True), said(decision)
 
 
 def test_copied_records_are_trimmed_and_others_kept(world: World, dr: World, copying: subprocess.Popen[bytes]) -> None:
     topic = make(world)
-    assert until(world, topic, lambda one: one.trim_to == 10).min_commit == 10
+    until(world, topic, 10)
     with paused(copying):
         world.produce(topic, [5 * HOUR] * 5)
-        read_by_group(world, topic, 15)
+        world.commit(f"{topic}-group", topic, 15)
         plan = world.plan(policy(topic))
-        one = plan.decisions[0]
-        assert (one.trim_to, one.min_commit, one.min_commit_by) == (10, 10, "replica:dr")
+        assert pick(plan.decisions[0], "trim_to", "min_commit", "min_commit_by") == (10, 10, "replica:dr")
         world.trim(plan, policy(topic))
         assert world.ends(topic) == (10, 15)
-        late = world.filled([5 * HOUR] * 3, name=f"m-late-{next(_numbers)}-{os.getpid()}")
-        read_by_group(world, late, 3)
+        late = make(world, 3)
         assert "MirrorMaker 2 has no offset sync of it" in said(world.decide(policy(late), late))
-    until(world, topic, lambda one: one.trim_to == 15)
-    until(world, late, lambda one: one.trim_to == 3)
+    until(world, topic, 15)
+    until(world, late, 3)
     assert len(dr.records(f"primary.{topic}")) == 15
 
 
@@ -407,18 +392,18 @@ def test_lost_copy_holds_even_if_new_records_took_its_offsets(
     world: World, dr: World, copying: subprocess.Popen[bytes]
 ) -> None:
     topic = make(world)
-    until(world, topic, lambda one: one.trim_to == 10)
+    copy = f"primary.{topic}"
+    until(world, topic, 10)
     with paused(copying):
-        dr.delete(f"primary.{topic}")
-        assert f"its copy primary.{topic}-0 in dr does not exist" in said(world.decide(policy(topic), topic))
-        dr.topic(name=f"primary.{topic}")
-        assert "the copy of offset 9 no longer exists: it was 9, and the copy has 0 to 0" in said(
-            world.decide(policy(topic), topic)
-        )
-        dr.produce(f"primary.{topic}", [5 * HOUR] * 20, value=b"another")
-        held = world.decide(policy(topic), topic)
-        assert held.action == "hold"
-        assert f"offset 9 of primary.{topic} in dr is not a copy of offset 9" in said(held)
+        dr.delete(copy)
+        assert f"its copy {copy}-0 in dr does not exist" in said(world.decide(policy(topic), topic))
+        dr.topic(name=copy)
+        lost = "the copy of offset 9 no longer exists: it was 9, and the copy has 0 to 0"
+        assert lost in said(world.decide(policy(topic), topic))
+        dr.produce(copy, [5 * HOUR] * 20, value=b"another")
+        decision = world.decide(policy(topic), topic)
+        other = f"offset 9 of {copy} in dr is not a copy of offset 9"
+        assert (decision.action, other in said(decision)) == ("hold", True), said(decision)
 
 
 def test_copier_that_continues_in_another_log_is_rejected(
@@ -427,19 +412,18 @@ def test_copier_that_continues_in_another_log_is_rejected(
     """A recreated topic, here or there: MirrorMaker 2 goes on at its old offset, and never copies what is before it."""
     here, there = make(world), make(world)
     for topic in (here, there):
-        until(world, topic, lambda one: one.trim_to == 10)
+        until(world, topic, 10)
     with paused(copying):
         world.renew(here)
         dr.renew(f"primary.{there}")
         world.produce(here, [4 * HOUR] * 15, value=b"new")
         world.produce(there, [4 * HOUR] * 5)
         for topic in (here, there):
-            read_by_group(world, topic, 15)
+            world.commit(f"{topic}-group", topic, 15)
     wait_until(lambda: dr.ends(f"primary.{here}")[1] > 10, "what is new here is copied")
     wait_until(lambda: dr.ends(f"primary.{there}")[1] == 5, "what is new is copied to the new topic there")
-    for topic in (here, there):
-        for remember in (True, False):
-            assert world.decide(policy(topic), topic, remember=remember).action == "hold", topic
+    for topic, remember in itertools.product((here, there), (True, False)):
+        assert world.decide(policy(topic), topic, remember=remember).action == "hold", topic
 
 
 def test_cluster_that_is_its_own_replica_is_an_error(world: World, copying: subprocess.Popen[bytes]) -> None:
@@ -447,41 +431,25 @@ def test_cluster_that_is_its_own_replica_is_an_error(world: World, copying: subp
     world.contexts = {"dr": world.bootstrap}
     assert "context dr is this cluster itself" in said(world.decide(policy(topic), topic))
     world.contexts = {"dr": "127.0.0.1:1"}
-    held = world.decide(policy(topic, timeout="1s"), topic)
-    assert held.action == "hold"
-    assert "replica:dr could not be read: 127.0.0.1:1" in said(held)
+    decision = world.decide(policy(topic, timeout="1s"), topic)
+    why = "replica:dr could not be read: 127.0.0.1:1"
+    assert (decision.action, why in said(decision)) == ("hold", True), said(decision)
 
 
 def test_groups_doctor_and_plan_use_the_replica_of_its_context(
     world: World, target: EmbeddedKafka, copying: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     topic = make(world)
-    until(world, topic, lambda one: one.trim_to == 10)
-    config, file = tmp_path / "config.yaml", tmp_path / "policy.yaml"
-    config.write_text(f"contexts: {{dr: {{bootstrap-server: '{target.bootstrap}'}}}}\n")
-    file.write_text(policy(topic))
-    config_is = str(config)
-    rows = {
-        one["group"]: one
-        for one in world.cli("groups", "-p", str(file), "-o", "json", KRETAIN_CONFIG=config_is).json()["groups"]
-    }
-    assert rows["replica:dr"]["type"] == "replica"
-    assert topic in rows["replica:dr"]["topics"]
-    assert (
-        "replica:dr can be read: it has positions on"
-        in world.cli("doctor", "-p", str(file), KRETAIN_CONFIG=config_is).out
-    )
-    assert (
-        world.cli("plan", "-p", str(file), "-o", "json", KRETAIN_CONFIG=config_is).json()["partitions"][0]["trim_to"]
-        == 10
-    )
-    spark = world.cli(
-        "plan", "-p", str(file), "--spark", "--master", "local[2]", "-o", "json", KRETAIN_CONFIG=config_is
-    ).json()["partitions"][0]
-    assert (spark["trim_to"], spark["min_commit"]) == (10, 10)
+    until(world, topic, 10)
+    config = written(tmp_path / "config.yaml", f"contexts: {{dr: {{bootstrap-server: '{target.bootstrap}'}}}}\n")
+    by, context = ("-p", str(written(tmp_path / "policy.yaml", policy(topic)))), {"KRETAIN_CONFIG": str(config)}
+    [row] = [row for row in json_of(world, "groups", *by, **context)["groups"] if row["group"] == "replica:dr"]
+    assert (row["type"], topic in row["topics"]) == ("replica", True)
+    assert "replica:dr can be read: it has positions on" in world.cli("doctor", *by, **context).out
+    for engine in ((), ("--spark", "--master", "local[2]")):
+        assert pick(rows_of(world, "plan", *by, *engine, **context)[topic], "trim_to", "min_commit") == (10, 10)
     config.write_text("contexts: {other: {bootstrap-server: 'a:1'}}\n")
-    held = world.cli("plan", "-p", str(file), "-o", "json", KRETAIN_CONFIG=config_is).json()["partitions"][0]
-    assert "no context 'dr'; it has other" in held["reasons"][0]["text"]
+    assert "no context 'dr'; it has other" in rows_of(world, "plan", *by, **context)[topic]["reasons"][0]["text"]
 
 
 def test_record_rejected_by_the_target_stays_until_copied(
@@ -489,12 +457,12 @@ def test_record_rejected_by_the_target_stays_until_copied(
 ) -> None:
     """What follows was in flight: it is copied, and syncs tell so, but the connector, which has failed, is before it."""
     topic = make(world)
-    until(world, topic, lambda one: one.trim_to == 10)
+    until(world, topic, 10)
     dr.configure(f"primary.{topic}", {"max.message.bytes": "20000"})
     sizes = iter([100] * 5 + [60_000] + [100] * 394)
     # one batch, so that one fetch brings them all: a task that has only the one refused fails before the next fetch
     world.produce_at(topic, [now_ms() - 4 * HOUR] * 400, value=lambda: b"y" * next(sizes), compression="gzip")
-    read_by_group(world, topic, 410)
+    world.commit(f"{topic}-group", topic, 410)
     wait_until(lambda: dr.ends(f"primary.{topic}")[1] > 20, "records after the one that was refused", 60)
     for _ in range(20):
         world.trim(world.plan(policy(topic)), policy(topic))
@@ -505,9 +473,7 @@ def test_record_rejected_by_the_target_stays_until_copied(
 def test_unparsable_sync_message_makes_the_replica_unreadable(world: World, copying: subprocess.Popen[bytes]) -> None:
     """Last of all: MirrorMaker 2 can't read its topic any more, either."""
     topic = make(world)
-    producer = Producer({"bootstrap.servers": world.bootstrap})
-    producer.produce(SYNCS, b"odd", b"odd")
-    assert producer.flush(30) == 0
-    held = world.decide(policy(topic), topic)
-    assert held.action == "hold"
-    assert f"{SYNCS}-0: the message at offset" in said(held)
+    send(world, SYNCS, b"odd", b"odd")
+    decision = world.decide(policy(topic), topic)
+    why = f"{SYNCS}-0: the message at offset"
+    assert (decision.action, why in said(decision)) == ("hold", True), said(decision)

@@ -19,6 +19,7 @@ from retention_cli.trim.report import TrimReport, report_as_json
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import memories_of, renew_state_topic
+from tests.support.trims import only
 from tests.support.world import HOUR, MINUTE, OLD, World, consumed, now_ms, reader_for
 
 
@@ -27,17 +28,13 @@ def _kretain_topics(kafka: EmbeddedKafka) -> None:
     renew_state_topic(kafka.bootstrap)
 
 
-def nothing() -> None:
-    """Happens between a plan and its trim."""
-
-
 def trim(
     world: World,
     policy: str,
     *,
     ahead_ms: int = 0,
     dry_run: bool = False,
-    meanwhile: Callable[[], object] = nothing,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> TrimReport:
     """Plan with the right clock, and trim with one that is wrong by so much."""
     chosen = world.selection(policy)
@@ -59,6 +56,13 @@ def trim(
         return carry_out(job)
 
 
+def g8_of(report: TrimReport) -> list[str]:
+    """Return what the only row, which is held, says of the clock."""
+    row = only(report)
+    assert row.outcome == "held", row
+    return sorted({reason.text for reason in row.reasons if reason.code == "G8"})
+
+
 def stamps(world: World) -> int:
     with reader_for(world.bootstrap) as reader:
         stored = read_stored(reader, topic_ranges(reader, STATE_TOPIC)[1])
@@ -74,8 +78,7 @@ def ready(world: World, state: str = "cluster", **more: str) -> tuple[str, str]:
 def test_clock_within_a_minute_of_the_brokers_trims_and_is_reported_as_checked(world: World, ahead_ms: int) -> None:
     topic, policy = ready(world)
     report = trim(world, policy, ahead_ms=ahead_ms)
-    assert [row.outcome for row in report.rows] == ["trimmed"]
-    assert world.ends(topic)[0] == 7
+    assert (only(report).outcome, world.ends(topic)[0]) == ("trimmed", 7)
     assert report_as_json(report)["clock"] == "checked"
 
 
@@ -83,12 +86,9 @@ def test_clock_within_a_minute_of_the_brokers_trims_and_is_reported_as_checked(w
 def test_clock_minutes_off_holds_every_rule_by_time(world: World, ahead_ms: int, which: str) -> None:
     topic, policy = ready(world, retention__ms="1d")
     report = trim(world, policy, ahead_ms=ahead_ms)
-    assert [row.outcome for row in report.rows] == ["held"]
-    assert world.ends(topic)[0] == 0
-    said = {reason.text for reason in report.rows[0].reasons if reason.code == "G8"}
-    assert len(said) == 1
-    assert f"s {which} the brokers': correct it (NTP) before trimming" in said.pop()
-    assert report.clock == "checked"
+    [said] = g8_of(report)
+    assert f"s {which} the brokers': correct it (NTP) before trimming" in said
+    assert (world.ends(topic)[0], report.clock) == (0, "checked")
 
 
 class AheadClock(Clock):
@@ -122,19 +122,15 @@ def test_wrong_clock_forgets_no_group(world: World) -> None:
 def test_local_state_leaves_the_clock_unchecked_and_reports_it(world: World) -> None:
     _, policy = ready(world, "local")
     report = trim(world, policy, ahead_ms=5 * MINUTE)
-    assert [row.outcome for row in report.rows] == ["trimmed"]
-    assert report_as_json(report)["clock"] == "unchecked"
+    assert (only(report).outcome, report_as_json(report)["clock"]) == ("trimmed", "unchecked")
 
 
 def test_dry_run_writes_no_clock_message(world: World) -> None:
     _, policy = ready(world)
     before = stamps(world)
     report = trim(world, policy, dry_run=True)
-    assert [row.outcome for row in report.rows] == ["would-trim"]
-    assert report.clock == "unchecked"
-    assert stamps(world) == before
-    assert trim(world, policy).clock == "checked"
-    assert stamps(world) == before + 1
+    assert (only(report).outcome, report.clock, stamps(world)) == ("would-trim", "unchecked", before)
+    assert (trim(world, policy).clock, stamps(world)) == ("checked", before + 1)
 
 
 def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
@@ -144,10 +140,9 @@ def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
         report = trim(world, policy, meanwhile=lambda: world.delete(STATE_TOPIC))
     finally:
         renew_state_topic(world.bootstrap)
-    assert [row.outcome for row in report.rows] == ["held"]
-    assert next(reason.text for reason in report.rows[0].reasons if reason.code == "G8") == (
+    [said] = g8_of(report)
+    assert said == (
         "the brokers' time could not be read (state: cluster): topic _kretain_state could not be written to: it does not "
         "exist: kretain cluster init creates it"
     )
-    assert world.ends(topic)[0] == 0
-    assert report.clock == "unchecked"
+    assert (world.ends(topic)[0], report.clock) == (0, "unchecked")

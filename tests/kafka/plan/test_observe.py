@@ -21,9 +21,11 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Request
-from retention_cli.policy.load import parse_policy
-from retention_cli.policy.selection import Selection
+from retention_cli.trim import batches
+from tests.support import stepping
 from tests.support.leaders import move_leader
+from tests.support.picked import held, pick
+from tests.support.trims import only
 from tests.support.world import HOUR, OLD, LateClock, World, codes, consumed, now_ms, reader_for, skipping, wait_until
 
 
@@ -33,16 +35,8 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[int]]
     expected: list[tuple[str, int, list[int]]] = []
 
     def step_in(method: str, act: Callable[[], object], call: int = 1) -> list[int]:
-        honest, calls = getattr(ClusterReader, method), list[int]()
+        calls = stepping.before(monkeypatch, ClusterReader, method, act, call)
         expected.append((method, call, calls))
-
-        def stepped(self: ClusterReader, *arguments: Any, **more: Any) -> Any:
-            calls.append(len(calls) + 1)
-            if len(calls) == call:
-                act()
-            return honest(self, *arguments, **more)
-
-        monkeypatch.setattr(ClusterReader, method, stepped)
         return calls
 
     yield step_in
@@ -100,30 +94,28 @@ def test_group_that_reads_on_during_a_plan_is_no_leftover(world: World, topic: s
         world.commit(f"{topic}-a", topic, 20)
 
     before("read_commits", read_on)
-    decision = world.decide(consumed(topic), topic)
-    assert (decision.action, decision.trim_to, decision.min_commit) == ("trim", 20, 20)
+    assert pick(world.decide(consumed(topic), topic), "action", "trim_to", "min_commit") == ("trim", 20, 20)
 
 
 def test_young_records_arriving_after_the_high_watermark_read_stay(world: World, topic: str, before: Callable) -> None:
     """H is read before look-ups: whatever the look-up then finds, nothing beyond that H goes."""
     world.commit(f"{topic}-a", topic, 10)
     before("list_offsets_soon", lambda: world.produce(topic, 5), call=3)  # 1: the ends, 2: look-ups, 3: MAX_TIMESTAMP
-    decision = world.decide(consumed(topic), topic)
-    assert (decision.high_watermark, decision.trim_to) == (10, 10)
+    assert pick(world.decide(consumed(topic), topic), "high_watermark", "trim_to") == (10, 10)
 
 
 def test_topic_recreated_during_the_read_uses_its_new_facts(world: World, topic: str, before: Callable) -> None:
     old = world.decide(consumed(topic), topic).topic_id
 
-    def make_anew() -> None:
+    def renew() -> None:
         world.renew(topic)
         world.produce(topic, OLD)
         wait_until(lambda: not ids_everywhere(world, topic) & {None, old}, "the new one on every broker")
 
-    before("list_offsets_soon", make_anew, call=2)  # after the ends
+    before("list_offsets_soon", renew, call=2)  # after the ends
     decision = world.decide(consumed(topic), topic)
     assert decision.topic_id not in (None, old)
-    assert (decision.action, codes(decision)) == ("hold", {"F4"}), "its commits went with it"
+    held(decision, "F4")  # its commits went with it
 
 
 def test_topic_deleted_during_the_read_holds(world: World, topic: str, before: Callable) -> None:
@@ -134,9 +126,8 @@ def test_topic_deleted_during_the_read_holds(world: World, topic: str, before: C
         wait_until(lambda: ids_everywhere(world, topic) == {None}, "the end of it on every broker")
 
     before("list_offsets_soon", delete, call=2)
-    decision = world.decide(consumed(topic).replace(f'"{topic}"', f'["{topic}", "{other}"]'), topic)
-    assert (decision.action, codes(decision)) == ("hold", {"metadata"})
-    assert "deleted while it was read" in decision.reasons[0].text
+    both = consumed(topic).replace(f'"{topic}"', f'["{topic}", "{other}"]')
+    assert "deleted while it was read" in held(world.decide(both, topic), "metadata")
 
 
 @pytest.mark.parametrize(("elections", "action"), [(1, "trim"), (99, "hold")])
@@ -169,9 +160,7 @@ def test_answer_that_makes_floors_unknown_holds(
     world: World, topic: str, answer: Callable, method: str, change: Callable[[int, Any], Any], code: str, text: str
 ) -> None:
     answer(method, change)
-    decision = world.decide(consumed(topic), topic, clock=skipping())
-    assert (decision.action, codes(decision)) == ("hold", {code})
-    assert text in decision.reasons[0].text
+    assert text in held(world.decide(consumed(topic), topic, clock=skipping()), code)
 
 
 def test_coordinator_moved_during_the_read_is_read_again(
@@ -182,8 +171,7 @@ def test_coordinator_moved_during_the_read_is_read_again(
     answer("metadata", lambda call, said: moved_on(said, OFFSETS_TOPIC, 1 if call == 2 else 0))
     calls = before("read_commits", lambda: world.commit(f"{topic}-a", topic, 3), call=2)
     decision = world.decide(consumed(topic), topic)
-    assert (decision.action, decision.trim_to) == ("trim", 3), "what was committed meanwhile counts"
-    assert calls == [1, 2]
+    assert (*pick(decision, "action", "trim_to"), calls) == ("trim", 3, [1, 2]), "what was committed meanwhile counts"
 
 
 def test_failed_group_listing_makes_floors_unknown_but_not_the_forced_level(
@@ -197,8 +185,8 @@ def test_failed_group_listing_makes_floors_unknown_but_not_the_forced_level(
     monkeypatch.setattr(ClusterReader, "list_groups", fail)
     plan = world.plan(consumed(topic, retention__ms="20h"), clock=skipping())
     decision = plan.decisions[0]
-    assert (decision.action, decision.rule, decision.trim_to, codes(decision)) == ("trim", "forced-age", 10, {"F9"})
-    assert (decision.unconsumed, plan.unconsumed_by) == (10, {})
+    assert pick(decision, "action", "rule", "trim_to", "unconsumed") == ("trim", "forced-age", 10, 10)
+    assert (codes(decision), plan.unconsumed_by) == ({"F9"}, {})
     assert any("can't tell which groups would lose unread records" in note.text for note in plan.notes)
 
 
@@ -209,8 +197,7 @@ def test_coordinator_outside_the_listed_brokers_holds(world: World, topic: str, 
     with reader_for(world.bootstrap) as reader:
         hidden = reader.coordinators([f"{topic}-slow"])[f"{topic}-slow"]
     answer("metadata", lambda _call, said: replace(said, brokers=said.brokers - {hidden}))
-    decision = world.decide(consumed(topic), topic)
-    assert (decision.action, codes(decision)) == ("hold", {"F9"})
+    held(world.decide(consumed(topic), topic), "F9")
 
 
 def test_unreadable_records_hold_what_only_they_can_settle(world: World, answer: Callable) -> None:
@@ -220,23 +207,20 @@ def test_unreadable_records_hold_what_only_they_can_settle(world: World, answer:
     assert world.decide(consumed(topic, "90m"), topic).trim_to == 12
     failed = RequestFailedError("TOPIC_AUTHORIZATION_FAILED", retriable=False)
     answer("search_records", lambda _call, said: dict.fromkeys(said, failed))
-    decision = world.decide(consumed(topic, "90m"), topic)
-    assert (decision.action, codes(decision)) == ("hold", {"lookup"})
-    assert "could not be resolved by reading: TOPIC_AUTHORIZATION_FAILED" in decision.reasons[0].text
+    why = held(world.decide(consumed(topic, "90m"), topic), "lookup")
+    assert "could not be resolved by reading: TOPIC_AUTHORIZATION_FAILED" in why
 
 
 def test_rechecks_age_counts_from_its_first_read(
     world: World, topic: str, before: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reading that takes 31 s is no recheck: nothing is sent on it."""
-    import retention_cli.trim.batches as trimming
-
     clock = LateClock()
     plan = world.plan(consumed(topic))
     before("sizes_soon", lambda: clock.passed.append(31))
-    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
-    monkeypatch.setattr(trimming, "ATTEMPTS", 1)
-    row = world.trim(plan, consumed(topic), clock=clock).rows[0]
+    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(batches, "ATTEMPTS", 1)
+    row = only(world.trim(plan, consumed(topic), clock=clock))
     assert (row.outcome, world.ends(topic)[0]) == ("failed", 0)
     assert "a recheck took longer than 30 s" in row.reasons[0].text
 
@@ -245,7 +229,7 @@ def test_log_changed_during_the_disk_read_is_unknown(world: World) -> None:
     """R6 looks times up after everything else: a topic recreated or another leader since then holds (M1)."""
     same, elected, recreated = (world.topic(replicas=2) for _ in range(3))
     with reader_for(world.bootstrap) as reader:
-        selection = Selection(parse_policy("version: 1\ntopics: [{match: '*'}]", "policy.yaml", "sha256:test"))
+        selection = world.selection("version: 1\ntopics: [{match: '*'}]")
         observed = observe(reader, Request(selection.settings_for, selection.policy.groups, now_ms()))
         facts = {tp: one for tp, one in observed.facts.items() if tp.topic in (same, elected, recreated)}
         state = DiskRun(selection.policy.disks)
@@ -255,5 +239,4 @@ def test_log_changed_during_the_disk_read_is_unknown(world: World) -> None:
         world.delete(recreated)
         world.topic(replicas=2, name=recreated)
         found = state.changed(reader, facts)
-        assert {tp.topic for tp in found} == {elected, recreated}
-        assert {one.reasons[0].code for one in found.values()} == {"R6"}
+    assert {tp.topic: one.reasons[0].code for tp, one in found.items()} == {elected: "R6", recreated: "R6"}

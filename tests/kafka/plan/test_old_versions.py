@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.core.model import TopicPartition
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
-from tests.support.world import HOUR, World, now_ms, written
+from tests.support.picked import held, json_of, pick, rows_of
+from tests.support.world import HOUR, World, now_ms, reader_for, written
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -56,16 +59,12 @@ CASES = (
 @dataclass
 class Old:
     version: str
-    kafka: EmbeddedKafka
     world: World
     topics: dict[str, str]
     policy: Path
 
     def plan(self) -> dict[str, Any]:
-        rows = {
-            row["topic"]: row
-            for row in self.world.cli("plan", "-p", str(self.policy), "-o", "json").json()["partitions"]
-        }
+        rows = rows_of(self.world, "plan", "-p", str(self.policy), check=None)
         return {name: rows[topic] for name, topic in self.topics.items()}
 
 
@@ -77,16 +76,14 @@ VERSIONS = [
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
-    version: str = request.param
     home = tmp_path_factory.mktemp("old")
-    with EmbeddedKafka(1, version=version, settings=QUICK) as kafka:
+    with EmbeddedKafka(1, version=request.param, settings=QUICK) as kafka:
         world = World(kafka.bootstrap, home / "state")
-        rng = random.Random(version)
+        rng = random.Random(request.param)
         topics = {}
         for case in CASES:
             topic = topics[case.name] = world.topic(case.name, segment_bytes="1048576")
-            base = now_ms()
-            stamps = [base - int(age * HOUR) for age in case.ages_h]
+            stamps = [now_ms() - int(age * HOUR) for age in case.ages_h]
             # Random bytes don't compress: a segment holds 26 records.
             world.produce_at(topic, stamps, value=lambda: rng.randbytes(40_000), batch=1)
             if case.start:
@@ -95,13 +92,13 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
                 world.commit(f"{topic}-a", topic, case.commit)
         entries = [f"  - {{match: {topics[case.name]}, {case.rule}}}" for case in CASES]
         policy = written(home / "policy.yaml", "\n".join(["version: 1", "topics:", *entries]))
-        yield Old(version, kafka, world, topics, policy)
+        yield Old(request.param, world, topics, policy)
 
 
 def test_old_version_plan_matches_the_expected_actions_and_targets(old: Old) -> None:
     """docs/rules.md, Look-ups: −1 is never taken at its word, and MAX_TIMESTAMP is not asked where it would lie."""
     rows = old.plan()
-    decided = {name: (row["action"], row["trim_to"]) for name, row in rows.items()}
+    decided = {name: pick(row, "action", "trim_to") for name, row in rows.items()}
     assert decided == {case.name: (case.action, case.trim_to) for case in CASES}
     for case in CASES:
         assert {reason["code"] for reason in rows[case.name]["reasons"]} >= case.codes
@@ -110,29 +107,23 @@ def test_old_version_plan_matches_the_expected_actions_and_targets(old: Old) -> 
 
 def test_old_version_answers_minus_one_where_a_record_matches(old: Old) -> None:
     """Else the case of the later match would test nothing."""
-    from retention_cli.brokers.log_offsets import Found, NotFound
-    from retention_cli.core.model import TopicPartition
-    from tests.support.world import reader_for
-
-    topic = old.topics["trimmed-then-a-later-match"]
-    tp = TopicPartition(topic, 0)
-    with reader_for(old.kafka.bootstrap) as reader:
-        leaders = {tp: reader.metadata([topic]).topics[topic].partitions[0]}
-        [at_time], [newest] = (
-            reader.list_offsets([{tp: spec}], leaders) for spec in (now_ms() - 24 * HOUR, "max-timestamp")
-        )
-    assert isinstance(at_time[tp], NotFound)
-    assert isinstance(newest[tp], Found) == (old.version != LOOK_UPS_BY_READING)
+    tp = TopicPartition(old.topics["trimmed-then-a-later-match"], 0)
+    with reader_for(old.world.bootstrap) as reader:
+        leaders = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[0]}
+        specs: tuple[Any, ...] = (now_ms() - 24 * HOUR, "max-timestamp")
+        at_time, newest = (reader.list_offsets([{tp: spec}], leaders)[0][tp] for spec in specs)
+    assert isinstance(at_time, NotFound)
+    assert isinstance(newest, Found) == (old.version != LOOK_UPS_BY_READING)
 
 
 def test_doctor_names_what_an_old_version_lacks(old: Old) -> None:
-    said = old.world.cli("doctor", "-o", "json", check=0).json()
+    said = json_of(old.world, "doctor")
     release = old.version.rpartition(".")[0]
     assert said["platform"]["kafka_apis"] == (release if release != "4.3" else "4.3 or later")
     lacking = {check["text"].split(" (")[0] for check in said["checks"] if check["check"] == "versions"}
     if old.version == LOOK_UPS_BY_READING:
         assert "a broker lacks ListOffsets 7" in lacking
-        assert said["commands"]["plan"] == said["commands"]["trim"] == "limited"
+        assert pick(said["commands"], "plan", "trim") == ("limited", "limited")
     else:
         assert lacking == {"all brokers support the required APIs"}
         assert said["commands"]["trim"] == "good"
@@ -140,28 +131,21 @@ def test_doctor_names_what_an_old_version_lacks(old: Old) -> None:
 
 def test_old_version_live_member_without_a_commit_holds(old: Old) -> None:
     """F2, where group listings may name no states or types."""
-    topic = old.world.topic("member")
-    old.world.produce(topic, [72 * HOUR, 60 * HOUR])
-    old.world.commit(f"{topic}-a", topic, 2)
+    topic = old.world.filled([72 * HOUR, 60 * HOUR], {"a": 2}, stem="member")
     policy = f"version: 1\ntopics: [{{match: {topic}, {CASES[0].rule}}}]"
     assert old.world.decide(policy, topic).trim_to == 2
     with closing(old.world.member(f"{topic}-b", [topic])):
-        decision = old.world.decide(policy, topic)
-        assert decision.action == "hold"
-        assert {reason.code for reason in decision.reasons} == {"F2"}
+        held(old.world.decide(policy, topic), "F2")
 
 
 def test_old_version_trim_deletes_the_planned_records_once(old: Old) -> None:
     before = {case.name: old.world.records(old.topics[case.name]) for case in CASES}
-    done = old.world.cli("trim", "-p", str(old.policy), "--yes", "-o", "json", check=0).json()
-    outcomes = {row["topic"]: row["outcome"] for row in done["partitions"]}
+    rows = rows_of(old.world, "trim", "-p", str(old.policy), "--yes")
     for case in CASES:
         kept = case.start if case.trim_to is None else case.trim_to
         topic = old.topics[case.name]
         assert old.world.records(topic) == [one for one in before[case.name] if one[0] >= kept], case.name
-        assert outcomes[topic] == {"trim": "trimmed", "hold": "held", "keep": "unchanged"}[case.action]
-    again = old.plan()
-    assert {row["action"] for row in again.values()} == {"keep", "hold"}
-    assert {name for name, row in again.items() if row["action"] == "hold"} == {
-        case.name for case in CASES if case.action == "hold"
+        assert rows[topic]["outcome"] == {"trim": "trimmed", "hold": "held", "keep": "unchanged"}[case.action]
+    assert {name: row["action"] for name, row in old.plan().items()} == {
+        case.name: "hold" if case.action == "hold" else "keep" for case in CASES
     }

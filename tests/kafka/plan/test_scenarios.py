@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from retention_cli.core.units import format_time
-from tests.support.world import DAY, HOUR, World, now_ms, wait_until
+from tests.support.clusters import EmbeddedKafka
+from tests.support.picked import pick
+from tests.support.world import DAY, HOUR, MINUTE, World, now_ms, wait_until
 
 
 @dataclass
@@ -240,37 +243,34 @@ SCENARIOS = [
 
 
 @pytest.fixture(scope="module")
-def planned(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """All scenarios at once on the cluster, each with a topic of its own; one plan per groups section."""
-    world = World(kafka.bootstrap, tmp_path_factory.mktemp("state"))  # type: ignore[attr-defined]
-    topics: dict[str, str] = {}
+def topics(kafka: EmbeddedKafka) -> dict[str, str]:
+    """All scenarios at once on the cluster, each with a topic of its own."""
+    world, made = World(kafka.bootstrap, Path()), {}
     for number, one in enumerate(SCENARIOS):
-        topic = topics[one.name] = world.topic(f"scenario{number}", **dict[str, Any](one.config))
+        topic = made[one.name] = world.topic(f"scenario{number}", **dict[str, Any](one.config))
         if "seconds for milliseconds" in one.name:
             world.produce_at(topic, [now_ms() // 1000, now_ms() // 1000 + 1])
         else:
             world.produce(topic, [int(age * HOUR) for age in one.ages_h])
-    return {"world": world, "topics": topics}
+    return made
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
-def test_scenario_leads_to_its_expected_action_and_target(scenario: Scenario, planned: dict) -> None:
-    world: World = planned["world"]
-    topic = planned["topics"][scenario.name]
+def test_scenario_leads_to_its_expected_action_and_target(
+    world: World, scenario: Scenario, topics: dict[str, str]
+) -> None:
+    topic = topics[scenario.name]
     for group, offset in scenario.commits.items():
         world.commit(group if group.startswith(("console", "tmp", "billing")) else f"{topic}-{group}", topic, offset)
     groups = f"groups: {{{scenario.groups}}}\n" if scenario.groups else ""
     decision = world.decide(f"version: 1\n{groups}topics:\n  - {{match: {topic}, {scenario.policy}}}\n", topic)
-    assert (decision.action, decision.trim_to) == (scenario.action, scenario.trim_to), decision
-    assert (decision.rule, decision.limited_by) == (scenario.rule, scenario.limited_by)
-    assert decision.unconsumed == scenario.unconsumed
+    looked_at = ("action", "trim_to", "rule", "limited_by", "unconsumed")
+    assert pick(decision, *looked_at) == pick(scenario, *looked_at)
     assert {reason.code for reason in decision.reasons} >= set(scenario.codes), decision.reasons
     assert scenario.text in str(decision.reasons)
     if scenario.action == "trim":
-        assert decision.records == scenario.trim_to
-        assert decision.size_bytes is not None
+        assert (decision.records, decision.size_bytes is not None) == (scenario.trim_to, True)
     if scenario.action == "keep":
-        assert not scenario.codes
         assert {reason.code for reason in decision.reasons} <= {"F5", "G1", "G2"}
 
 
@@ -284,11 +284,10 @@ def test_scenario_leads_to_its_expected_action_and_target(scenario: Scenario, pl
 def test_kretain_trims_within_a_run_where_the_broker_keeps_a_segment_longer(
     world: World, wanted: str, retention: int, keeps_at_most: int
 ) -> None:
-    minute = 60_000
     topic = world.topic("guide", retention_ms=str(retention), segment_ms=str(DAY))
     witness = world.topic("witness", retention_ms="1000", segment_ms="1000")
     # From the oldest that the broker may still have to one that is not expired: no segment spans more than a day.
-    ages = [keeps_at_most - 6 * minute, retention + 2 * HOUR, retention + 5 * minute, retention - 3 * minute]
+    ages = [keeps_at_most - 6 * MINUTE, retention + 2 * HOUR, retention + 5 * MINUTE, retention - 3 * MINUTE]
     world.produce(topic, ages)
     world.produce(witness, [HOUR])
     wait_until(lambda: world.ends(witness) == (1, 1), "the broker's retention check to have come by")

@@ -9,8 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.plan.value import NAMES
 from retention_cli.trim import batches
 from retention_cli.trim.report import TrimRow, row_as_json
+from tests.support.picked import json_of, pick
 from tests.support.world import HOUR, World, consumed, written
 
 DOCS = Path(__file__).parents[3] / "docs" / "python.md"
@@ -50,6 +51,15 @@ def undated(plan: dict[str, Any]) -> dict[str, Any]:
     return {**plan, "created_at": None, "memory": None, "notes": [], "policy": {**plan["policy"], "source": None}}
 
 
+def refused(
+    kind: type[kretain.KretainError], words: str, call: Callable[..., object], *given: Any, **named: Any
+) -> Any:
+    """Call, which must raise such an error with these words (a pattern); return the error."""
+    with pytest.raises(kind, match=words) as caught:
+        call(*given, **named)
+    return caught.value
+
+
 def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
     world: World, topic: str, policy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,9 +70,7 @@ def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
         assert plan.to_dict()["partitions"] == printed["partitions"]
         assert [(row.trim_to, row.records) for row in plan] == [(7, 7)] * len(plan)
         assert plan.totals.records == 21
-        with pytest.raises(kretain.RefusedError, match="nothing was trimmed") as refused:
-            cluster.trim(plan, yes="yes")  # type: ignore[arg-type]
-        assert refused.value.exit_code == 6
+        assert refused(kretain.RefusedError, "nothing was trimmed", cluster.trim, plan, yes="yes").exit_code == 6
         assert {row.outcome for row in cluster.trim(plan, dry_run=True, yes=True).partitions} == {"would-trim"}
         assert starts(world, topic) == [0, 0, 0]
         first = cluster.trim(plan, yes=True, max_partitions=1)
@@ -84,34 +92,29 @@ def test_api_rows_have_the_json_keys_and_integer_offsets(world: World, topic: st
         report = cluster.trim(plan, dry_run=True)
     assert plan.to_arrow().drop_columns(["cluster"]).to_pylist() == plan.to_dict()["partitions"]
     frame = plan.to_pandas()
-    assert str(frame["min_commit"].dtype) == "Int64"
-    assert list(frame["trim_to"]) == [7, 7, 7]
+    assert (str(frame["min_commit"].dtype), list(frame["trim_to"])) == ("Int64", [7, 7, 7])
     assert report.to_arrow().to_pylist() == report.to_dict()["partitions"]
     assert list(report.to_pandas()["target"]) == [7, 7, 7]
 
 
 def test_api_trims_only_a_plan_that_it_made(world: World, topic: str, policy: Path, tmp_path: Path) -> None:
     """A copy that was edited is refused; an edited file can only be narrowed, as for the command."""
+    file = tmp_path / "plan.json"
     with connected(world, policy) as cluster:
         plan = cluster.plan()
         with pytest.raises(dataclasses.FrozenInstanceError):
             plan.totals = None  # type: ignore[misc, assignment]
-        with pytest.raises(kretain.KretainError, match="plans cannot be edited") as refused:
-            cluster.trim(dataclasses.replace(plan, topics=("*",)), yes=True)
-        assert refused.value.exit_code == 2
-        for name in ("plan.json", "plan.parquet"):
-            plan.save(tmp_path / name)
-            assert kretain.load_plan(tmp_path / name).partitions == plan.partitions
-        edited = (tmp_path / "plan.json").read_text().replace('"trim_to": 7', '"trim_to": 10')
-        (tmp_path / "plan.json").write_text(edited)
-        cluster.trim(kretain.load_plan(tmp_path / "plan.json"), yes=True)
+        copy = dataclasses.replace(plan, topics=("*",))
+        assert refused(kretain.KretainError, "plans cannot be edited", cluster.trim, copy, yes=True).exit_code == 2
+        for path in (file, tmp_path / "plan.parquet"):
+            plan.save(path)
+            assert kretain.load_plan(path).partitions == plan.partitions
+        edited = file.read_text().replace('"trim_to": 7', '"trim_to": 10')
+        cluster.trim(kretain.load_plan(written(file, edited)), yes=True)
         assert starts(world, topic) == [7, 7, 7]
-        (tmp_path / "plan.json").write_text(edited.replace(plan.cluster_id, "another"))
-        with pytest.raises(kretain.RefusedError, match="for cluster another"):
-            cluster.trim(kretain.load_plan(tmp_path / "plan.json"), yes=True)
-    with pytest.raises(kretain.KretainError, match="not a valid plan file") as broken:
-        kretain.load_plan(policy)
-    assert broken.value.exit_code == 1
+        written(file, edited.replace(plan.cluster_id, "another"))
+        refused(kretain.RefusedError, "for cluster another", cluster.trim, kretain.load_plan(file), yes=True)
+    assert refused(kretain.KretainError, "not a valid plan file", kretain.load_plan, policy).exit_code == 1
 
 
 def test_api_trim_honours_todays_policy_and_the_plans_age(
@@ -119,26 +122,20 @@ def test_api_trim_honours_todays_policy_and_the_plans_age(
 ) -> None:
     with connected(world, policy) as cluster:
         plan = cluster.plan()
-        with pytest.raises(kretain.RefusedError, match="old"):
-            cluster.trim(plan, yes=True, max_age=0)
-        with pytest.raises(kretain.RefusedError, match="other one-off rules"):
-            cluster.trim(plan, topic, yes=True, older_than="1h")
+        refused(kretain.RefusedError, "old", cluster.trim, plan, yes=True, max_age=0)
+        refused(kretain.RefusedError, "other one-off rules", cluster.trim, plan, topic, yes=True, older_than="1h")
         policy.write_text(consumed(topic, after="60d"))
         assert {row.outcome for row in cluster.trim(plan, yes=True).partitions} == {"unchanged"}
         policy.write_text("limits: {max.records: 1}\n" + consumed(topic))
-        with pytest.raises(kretain.RefusedError, match="records"):
-            cluster.trim(plan, yes=True)
+        refused(kretain.RefusedError, "records", cluster.trim, plan, yes=True)
         policy.write_text("version: 1\nnonsense: 1\n")
-        with pytest.raises(kretain.PolicyError, match="nonsense") as broken:
-            cluster.trim(plan, yes=True)
-        assert broken.value.code == "policy"
+        assert refused(kretain.PolicyError, "nonsense", cluster.trim, plan, yes=True).code == "policy"
     assert starts(world, topic) == [0, 0, 0]
     with connected(world) as cluster:
         plan = cluster.plan(topic, consumed_after="1h")
         plan.save(tmp_path / "plan.json")
         loaded = kretain.load_plan(tmp_path / "plan.json")
-        with pytest.raises(kretain.RefusedError, match="one-off rules"):
-            cluster.trim(loaded, yes=True)
+        refused(kretain.RefusedError, "one-off rules", cluster.trim, loaded, yes=True)
         cluster.trim(loaded, topic, yes=True, max_partitions=1, consumed_after=HOUR)
         cluster.trim(plan, yes=True)  # which remembers its rules
     assert starts(world, topic) == [7, 7, 7]
@@ -154,17 +151,19 @@ def test_api_reads_no_policy_that_was_not_named(
     )
     monkeypatch.setenv("KRETAIN_CONFIG", str(config))
     monkeypatch.setenv("KRETAIN_POLICY", str(policy))
-    with connected(world) as cluster, pytest.raises(kretain.KretainError, match="there is no policy") as refused:
-        cluster.plan()
-    assert refused.value.exit_code == 2
-    with pytest.raises(kretain.UsageError, match="name the cluster"):
-        kretain.connect(policy=policy)
-    with pytest.raises(kretain.KretainError, match="leave bootstrap_servers"):
-        kretain.connect(context="prod", bootstrap_servers=world.bootstrap)
+    with connected(world) as cluster:
+        assert refused(kretain.KretainError, "there is no policy", cluster.plan).exit_code == 2
+    refused(kretain.UsageError, "name the cluster", kretain.connect, policy=policy)
+    refused(
+        kretain.KretainError,
+        "leave bootstrap_servers",
+        kretain.connect,
+        context="prod",
+        bootstrap_servers=world.bootstrap,
+    )
     with kretain.connect(context="prod", state_dir=world.state_dir) as cluster:
         assert cluster.plan().totals.trim == 3
-    with pytest.raises(kretain.KretainError, match="closed"):
-        cluster.plan()
+    refused(kretain.KretainError, "closed", cluster.plan)
 
 
 def test_api_ctrl_c_carries_the_report(world: World, topic: str, policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,17 +178,16 @@ def test_api_ctrl_c_carries_the_report(world: World, topic: str, policy: Path, m
         monkeypatch.setattr(batches.Trimmer, "_send", then_interrupt)
         with pytest.raises(kretain.InterruptedTrim) as ended:
             cluster.trim(plan, yes=True)
-    assert isinstance(ended.value, KeyboardInterrupt)
     report = ended.value.report
-    assert report.exit_code == 130
+    assert (isinstance(ended.value, KeyboardInterrupt), report.exit_code) == (True, 130)
     trimmed = {row.partition for row in report.partitions if row.outcome == "trimmed"}
     assert trimmed
     assert starts(world, topic) == [7 if partition in trimmed else 0 for partition in range(3)]
 
 
 def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: Path) -> None:
-    def printed(*arguments: str) -> dict[str, Any]:
-        return world.cli(*arguments, "-p", str(policy), "-o", "json", check=0).json()  # type: ignore[no-any-return]
+    def printed(*arguments: str) -> Any:
+        return json_of(world, *arguments, "-p", str(policy))
 
     group = f"{topic}-billing"
     written(policy, f"cost: {{per.gib.month: 0.5}}\n{consumed(topic)}")
@@ -197,22 +195,17 @@ def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: P
         report = cluster.trim(cluster.plan(), yes=True, max_partitions=1)
         offsets = cluster.offsets(topic)
         assert offsets.to_dict() == printed("offsets", topic)
-        assert [(row["partition"], row["min_commit"], row["lag"]) for row in offsets] == [
-            (0, 7, 3),
-            (1, 7, 3),
-            (2, 7, 3),
-        ]
+        assert [pick(row, "partition", "min_commit", "lag") for row in offsets] == [(n, 7, 3) for n in range(3)]
         assert cluster.offsets(groups=[group]).to_dict() == printed("offsets", "--group", group)
         assert cluster.offsets(unread="topics").to_dict() == printed("offsets", "--unread")
         assert str(offsets.to_pandas()["min_commit"].dtype) == "Int64"
         groups = cluster.groups(group)
-        assert groups.to_dict() == printed("groups", "--group", group)
-        assert groups[0]["lag"] == 9
+        assert (groups.to_dict(), groups[0]["lag"]) == (printed("groups", "--group", group), 9)
         explained = cluster.explain(topic, 1, consumed_after="1h")
         assert explained.to_dict()["partitions"][0].keys() == printed("explain", topic)["partitions"][0].keys()
-        assert (len(explained), explained[0]["trim_to"], explained[0]["partition"]) == (1, 7, 1)
+        assert [pick(row, "trim_to", "partition") for row in explained] == [(7, 1)]
         runs = cluster.history()
-        assert runs.to_dict() == json.loads(world.cli("history", "-o", "json", check=0).out)
+        assert runs.to_dict() == json_of(world, "history")
         assert [one["run"] for one in runs] == [report.run]
         assert [one["target"] for one in cluster.history(report.run)] == [7]
         assert len(cluster.history(outcome="failed")) == len(cluster.history(since=0)) == 0
@@ -223,49 +216,35 @@ def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: P
         assert [one["topic"] for one in forecast] == [one["topic"] for one in from_command["topics"]] == [topic]
         assert "cost_now_low" in forecast[0], "with a price, rows have the money, too"
         assert forecast[0].keys() == from_command["topics"][0].keys()
-        wrong_ones: list[tuple[Callable[[], object], str]] = [
-            (lambda: cluster.history("no-such-run"), "state"),
-            (lambda: cluster.explain("no-such-topic", consumed_after="1h"), "nothing-matches"),
-            (lambda: cluster.groups("re:("), "usage"),
-        ]
-        for wrong, code in wrong_ones:
-            with pytest.raises(kretain.KretainError) as refused:
-                wrong()
-            assert refused.value.code == code
+        assert refused(kretain.KretainError, "", cluster.history, "no-such-run").code == "state"
+        missing = refused(kretain.KretainError, "", cluster.explain, "no-such-topic", consumed_after="1h")
+        assert missing.code == "nothing-matches"
+        assert refused(kretain.KretainError, "", cluster.groups, "re:(").code == "usage"
     with connected(world) as cluster:
         assert len(cluster.offsets(topic)) == 3, "no policy is needed"
-        with pytest.raises(kretain.UsageError, match="there is no policy"):
-            cluster.forecast()
+        refused(kretain.UsageError, "there is no policy", cluster.forecast)
 
 
 def test_api_works_in_a_running_loop_and_from_threads(world: World, topic: str, policy: Path) -> None:
-    found: list[int] = []
-
-    def work() -> None:
+    def work() -> int:
         with connected(world, policy) as cluster:
-            found.append(cluster.plan().totals.trim)
+            return cluster.plan().totals.trim
 
-    async def notebook() -> None:
-        work()
-        await asyncio.to_thread(work)
+    async def notebook() -> list[int]:
+        return [work(), await asyncio.to_thread(work)]
 
-    asyncio.run(notebook())
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    with connected(world, policy) as cluster:
-        for one in threads:
-            one.start()
-        found.append(cluster.plan().totals.trim)
-        for one in threads:
-            one.join()
+    assert asyncio.run(notebook()) == [3, 3]
+    with connected(world, policy) as cluster, ThreadPoolExecutor(2) as threads:
+        others = [threads.submit(work) for _ in range(2)]
+        assert [cluster.plan().totals.trim, *(one.result() for one in others)] == [3, 3, 3]
         report = asyncio.run(asyncio.to_thread(cluster.trim, cluster.plan(), yes=True))  # no main thread, no signals
-    assert found == [3] * 5
     assert report.records == 21
 
 
 def test_documented_python_examples_run(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = world.filled([100 * HOUR] * 10, name="orders")
     world.commit("billing", topic, 7)
-    (tmp_path / "policy.yaml").write_text(consumed(topic))
+    written(tmp_path / "policy.yaml", consumed(topic))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     names: dict[str, Any] = {}
@@ -303,19 +282,17 @@ def test_import_of_kretain_loads_no_heavy_module() -> None:
 def test_api_names_a_wrong_argument(given: dict[str, Any]) -> None:
     from kretain.api.arguments import rules_of
 
-    with pytest.raises(kretain.KretainError, match=next(iter(given))) as refused:
-        rules_of(("t",), given)
-    assert refused.value.exit_code == 2
+    assert refused(kretain.KretainError, next(iter(given)), rules_of, ("t",), given).exit_code == 2
 
 
 def test_api_trim_copies_the_audit_log(world: World, topic: str, policy: Path) -> None:
     """The command sends copies after its report; the API has to do so by itself."""
     copy = world.topic("audit")
-    policy.write_text(consumed(topic).replace("version: 1", f"version: 1\naudit: {{topic: {copy}}}"))
+    policy.write_text(f"{consumed(topic)}\naudit: {{topic: {copy}}}")
     with connected(world, policy) as cluster:
         cluster.trim(cluster.plan(), yes=True)
         assert world.ends(copy)[1] > 0, "lines of the run are there"
-        policy.write_text(consumed(topic).replace("version: 1", f"version: 1\naudit: {{topic: no-{copy}}}"))
+        policy.write_text(f"{consumed(topic)}\naudit: {{topic: no-{copy}}}")
         world.commit(f"{topic}-billing", topic, dict.fromkeys(range(3), 8))
         report = cluster.trim(cluster.plan(), yes=True)
     assert any("its copy is not" in note.text for note in report.notes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +18,11 @@ from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
+from retention_cli.trim.report import TrimRow
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
+from tests.support.picked import held, json_of, pick
+from tests.support.stepping import before
 from tests.support.trims import read_topic
 from tests.support.world import HOUR, OLD, World, codes, consumed, now_ms, reader_for, wait_until, written
 
@@ -64,8 +67,18 @@ def both_kinds(world: World) -> tuple[str, str, str]:
     safe, lone = (world.filled(OLD, None, 3, stem=stem, replicas=n) for stem, n in (("safe", 3), ("lone", 1)))
     for name in (safe, lone):
         world.commit("readers", name, {0: 8, 1: 8, 2: 8})
-    rules = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
-    return safe, lone, f"version: 1\ntopics: [{{match: [{safe}, {lone}], {rules}}}]"
+    return safe, lone, consumed(safe).replace(f'"{safe}"', f'["{safe}", "{lone}"]')
+
+
+def check_both(rows: Sequence[TrimRow], safe: str, lone: str, lost: Collection[int], without: Collection[str]) -> None:
+    """All is trimmed, but what lost its only replica: that ends in one of these outcomes."""
+    by_place = {(row.tp.topic, row.tp.partition): row for row in rows}
+    assert by_place.keys() == {(topic, n) for topic in (safe, lone) for n in range(3)}
+    for (topic, n), row in by_place.items():
+        if topic == lone and n in lost:
+            assert row.outcome in without, row
+        else:
+            assert (row.outcome, row.log_start) == ("trimmed", 8), row
 
 
 def killable(world: World, three: EmbeddedKafka, group: str) -> int:
@@ -81,17 +94,12 @@ def test_leader_lost_between_plan_and_trim_is_replaced(harmed: World, three: Emb
     lost = [n for n, leader in leaders(harmed, lone).items() if leader == victim]
     assert lost, "every broker leads a partition of three"
     three.node(victim).kill()
-    rows = {row.tp: row for row in harmed.trim(plan, policy).rows}
-    for partition in range(3):
-        row = rows[TopicPartition(safe, partition)]
-        assert (row.outcome, row.log_start) == ("trimmed", 8), row
-        row = rows[TopicPartition(lone, partition)]
-        assert row.outcome == ("failed" if partition in lost else "trimmed"), row
+    check_both(harmed.trim(plan, policy).rows, safe, lone, lost, {"failed"})
     # A plan holds what has no leader, and goes on with the rest.
     now = {one.tp: one for one in harmed.plan(policy).decisions}
     for partition in lost:
-        assert now[TopicPartition(lone, partition)].action == "hold"
-        assert "has no leader" in now[TopicPartition(lone, partition)].reasons[0].text
+        decision = now[TopicPartition(lone, partition)]
+        assert (decision.action, "has no leader" in decision.reasons[0].text) == ("hold", True), decision
     # Back again, the next run trims what was left.
     three.start_node(three.node(victim))
     three.wait_until_ready()
@@ -107,25 +115,8 @@ def test_leader_lost_between_recheck_and_request_fails_safely(
     plan = harmed.plan(policy)
     victim = killable(harmed, three, "readers")
     lost = [n for n, leader in leaders(harmed, lone).items() if leader == victim]
-    honest = Deleter.delete
-    sent: list[dict[int, Mapping[TopicPartition, int]]] = []
-
-    def kill_first(self: Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
-        if not sent:
-            three.node(victim).kill()
-        sent.append(dict(by_leader))
-        honest(self, by_leader, on_outcome, **times)
-
-    monkeypatch.setattr(Deleter, "delete", kill_first)
-    rows = {row.tp: row for row in harmed.trim(plan, policy).rows}
-    for partition in range(3):
-        row = rows[TopicPartition(safe, partition)]
-        assert (row.outcome, row.log_start) == ("trimmed", 8), row
-        row = rows[TopicPartition(lone, partition)]
-        if partition in lost:
-            assert row.outcome in ("failed", "unverified"), row
-        else:
-            assert (row.outcome, row.log_start) == ("trimmed", 8), row
+    sent = before(monkeypatch, Deleter, "delete", three.node(victim).kill)
+    check_both(harmed.trim(plan, policy).rows, safe, lone, lost, {"failed", "unverified"})
     assert len(sent) > 1, "the partitions that moved were sent again, after another recheck"
 
 
@@ -135,17 +126,7 @@ def test_coordinator_lost_during_the_recheck_never_loosens_a_floor(
     safe = read_topic(harmed, 3, 2, replicas=3)
     harmed.commit("fast", safe, {0: 8, 1: 8, 2: 8})
     plan = harmed.plan(consumed(safe))
-    victim = coordinator_of(harmed, f"{safe}-group")
-    honest = ClusterReader.read_commits
-    killed: list[int] = []
-
-    def kill_first(self: ClusterReader, *arguments: Any) -> None:
-        if not killed:
-            killed.append(victim)
-            three.node(victim).kill()
-        honest(self, *arguments)
-
-    monkeypatch.setattr(ClusterReader, "read_commits", kill_first)
+    before(monkeypatch, ClusterReader, "read_commits", three.node(coordinator_of(harmed, f"{safe}-group")).kill)
     for row in harmed.trim(plan, consumed(safe)).rows:
         assert row.outcome in ("trimmed", "held", "failed"), row
         assert row.log_start is None or row.log_start <= 2
@@ -157,9 +138,8 @@ def test_offsets_partition_without_a_leader_makes_every_floor_unknown(tmp_path: 
     with EmbeddedKafka(3, settings={**SETTINGS, "offsets.topic.replication.factor": "1"}) as three:
         world = World(three.bootstrap, tmp_path / "state")
         safe = world.filled(OLD, stem="safe", replicas=3)
-        for number in range(12):
-            world.commit(f"g{number}", safe, 8)
-        world.commit("slowest", safe, 2)
+        for group, offset in {**{f"g{number}": 8 for number in range(12)}, "slowest": 2}.items():
+            world.commit(group, safe, offset)
         victim = coordinator_of(world, "slowest")
         three.node(victim).kill()
         wait_until(lambda: None in leaders(world, "__consumer_offsets").values(), "an offline coordinator")
@@ -167,11 +147,9 @@ def test_offsets_partition_without_a_leader_makes_every_floor_unknown(tmp_path: 
         with reader_for(world.bootstrap) as reader:
             names = {group.name for group in reader.list_groups(reader.metadata().brokers)}
         assert "slowest" not in names, "the trap itself: the listing is short, and says nothing"
-        decision = world.decide(consumed(safe), safe)
-        assert (decision.action, codes(decision)) == ("hold", {"F9"})
-        assert "__consumer_offsets-" in decision.reasons[0].text
+        assert "__consumer_offsets-" in held(world.decide(consumed(safe), safe), "F9")
         forced = world.decide(consumed(safe, retention__ms="20h"), safe)
-        assert (forced.action, forced.rule, forced.trim_to, forced.unconsumed) == ("trim", "forced-age", 10, 10)
+        assert pick(forced, "action", "rule", "trim_to", "unconsumed") == ("trim", "forced-age", 10, 10)
         assert codes(forced) == {"F9"}
 
 
@@ -189,8 +167,8 @@ def test_leader_epoch_without_records_leaves_no_trace(world: World) -> None:
         there = {tp: reader.metadata([still]).topics[still].partitions[0]}
         ends = reader.epoch_ends([(tp, first), (tp, first + 1), (tp, first + 3)], there)
     assert ends == {(tp, first): Found(4), (tp, first + 1): NotFound(), (tp, first + 3): Found(4)}
-    decision = world.decide(aged, still, at_ms=now_ms() + 3 * HOUR)
-    assert (decision.action, decision.trim_to) == ("trim", 4)
+    later = world.decide(aged, still, at_ms=now_ms() + 3 * HOUR)
+    assert pick(later, "action", "trim_to") == ("trim", 4)
 
 
 def test_frozen_broker_costs_one_timeout_and_its_partitions_hold(harmed: World, three: EmbeddedKafka) -> None:
@@ -217,12 +195,12 @@ STUCK_TRIM = """
 import os, signal, sys
 from retention_cli.brokers.deleter import Deleter
 
-broker, sys.argv = int(sys.argv[1]), ["kretain", *sys.argv[2:]]
+sys.argv[0] = "kretain"
 honest = Deleter.delete
 
 def freeze_first(self, *arguments, **more):
     Deleter.delete = honest
-    os.kill(broker, signal.SIGSTOP)
+    os.kill(int(os.environ["BROKER"]), signal.SIGSTOP)
     print("sending", flush=True)
     honest(self, *arguments, **more)
 
@@ -259,22 +237,28 @@ main()
 
 
 def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
-    """Return a cluster, a new topic of which a group has read eight records, and a policy that trims them."""
+    """Return a cluster, a new topic of which group ``TOPIC-a`` has read eight records, and a policy that trims them."""
     world = World(kafka.bootstrap, folder / "state")
-    topic = world.filled(OLD)
-    world.commit("a", topic, 8)
+    topic = world.filled(OLD, {"a": 8})
     return world, topic, written(folder / "policy.yaml", consumed(topic))
+
+
+def trim_process(world: World, policy: Path, code: str, *more: str, **environ: str) -> subprocess.Popen[str]:
+    """Start a real trim that something happens to."""
+    named = ("trim", "-b", world.bootstrap, "-p", str(policy), "--state-dir", str(world.state_dir), "--yes", *more)
+    command = [sys.executable, "-c", code, *named]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ}
+    )
 
 
 def test_resumed_trim_process_decides_again_and_sends_no_stale_delete(one: EmbeddedKafka, tmp_path: Path) -> None:
     """The group goes back while it is stopped. Its delete was written 42 s after its recheck; now it is decided anew."""
     world, topic, policy = eight_read(one, tmp_path)
-    named = ["-b", world.bootstrap, "-p", str(policy), "--state-dir", str(world.state_dir)]
-    asked = [sys.executable, "-c", STOPPED_TRIM, "trim", *named, "--yes", "-o", "json"]
-    trim = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    trim = trim_process(world, policy, STOPPED_TRIM, "-o", "json")
     state = Path(f"/proc/{trim.pid}/stat")
     wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "the trim to be stopped")
-    world.commit("a", topic, 3)
+    world.commit(f"{topic}-a", topic, 3)
     time.sleep(5)
     trim.send_signal(signal.SIGCONT)
     out, err = trim.communicate(timeout=60)
@@ -295,25 +279,7 @@ def test_trim_ended_while_waiting_for_an_answer_reports_it(
 ) -> None:
     """Interrupted: exit 130, and whatever may have been deleted is in the audit log. Killed: the log still announces it."""
     world, _topic, policy = eight_read(one, tmp_path)
-    trim = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            STUCK_TRIM,
-            str(one.node(1).pid),
-            "trim",
-            "-b",
-            world.bootstrap,
-            "-p",
-            str(policy),
-            "--yes",
-            "--state-dir",
-            str(world.state_dir),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    trim = trim_process(world, policy, STUCK_TRIM, BROKER=str(one.node(1).pid))
     try:
         assert trim.stdout is not None
         assert trim.stdout.readline() == "sending\n"
@@ -327,19 +293,15 @@ def test_trim_ended_while_waiting_for_an_answer_reports_it(
     except subprocess.TimeoutExpired:
         trim.send_signal(signal.SIGABRT)  # faulthandler tells where each thread is
         pytest.fail(f"it has not ended: {trim.communicate(timeout=60)}")
-    history = world.cli("history", "-o", "json", check=0).json()["runs"]
-    assert len(history) == 1
-    assert history[0]["records"] == 8, "what may have gone counts as gone"
+    [run] = json_of(world, "history")["runs"]
+    assert run["records"] == 8, "what may have gone counts as gone"
     if end == signal.SIGKILL:
-        assert history[0]["exit"] is None
-        assert "cut off" in world.cli("history", "--run", history[0]["run"], check=0).out
+        assert run["exit"] is None
+        assert "cut off" in world.cli("history", "--run", run["run"], check=0).out
     else:
-        assert trim.returncode == 130, err
-        assert history[0]["exit"] == 130
-        assert "Interrupted" in out
-        assert "Traceback" not in err
+        told = ("Interrupted" in out, "Traceback" in err)
+        assert (trim.returncode, run["exit"], *told) == (130, 130, True, False), out + err
     assert "unbroken since" in world.cli("history", "--verify", check=0).out
-    again = world.cli("trim", "-p", str(policy), "--yes", "-o", "json", check=0).json()
-    assert again["partitions"][0]["log_start"] == 8
-    assert again["audit_broken"] is None
+    again = json_of(world, "trim", "-p", str(policy), "--yes")
+    assert (again["partitions"][0]["log_start"], again["audit_broken"]) == (8, None)
     assert "unbroken since" in world.cli("history", "--verify", check=0).out
