@@ -77,28 +77,20 @@ class Runbooks:
         ours = shlex.join([str(tool), "--bootstrap-server", self.world.bootstrap, *words])
         return f"if [ -e {real} ]; then {ours.replace(str(tool), str(real), 1)}; else {ours}; fi"
 
-    def before(self, tool: str, what: str) -> None:
-        """Let a line of shell be run before each call of a tool; the call is in ``$*``."""
-        self._wrap(tool, lambda real: f'{what}\nexec {real} "$@"')
-
-    def after(self, tool: str, what: str) -> None:
-        self._wrap(tool, lambda real: f'{real} "$@"\ncode=$?\n{what}\nexit $code')
-
-    def _wrap(self, tool: str, lines: Callable[[str], str]) -> None:
-        """Put a script in a tool's place: these lines, given the path where the tool is now."""
+    def wrap(self, tool: str, before: str = ":", after: str = ":") -> None:
+        """Have lines of shell run before and after each call of a tool; the call is in ``$*``."""
         path = self.tools / tool
-        real = path.rename(self.tools / f"{tool}.real")
-        path.write_text(f"#!/usr/bin/env bash\n{lines(shlex.quote(str(real)))}\n", encoding="utf-8")
-        path.chmod(0o755)
+        real = shlex.quote(str(path.rename(self.tools / f"{tool}.real")))
+        script = f'#!/usr/bin/env bash\n{before}\n{real} "$@"\ncode=$?\n{after}\nexit $code\n'
+        written(path, script).chmod(0o755)
 
 
 def runbooks_for(world: World, policy: str, folder: Path) -> Runbooks:
-    tools, saves, file = folder / "bin", folder / "saves", folder / "policy.yaml"
+    tools, saves = folder / "bin", folder / "saves"
     tools.mkdir()
     saves.mkdir()
-    file.write_text(f"{policy}\n", encoding="utf-8")
     tools_on_path(tools)
-    return Runbooks(world, file, tools, saves)
+    return Runbooks(world, written(folder / "policy.yaml", f"{policy}\n"), tools, saves)
 
 
 Shell = Callable[[str], Runbooks]
@@ -196,8 +188,10 @@ def test_disk_runbook_stops_when_a_broker_is_silent(tmp_path: Path) -> None:
         wait_until(lambda: everywhere(world.bootstrap, "__consumer_offsets", led), "coordinators elsewhere")
         assert "broker 3" in books.run("disk-filling", "--below", "10", "--yes", check=5).out
         assert ([world.ends(topic, one)[0] for one in range(3)], [*books.saves.iterdir()]) == ([0, 0, 0], [])
-        unknown = "The disks of broker 3 are unknown"
-        assert unknown in books.run("disk-filling", "--below", "99", "--even-so", "--yes", check=5).out
+        says(
+            books.run("disk-filling", "--below", "99", "--even-so", "--yes", check=5).out,
+            "The disks of broker 3 are unknown",
+        )
         books.run("disk-filling", "--below", "1", "--wait", "5", "--even-so", "--yes", check=5)
         assert [world.ends(topic, one)[0] for one in range(3)] == [90, 90, 90]
 
@@ -249,10 +243,10 @@ def test_group_runbook_protects_a_group_that_returns(here: World, shell: Shell) 
     group = f"{topic}-slow"
     books = shell(consumed(topic))
     comes = books.commits(group, topic, 3)
-    books.after("kafka-consumer-groups.sh", f'case "$*" in *--delete*) {comes} ;; esac')
+    books.wrap("kafka-consumer-groups.sh", after=f'case "$*" in *--delete*) {comes} ;; esac')
     assert "it came back" in books.run("dead-consumer", group, "--idle", "0", "--release", "--yes", check=6).out
     assert here.ends(topic) == (0, 10)
-    books.before("kretain", f'case "$*" in "trim --plan"*) {comes} ;; esac')
+    books.wrap("kretain", before=f'case "$*" in "trim --plan"*) {comes} ;; esac')
     (books.tools / "kafka-consumer-groups.sh.real").replace(books.tools / "kafka-consumer-groups.sh")
     assert "1 held" in books.run("dead-consumer", group, "--idle", "0", "--release", "--yes").out
     assert here.ends(topic) == (0, 10)
@@ -370,8 +364,7 @@ def test_hold_runbook_stops_saved_plans_and_retention_and_can_be_lifted(here: Wo
     here.cli("plan", "-p", str(books.policy), "--out", str(plan), check=0)
     books.run("legal-hold", "set", topic, "case 4711", check=6)
     assert books.policy.read_text() == before, "no one confirmed"
-    reason = 'case 4711: "Müller" & co'
-    assert "Every partition is on hold" in books.run("legal-hold", "set", topic, reason, "--yes").out
+    says(books.run("legal-hold", "set", topic, 'case 4711: "Müller" & co', "--yes").out, "Every partition is on hold")
     assert {"retention.ms": "-1", "retention.bytes": "-1"}.items() <= own_settings(here, topic).items()
     report = here.cli("trim", "--plan", str(plan), "-p", str(books.policy), "--yes", "-o", "json", check=0).json()
     outcomes = {row["topic"]: (row["outcome"], [one["code"] for one in row["reasons"]]) for row in report["partitions"]}
@@ -435,8 +428,7 @@ def test_evidence_runbook_tells_who_deleted_what_by_which_rule_and_undo_brings_i
     said = books.run(*place, "250", check=0, **away).out
     (row,) = (line for line in said.splitlines() if "forced-age" in line)
     assert re.search(rf"group:{topic}-slow\W+120\W+280\b", row)
-    sha256 = hashlib.sha256(books.policy.read_bytes()).hexdigest()
-    says(said, "proven", sha256, f'"user": "{getpass.getuser()}"')
+    says(said, "proven", hashlib.sha256(books.policy.read_bytes()).hexdigest(), f'"user": "{getpass.getuser()}"')
     assert "forced-age" not in books.run(*place, "400", check=0, **away).out
     target = here.topic("brought-back")
     books.run("undo", topic, "--to", target, "--yes")
