@@ -14,6 +14,7 @@ import pytest
 
 from kretain.embedded.demo import FLIGHTS, TOPICS, WEATHER
 from tests.support.processes import processes_of
+from tests.support.says import says
 from tests.support.terminal import Terminal
 from tests.support.world import World, wait_until, written
 
@@ -32,16 +33,15 @@ DEMO = [sys.executable, "-m", "kretain", "demo"]
 
 @dataclass
 class Place:
-    """Where a demo runs: its environment, and where its temporary folders and its user's state would be."""
+    """Where a demo runs: its temporary folders would be in ``scratch``, its user's state in ``state``."""
 
+    folder: Path
     environ: dict[str, str]
-    scratch: Path
-    state: Path
 
     def check_that_nothing_stayed(self) -> None:
-        wait_until(lambda: not processes_of(self.scratch), "the end of every process", 20)
-        assert list(self.scratch.iterdir()) == []
-        assert not self.state.exists(), "its audit log is its own"
+        wait_until(lambda: not processes_of(self.folder / "scratch"), "the end of every process", 20)
+        assert list((self.folder / "scratch").iterdir()) == []
+        assert not (self.folder / "state").exists(), "its audit log is its own"
 
 
 def place(folder: Path) -> Place:
@@ -51,36 +51,26 @@ def place(folder: Path) -> Place:
         "contexts: {prod: {bootstrap-server: 'prod.invalid:9092', settings: {security.protocol: SSL}}}\n"
         "default-context: prod\n",
     )
-    scratch = folder / "scratch"
-    scratch.mkdir()
+    (folder / "scratch").mkdir()
     environ = {
         **os.environ,
-        "TMPDIR": str(scratch),
+        "TMPDIR": str(folder / "scratch"),
         "XDG_STATE_HOME": str(folder / "state"),
         "KRETAIN_CONFIG": str(config),
         "KRETAIN_BOOTSTRAP_SERVER": "prod.invalid:9092",
         "KRETAIN_OUTPUT": "json",
         "KRETAIN_UNCONSUMED": "trim",
     }
-    return Place(environ, scratch, folder / "state")
-
-
-@dataclass
-class Piped:
-    process: subprocess.Popen[bytes]
-    place: Place
-    out: Path
-    err: Path
+    return Place(folder, environ)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def piped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Piped]:
+def piped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, subprocess.Popen[bytes]]]:
     """The demo in a pipe runs while the one in a terminal does: two on one machine are none of each other's business."""
-    folder = tmp_path_factory.mktemp("piped")
-    where = place(folder)
-    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+    where = place(tmp_path_factory.mktemp("piped"))
+    with (where.folder / "out").open("wb") as out, (where.folder / "err").open("wb") as err:
         process = subprocess.Popen(DEMO, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=where.environ)
-    yield Piped(process, where, folder / "out", folder / "err")
+    yield where, process
     process.kill()
     process.wait()
 
@@ -111,21 +101,16 @@ def test_demo_in_a_terminal_stops_at_no_and_keeps_the_broker_with_keep(
         terminal.read_until("Press Enter", 60)
         terminal.type("\n")
         text = terminal.read_until("plan weather --older-than 3d")
-        address = re.search(r"The broker stays up at (\S+) until Ctrl-C", text)
-        assert address is not None
-        assert "You answered no" in text
-        assert "records trimmed" not in text
-        assert "7. The trim" in text
+        says(text, "You answered no", "7. The trim", never=["records trimmed"])
         prose = [line for line in text.splitlines() if "─" not in line]
         assert [line for line in prose if len(line) > 80 and not re.match(r"export |/", line)] == []
 
-        world = World(address[1], tmp_path)
-        ends = {
-            (topic, number): world.ends(topic, number) for topic, count in TOPICS.items() for number in range(count)
-        }
-        assert {start for start, _end in ends.values()} == {0}
-        assert sum(end for (topic, _), (_, end) in ends.items() if topic == "flights") == FLIGHTS
-        assert sum(end for (topic, _), (_, end) in ends.items() if topic == "weather") == WEATHER
+        (address,) = re.findall(r"The broker stays up at (\S+) until Ctrl-C", text)
+        world = World(address, tmp_path)
+        ends = {topic: [world.ends(topic, number) for number in range(count)] for topic, count in TOPICS.items()}
+        assert {start for pairs in ends.values() for start, _end in pairs} == {0}
+        totals = {topic: sum(end for _start, end in pairs) for topic, pairs in ends.items()}
+        assert (totals["flights"], totals["weather"]) == (FLIGHTS, WEATHER)
 
         plan = subprocess.run(
             [sys.executable, "-m", "kretain", "plan", "--detailed-exitcode"],
@@ -143,30 +128,28 @@ def test_demo_in_a_terminal_stops_at_no_and_keeps_the_broker_with_keep(
     where.check_that_nothing_stayed()
 
 
-def test_demo_in_a_pipe_runs_every_step_without_asking(piped: Piped) -> None:
-    code = piped.process.wait(200)
-    out, err = piped.out.read_text(), piped.err.read_text()
+def test_demo_in_a_pipe_runs_every_step_without_asking(piped: tuple[Place, subprocess.Popen[bytes]]) -> None:
+    where, process = piped
+    code, out, err = process.wait(200), *((where.folder / name).read_text() for name in ("out", "err"))
     assert code == 0, err
-    piped.place.check_that_nothing_stayed()
+    where.check_that_nothing_stayed()
     assert [line for line in out.splitlines() if line in STEPS] == list(STEPS)
-    assert "Without a terminal kretain cannot ask." in " ".join(out.split())
-    assert "\x1b" not in out
+    says(" ".join(out.split()), "Without a terminal kretain cannot ask.", never=["\x1b"])
 
     planned = table(out.partition("5. Why")[0], "kretain plan")
     trimmed = table(out, "kretain trim --yes")
     assert len(planned) == sum(TOPICS.values())
     going = {name: row for name, row in planned.items() if row[0] == "trim"}
     assert {name for name in planned if name not in going} == {"weather-2"}, "the partition of unknown floor"
-    for name, row in going.items():
-        assert trimmed[name][:2] == ["trimmed", row[1].removeprefix("0 → ")], name
+    done = {name: ["trimmed", row[1].removeprefix("0 → ")] for name, row in going.items()}
+    assert {name: trimmed[name][:2] for name in going} == done
     assert trimmed["weather-2"][0] == "held"
     records = sum(int(row[2].replace(",", "")) for row in going.values())
     assert f"\n{records:,} records trimmed, about" in out
 
     after = out.partition("8. What is left")[2]
     assert {name: row[0] for name, row in table(after, "kretain plan").items()} == {"weather-2": "hold"}
-    assert f"No changes. {len(going)} partitions up to date, 1 on hold." in after
-    assert "\n1 run of cluster " in after
+    says(after, f"No changes. {len(going)} partitions up to date, 1 on hold.", "\n1 run of cluster ")
 
     assert all(line.startswith("kretain: ") for line in err.splitlines()), "progress, and nothing else"
     assert "starting 1 Kafka node" in err

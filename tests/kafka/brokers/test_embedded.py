@@ -18,6 +18,7 @@ from kretain.embedded import EmbeddedError
 from kretain.embedded.node import free_ports
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import processes_of
+from tests.support.refusals import refusal
 from tests.support.world import World, wait_until
 
 
@@ -72,24 +73,24 @@ def test_embedded_kafka_is_as_asked_restarts_a_killed_node_and_keeps_folders_it_
 def test_port_in_use_is_named_and_nothing_starts(scratch: Path, nodes: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told: list[str] = []
-        ports = [*free_ports(nodes - 1), port]
-        kafka = EmbeddedKafka(nodes, ports=ports, progress=told.append)
+        steps: list[str] = []
+        kafka = EmbeddedKafka(nodes, ports=[*free_ports(nodes - 1), port], progress=steps.append)
         with pytest.raises(EmbeddedError, match=rf"^port {port} is in use \(Address already in use\)"), kafka:
             pass
-    assert told == [], "it was seen before anything that takes time"
+    assert steps == [], "it was seen before anything that takes time"
 
 
-def test_rejected_setting_is_reported_in_kafkas_words(scratch: Path) -> None:
-    kafka = EmbeddedKafka(1, settings={"num.io.threads": "-1"})
-    with pytest.raises(EmbeddedError, match=r"node 1 could not be formatted: .*num\.io\.threads"), kafka:
-        pass
-
-
-def test_broker_that_dies_at_start_is_reported_in_its_words(scratch: Path) -> None:
-    """Formatting does not see this one; the broker itself does."""
-    kafka = EmbeddedKafka(1, settings={"metric.reporters": "org.example.NoSuchReporter"})
-    with pytest.raises(EmbeddedError, match=r"Kafka node 1 ended while starting: .*NoSuchReporter"), kafka:
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num.io.threads": "-1"}, r"node 1 could not be formatted: .*num\.io\.threads"),
+        # Formatting does not see this one; the broker itself does.
+        ({"metric.reporters": "org.example.NoSuchReporter"}, r"Kafka node 1 ended while starting: .*NoSuchReporter"),
+    ],
+    ids=["seen by formatting", "seen by the broker"],
+)
+def test_rejected_setting_is_reported_in_kafkas_words(scratch: Path, settings: dict[str, str], said: str) -> None:
+    with pytest.raises(EmbeddedError, match=said), EmbeddedKafka(1, settings=settings):
         pass
 
 
@@ -102,10 +103,8 @@ def test_exception_in_the_with_block_stops_the_brokers_and_propagates(scratch: P
             assert len(processes_of(scratch)) == 2, "the broker and its reaper"
             raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        work()
-    assert kafka.node(1).pid is None
-    assert processes_of(scratch) == []
+    refusal(ZeroDivisionError, work)
+    assert (kafka.node(1).pid, processes_of(scratch)) == (None, [])
     kafka.stop()  # harmless when repeated
     with pytest.raises(EmbeddedError, match="is not running"):
         _ = kafka.directory

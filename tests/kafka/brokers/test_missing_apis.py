@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
@@ -23,6 +23,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
 from tests.support.plain import kept_alive
+from tests.support.says import refuses
 from tests.support.world import OLD, Cli, World, reader_for, run_cli, written
 
 API_VERSIONS: Final = 18
@@ -38,9 +39,8 @@ class ApiProxy:
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
 
-    def serve(self, broker_port: int) -> Self:
+    def serve(self, broker_port: int) -> None:
         threading.Thread(target=self._accept, args=(broker_port,), daemon=True).start()
-        return self
 
     def close(self) -> None:
         for one in (self._listener, *self._open):
@@ -113,9 +113,8 @@ WORKS = ("OffsetForLeaderEpoch", "DescribeLogDirs", "ListOffsets 6", "DescribeGr
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[ApiProxy]:
-    one = ApiProxy()
-    yield one
-    one.close()
+    with closing(ApiProxy()) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +133,9 @@ def topic(proxy: ApiProxy, cluster: EmbeddedKafka, tmp_path: Path) -> str:
     return World(cluster.bootstrap, tmp_path / "unused").filled(OLD, {"all-but-one": 9})
 
 
-def ask(proxy: ApiProxy, tmp_path: Path, *arguments: str) -> Cli:
+def ask(proxy: ApiProxy, tmp_path: Path, *arguments: str, check: int | None = None) -> Cli:
     state = ("--state-dir", str(tmp_path / "state"))
-    return run_cli(*arguments, "-b", f"127.0.0.1:{proxy.port}", "--timeout", "5s", *state)
+    return run_cli(*arguments, "-b", f"127.0.0.1:{proxy.port}", "--timeout", "5s", *state, check=check)
 
 
 @pytest.mark.parametrize("name", APIS)
@@ -152,8 +151,7 @@ def test_trim_works_without_an_api_that_it_can_do_without(
     proxy: ApiProxy, topic: str, tmp_path: Path, name: str
 ) -> None:
     proxy.most = dict([APIS[name]])
-    done = ask(proxy, tmp_path, "trim", topic, "--consumed-after", "1h", "--yes", "-o", "json")
-    assert done.code == 0, done.err
+    done = ask(proxy, tmp_path, "trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", check=0)
     assert [row["outcome"] for row in done.json()["partitions"]] == ["trimmed"]
 
 
@@ -164,8 +162,7 @@ def test_trim_without_deleterecords_fails_and_names_the_missing_api(
     rehearsed = ask(proxy, tmp_path, "trim", topic, "--consumed-after", "1h", "--dry-run", "-o", "json")
     assert rehearsed.json()["partitions"][0]["outcome"] == "would-trim"
     done = ask(proxy, tmp_path, "trim", topic, "--consumed-after", "1h", "--yes")
-    assert (done.code, done.out) == (1, "")
-    assert done.err == "kretain: this cluster does not offer DeleteRecords: nothing can be trimmed\n"
+    assert done == Cli(1, "", "kretain: this cluster does not offer DeleteRecords: nothing can be trimmed\n")
     assert "unverified" not in ask(proxy, tmp_path, "history", "-o", "json").out
 
 
@@ -246,8 +243,7 @@ def test_command_names_each_api_that_it_uses_and_works_without_the_others(
     line = [words.get(word, word) for word in command]
     used = USES[command]
     proxy.most = dict.fromkeys(KEYS[name] for name in KEYS.keys() - {*used, *BESIDE.get(command[0], ())})
-    done = ask(proxy, tmp_path, *line)
-    assert done.code == 0, done.err
+    done = ask(proxy, tmp_path, *line, check=0)
     assert "does not offer" not in done.out + done.err
     for name in used:
         proxy.most = {KEYS[name]: None}
@@ -255,8 +251,7 @@ def test_command_names_each_api_that_it_uses_and_works_without_the_others(
         assert re.search(rf"does not offer [\w, ]*{name}\b", done.out + done.err), (name, done)
         assert "Traceback" not in done.err
     proxy.most = {3: 9}
-    done = ask(proxy, tmp_path, *line)
-    assert done.code == (0 if command[0] == "watch" else 1)  # watch tries again
+    done = ask(proxy, tmp_path, *line, check=0 if command[0] == "watch" else 1)  # watch tries again
     assert "the broker does not offer Metadata in a version that fits" in done.err
 
 
@@ -266,8 +261,7 @@ def test_restore_is_refused_before_it_begins_where_transactions_are_missing(
     (tmp_path / "archive").mkdir()
     proxy.most = {24: None, 26: None}
     done = ask(proxy, tmp_path, "restore", topic, "--from", str(tmp_path / "archive"), "--to", topic, "--yes")
-    assert (done.code, done.out) == (1, "")
-    assert "this cluster does not offer AddPartitionsToTxn, EndTxn: nothing can be restored" in done.err
+    refuses(done, "this cluster does not offer AddPartitionsToTxn, EndTxn: nothing can be restored")
 
 
 ELSEWHERE = "kafka.invalid:9092"
@@ -286,10 +280,12 @@ def behind() -> Iterator[EmbeddedKafka]:
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_unreachable_advertised_address_is_named(behind: EmbeddedKafka, command: tuple[str, ...]) -> None:
     done = run_cli(*command, "-b", behind.secure_bootstrap, "--timeout", "2s")
-    assert (done.code, done.out) == (1, "")
-    assert f"{behind.secure_bootstrap} answered, but no broker did" in done.err
-    assert f"at the addresses they give: {ELSEWHERE} (cannot resolve its host name" in done.err
-    assert "advertised.listeners" in done.err
+    refuses(
+        done,
+        f"{behind.secure_bootstrap} answered, but no broker did",
+        f"at the addresses they give: {ELSEWHERE} (cannot resolve its host name",
+        "advertised.listeners",
+    )
 
 
 def test_controller_port_is_recognised_at_once(behind: EmbeddedKafka) -> None:
@@ -297,9 +293,8 @@ def test_controller_port_is_recognised_at_once(behind: EmbeddedKafka) -> None:
     began = time.monotonic()
     done = run_cli("doctor", "-b", controller, "--timeout", "60s")
     assert time.monotonic() - began < 30
-    assert (done.code, done.out) == (1, "")
-    assert f"{controller} answered, but that port is a KRaft controller's" in done.err
-    assert run_cli("groups", "-b", f"{controller},{behind.bootstrap}", "--timeout", "60s").code == 0
+    refuses(done, f"{controller} answered, but that port is a KRaft controller's")
+    run_cli("groups", "-b", f"{controller},{behind.bootstrap}", "--timeout", "60s", check=0)
 
 
 MOST_KIB = 900 * 1024
@@ -328,10 +323,13 @@ def test_oversized_frame_length_is_refused_before_memory_is_allocated(length: in
         limited = ["sh", "-c", f'ulimit -v {MOST_KIB}; exec "$@"', "sh", *command]
         done = subprocess.run(limited, capture_output=True, text=True, check=False)
         server.shutdown(socket.SHUT_RDWR)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        f"kretain: {address} could not be reached within 1 s: its answer is not a broker's, or far longer "
-        f"than expected; is it a listener for PLAINTEXT?\n"
+    assert Cli(done.returncode, done.stdout, done.stderr) == Cli(
+        1,
+        "",
+        (
+            f"kretain: {address} could not be reached within 1 s: its answer is not a broker's, or far longer "
+            f"than expected; is it a listener for PLAINTEXT?\n"
+        ),
     )
 
 
@@ -340,8 +338,7 @@ def test_deadline_ends_a_run_like_ctrl_c() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         done = run_cli("plan", "-b", address, "--timeout", "100s", "--deadline", "1s", "x", "--older-than", "1d")
-    assert (done.code, done.out) == (130, "")
-    assert done.err == "kretain: --deadline 1 s has passed\nkretain: interrupted\n"
+    assert done == Cli(130, "", "kretain: --deadline 1 s has passed\nkretain: interrupted\n")
 
 
 UNKNOWN_GROUPS = [f"unknown-{number}" for number in range(90)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import shutil
@@ -10,13 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.clusters import EmbeddedKafka
 from tests.support.terminal import Terminal
-from tests.support.world import World
+from tests.support.world import Cli, World
 
 ROOT = Path(__file__).parents[3]
 FILES = ROOT / "completions"
@@ -34,15 +35,6 @@ COMMAND = {
 }
 
 
-@dataclass
-class Names:
-    """Topics and groups of a stem that nothing else on the cluster begins with."""
-
-    world: World
-    stem: str
-    evil: dict[str, str]
-
-
 EVIL = {
     "sub": "$(touch pwned)",
     "tick": "`touch pwned`",
@@ -54,35 +46,29 @@ EVIL = {
 
 
 @pytest.fixture(scope="module")
-def names(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> Names:
-    world = World(kafka.bootstrap, tmp_path_factory.mktemp("state"))  # type: ignore[attr-defined]
+def stem(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What topics and groups begin with, and nothing else on the cluster."""
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("state"))
     stem = f"comp{os.getpid()}"
     for end, partitions in (("-orders.eu", 11), ("-orders_us", 1), ("-solo", 3)):
         world.topic(name=stem + end, partitions=partitions)
     world.produce(f"{stem}-solo", 1)
-    evil = {kind: f"{stem}-evil-{kind}{end}" for kind, end in EVIL.items()}
-    for group in (
-        f"{stem}-billing",
-        f"{stem}-bill:odd",
-        *evil.values(),
-        f"{stem}-evil-z\\",
-        f"{stem}-evil-zz;touch pwned;#",
-    ):
-        world.commit(group, f"{stem}-solo", 1)
-    return Names(world, stem, evil)
+    evil = [f"-evil-{kind}{end}" for kind, end in EVIL.items()]
+    for end in ("-billing", "-bill:odd", *evil, "-evil-z\\", "-evil-zz;touch pwned;#"):
+        world.commit(stem + end, f"{stem}-solo", 1)
+    return stem
 
 
 @pytest.fixture
-def environ(names: Names, tmp_path: Path) -> dict[str, str]:
-    home = tmp_path / "home"
-    home.mkdir()
+def environ(kafka: EmbeddedKafka, tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "home").mkdir()
     return {
         **os.environ,
-        "HOME": str(home),
+        "HOME": str(tmp_path / "home"),
         "HISTFILE": "",
         "INPUTRC": os.devnull,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "KRETAIN_BOOTSTRAP_SERVER": names.world.bootstrap,
+        "KRETAIN_BOOTSTRAP_SERVER": kafka.bootstrap,
         "KRETAIN_COMPLETION_TIMEOUT": "30s",  # a busy machine is as good as a cluster that is far away
     }
 
@@ -90,23 +76,21 @@ def environ(names: Names, tmp_path: Path) -> dict[str, str]:
 class Shell:
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
-        self._lines = 0
+        self._lines = itertools.count(1)
 
     def words(self, line: str, seconds: float = 150) -> list[str]:
         """Type a line with a TAB at its end; return the words after ``kretain`` that the shell then has."""
         before = line.replace("\t", "").split()[1:]
-        after = before
         deadline = time.monotonic() + seconds
-        while after == before:  # on a busy machine a second is too short for the cluster to answer
-            self._lines += 1
+        while True:  # on a busy machine a second is too short for the cluster to answer
+            number = next(self._lines)
             # Ctrl-A: to the line's beginning, where a command is put that prints the words of the rest.
-            self.terminal.type(f"{line}\x01 printf '<%s>' \x05; echo do''ne{self._lines}\n")
-            said = self.terminal.read_until(f"done{self._lines}\n", 60)
+            self.terminal.type(f"{line}\x01 printf '<%s>' \x05; echo do''ne{number}\n")
+            said = self.terminal.read_until(f"done{number}\n", 60)
             last = said.rpartition("<kretain>")[2].rpartition("done")[0].rstrip("\n")
             after = last.removeprefix("<").removesuffix(">").split("><")
-            if time.monotonic() > deadline:
-                break
-        return after
+            if after != before or time.monotonic() > deadline:
+                return after
 
 
 @pytest.fixture(params=[one if one == "bash" else pytest.param(one, marks=pytest.mark.long) for one in START])
@@ -122,10 +106,10 @@ def shell(request: pytest.FixtureRequest, environ: dict[str, str], tmp_path: Pat
         assert not (tmp_path / "pwned").exists(), "a name was run as a command"
 
 
-def test_first_tab_press_completes_commands_and_topics(shell: Shell, names: Names) -> None:
+def test_first_tab_press_completes_commands_and_topics(shell: Shell, stem: str) -> None:
     """Also where the file was found in fpath, and is loaded by that TAB."""
     assert shell.words("kretain expl\t", seconds=0) == ["explain"]
-    assert shell.words(f"kretain plan {names.stem}-orders.\t") == ["plan", f"{names.stem}-orders.eu"]
+    assert shell.words(f"kretain plan {stem}-orders.\t") == ["plan", f"{stem}-orders.eu"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
@@ -137,24 +121,27 @@ def test_tab_at_what_takes_no_file_offers_no_files(shell: Shell, tmp_path: Path)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
-def test_tab_completes_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_path: Path) -> None:
+def test_tab_completes_options_partitions_groups_and_files(shell: Shell, stem: str, tmp_path: Path) -> None:
     (tmp_path / "my-policy.yaml").touch()
-    stem = names.stem
-    assert shell.words("kretain plan --consumed\t") == ["plan", "--consumed-after"]
-    assert shell.words(f"kretain explain {stem}-orders_us:\t") == ["explain", f"{stem}-orders_us:0"]
-    assert shell.words(f"kretain groups --group {stem}-bill:\t") == ["groups", "--group", f"{stem}-bill:odd"]
-    assert shell.words(f"kretain groups --group={stem}-billi\t") == ["groups", f"--group={stem}-billing"]
-    assert shell.words("kretain plan -p my-p\t") == ["plan", "-p", "my-policy.yaml"]
+    for line, end in (
+        ("plan --consumed", "-after"),
+        (f"explain {stem}-orders_us:", "0"),
+        (f"groups --group {stem}-bill:", "odd"),
+        (f"groups --group={stem}-billi", "ng"),
+        ("plan -p my-p", "olicy.yaml"),
+    ):
+        assert shell.words(f"kretain {line}\t") == f"{line}{end}".split()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
-def test_group_of_any_name_completes_to_one_word(shell: Shell, names: Names) -> None:
+def test_group_of_any_name_completes_to_one_word(shell: Shell, stem: str) -> None:
     """What is offered is never run: names come from whoever may join a group."""
-    for kind, name in names.evil.items():
-        assert shell.words(f"kretain groups --group {names.stem}-evil-{kind}\t") == ["groups", "--group", name]
+    for kind, end in EVIL.items():
+        line = f"groups --group {stem}-evil-{kind}"
+        assert shell.words(f"kretain {line}\t") == [*line.split()[:2], f"{stem}-evil-{kind}{end}"]
     for _ in range(20):  # as often as a busy machine needs to answer within the second that completion waits
-        shell.words(f"kretain groups --group {names.stem}-evil-z\t\t", seconds=0)
-        if shown := f"{names.stem}-evil-zz;touch pwned;#" in shell.terminal.text.replace("\\", ""):
+        shell.words(f"kretain groups --group {stem}-evil-z\t\t", seconds=0)
+        if shown := f"{stem}-evil-zz;touch pwned;#" in shell.terminal.text.replace("\\", ""):
             break
     assert shown, "the list was never shown"
 
@@ -180,38 +167,27 @@ def eventually(ask: Callable[[], list[str]]) -> list[str]:
     return found
 
 
-def test_partitions_complete_in_order_without_the_given_ones(names: Names, environ: dict[str, str]) -> None:
+def test_partitions_complete_in_order_without_the_given_ones(stem: str, environ: dict[str, str]) -> None:
     """COMP_WORDBREAKS has the colon: to bash what follows it is a word of its own."""
-    line = f"kretain explain {names.stem}-orders.eu:"
-    assert eventually(lambda: listed(line, environ)) == [str(number) for number in range(11)]
-    assert eventually(lambda: listed(line + "1", environ)) == ["1", "10"]
-    assert eventually(lambda: listed(line.replace("explain", "trim") + "1", environ)) == ["1", "10"]
+    place = f"{stem}-orders.eu:"
+    assert eventually(lambda: listed(f"kretain explain {place}", environ)) == [str(number) for number in range(11)]
+    assert eventually(lambda: listed(f"kretain explain {place}1", environ)) == ["1", "10"]
+    assert eventually(lambda: listed(f"kretain trim {place}1", environ)) == ["1", "10"]
 
 
-def test_completion_uses_the_connection_of_the_line(names: Names, environ: dict[str, str]) -> None:
-    del environ["KRETAIN_BOOTSTRAP_SERVER"]
-    line = f"kretain plan -b {names.world.bootstrap} {names.stem}-so"
-    assert eventually(lambda: listed(line, environ)) == [f"{names.stem}-solo"]
-    assert listed(f"kretain plan {names.stem}-so", environ) == [], "no cluster, no names, no error"
+def test_completion_uses_the_connection_of_the_line(stem: str, environ: dict[str, str]) -> None:
+    line = f"kretain plan -b {environ.pop('KRETAIN_BOOTSTRAP_SERVER')} {stem}-so"
+    assert eventually(lambda: listed(line, environ)) == [f"{stem}-solo"]
+    assert listed(f"kretain plan {stem}-so", environ) == [], "no cluster, no names, no error"
 
 
-def asked(line: str, environ: dict[str, str]) -> tuple[float, subprocess.CompletedProcess[str]]:
+def asked(line: str, environ: dict[str, str]) -> tuple[float, Cli]:
     """Ask as the scripts do; return how long it took, and what was said."""
+    fish = {"_KRETAIN_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    env = {**environ, **fish, "_TYPER_COMPLETE_ARGS": line}
     began = time.monotonic()
-    done = subprocess.run(
-        ["kretain"],
-        env=environ
-        | {
-            "_KRETAIN_COMPLETE": "complete_fish",
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-            "_TYPER_COMPLETE_ARGS": line,
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return time.monotonic() - began, done
+    done = subprocess.run(["kretain"], env=env, capture_output=True, text=True, timeout=60, check=False)
+    return time.monotonic() - began, Cli(done.returncode, done.stdout.strip(), done.stderr)
 
 
 @pytest.mark.parametrize("cluster", ["nobody listens", "nobody answers", "no such host", "a broken configuration"])
@@ -233,7 +209,7 @@ def test_completion_of_an_unreachable_cluster_is_silent_within_a_second(
         for _attempt in range(3):
             idle, _ = asked("kretain plan --o", environ)  # asks no cluster
             seconds, done = asked("kretain plan x", environ)
-            assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+            assert done == Cli(0, "", "")
             took.append(seconds - idle)
             if seconds < 1 or seconds - idle < 0.8:
                 return
