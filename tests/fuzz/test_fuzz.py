@@ -43,7 +43,7 @@ from retention_cli.policy.settings import FloorSource
 from retention_cli.state import messages
 from tests.support import logs
 from tests.support.archives import sample, written
-from tests.support.audit_logs import FOUR
+from tests.support.audit_logs import FOUR, append
 from tests.support.checkpoints import written as written_checkpoint
 from tests.support.ledgers import IDS, TOPIC_ID, WRITTEN, filled, worst
 from tests.support.plans import EVERY
@@ -229,8 +229,7 @@ def document(_folder: Path) -> Target:
 
 def audit_lines(folder: Path) -> Target:
     made = AuditLog(folder)
-    for event in FOUR:
-        made.append(event)
+    append(made, *FOUR)
     seed = made.path.read_bytes()
 
     def read(_path: Path) -> None:

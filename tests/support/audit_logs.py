@@ -1,10 +1,11 @@
-"""Audit logs made of events by hand."""
+"""Audit logs made of events by hand, and ``kretain history`` over them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from retention_cli.audit.log import AuditLog
+from tests.support.world import Cli, run_cli
 
 AT = "2026-11-21T03:00:00.000Z"
 
@@ -36,11 +37,26 @@ def result(number: int, outcomes: dict[int, str], run: str = "r1") -> dict[str, 
 END = {"event": "end", "at": AT, "exit": 0, "totals": {}}
 
 
+def append(log: AuditLog, *events: dict[str, Any]) -> None:
+    for event in events:
+        log.append(event)
+
+
+def append_bytes(log: AuditLog, content: bytes) -> None:
+    """Write to the log's file what kretain did not."""
+    with log.path.open("ab") as handle:
+        handle.write(content)
+
+
 def run(log: AuditLog, name: str, at: str = AT) -> None:
     """Write one run, 10 records trimmed, as a trim does: the file is closed first if it has a byte."""
     log.rotate(1)
-    for event in (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), END):
-        log.append({**event, "run": name, "at": at})
+    append(log, *(event | {"run": name, "at": at} for event in (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), END)))
+
+
+def history(log: AuditLog, *arguments: str, check: int = 0) -> Cli:
+    """Run ``kretain history`` over all logs of the state directory."""
+    return run_cli("history", *arguments, "--state-dir", str(log.path.parent.parent), check=check)
 
 
 def day(number: int) -> str:

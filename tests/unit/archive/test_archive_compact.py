@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -16,7 +16,6 @@ from retention_cli.archive.catalog import (
     compact,
     plan_compaction,
     read_catalog,
-    stitched,
     unlisted,
     verify_catalog,
 )
@@ -24,7 +23,7 @@ from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, S
 from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, keep, newest
 from retention_cli.archive.restore import Job, RestoreRefusedError, Wanted, WantedGroups
 from retention_cli.archive.restore_groups import GroupPlan, check_free, choose
-from retention_cli.archive.segment import DEFAULT_SIZE, SegmentBuilder, SegmentSize, commit, records_of
+from retention_cli.archive.segment import DEFAULT_SIZE, SegmentSize, records_of
 from retention_cli.archive.store import Store
 from retention_cli.brokers.commits import CommitsUnknown
 from retention_cli.brokers.log_offsets import Found, NotFound
@@ -35,16 +34,8 @@ from retention_cli.observe.floors.fold import CommitRow
 from retention_cli.observe.lineage import Cut, EpochEnds
 from retention_cli.observe.request import Observation
 from retention_cli.trim.recheck import positions_of
+from tests.support.archives import AT, DAY, SOURCE, cut, flipped, republished, written
 from tests.support.refusals import refusal
-
-SOURCE = Source("C", "orders", "id", 3)
-AT = "2026-11-24T03:00:00.000Z"
-DAY = 86_400_000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path))
 
 
 def log(start: int, end: int, epoch: int | None = 0, mark: str = "v") -> list[Record]:
@@ -53,17 +44,8 @@ def log(start: int, end: int, epoch: int | None = 0, mark: str = "v") -> list[Re
     ]
 
 
-def write(store: Store, records: Sequence[Record], start: int, end: int, leader_epoch: int = 0) -> Manifest:
-    building = SegmentBuilder(SOURCE, start)
-    for record in records:
-        building.add(record)
-    manifest = building.write(store, end, 4, AT, leader_epoch)
-    commit(store, manifest)
-    return manifest
-
-
 def segments(store: Store, *spans: tuple[int, int, int]) -> list[Manifest]:
-    return [write(store, log(start, end, epoch), start, end, epoch) for start, end, epoch in spans]
+    return [written(store, log(start, end, epoch), start, end, leader_epoch=epoch) for start, end, epoch in spans]
 
 
 def catalog(store: Store) -> ArchivedPartition:
@@ -73,15 +55,16 @@ def catalog(store: Store) -> ArchivedPartition:
 
 
 def content(store: Store) -> list[Record]:
-    """What a restore would republish. There are no gaps between segments."""
-    pieces, gaps = stitched(read_catalog(store)[0][0].segments)
-    assert gaps == []
-    return [
-        record
-        for piece in pieces
-        for record in records_of(store, piece.manifest, piece.start)
-        if record.offset < piece.end
-    ]
+    return republished(store, read_catalog(store)[0][0])
+
+
+def files(store: Store) -> dict[str, bytes]:
+    return {path: store.read(path) for path in store.files()}
+
+
+def marks(store: Store) -> list[tuple[int, int]]:
+    [joined] = catalog(store).segments
+    return sorted(set(joined.marks))
 
 
 def compacted(store: Store, through: Store | None = None, size: SegmentSize = DEFAULT_SIZE) -> list[str]:
@@ -106,63 +89,52 @@ def test_compaction_joins_small_segments_with_equal_records(store: Store) -> Non
     before = content(store)
     assert run(store) == []
     [joined] = catalog(store).segments
-    assert (joined.start, joined.end, joined.records, len(joined.files)) == (0, 30, 30, 1)
+    assert (joined.start, joined.end, joined.records, len(joined.files), len(store.files())) == (0, 30, 30, 1, 2)
     assert content(store) == before == log(0, 25) + log(25, 30, 1)
     assert [part.checksum for part in joined.parts] == [checksum_of(one) for one in parts]
-    assert len(store.files()) == 2
-    assert run(store) == []  # there is nothing more to do
-    assert catalog(store).segments == [joined]
+    assert (run(store), catalog(store).segments) == ([], [joined]), "there is nothing more to do"
 
 
 def test_segment_deleted_by_another_compaction_is_no_error(store: Store) -> None:
     """Both found what a killed one left over."""
     segments(store, (0, 10, 0), (10, 20, 0))
-    before = {path: store.read(path) for path in store.files()}
+    before = files(store)
     run(store)
     for path, text in before.items():
         store.write(path, text)
     one = catalog(store)
     work = plan_compaction(one.segments)
     assert len(work.leftovers) == 2
-    for _ in range(2):
-        assert compact(store, one, work, lambda: AT).problems == []
-    assert content(store) == log(0, 20)
-    assert len(store.files()) == 2
+    assert [compact(store, one, work, lambda: AT).problems for _ in range(2)] == [[], []]
+    assert (content(store), len(store.files())) == (log(0, 20), 2)
 
 
 def test_joined_segment_keeps_the_epoch_marks_of_every_part(store: Store) -> None:
     """A joined segment is of a log only where that has each of its parts (M1)."""
-    write(store, log(0, 8, 1), 0, 10, 2)
-    write(store, [], 10, 14, 2)
-    write(store, log(14, 20, 4), 14, 20, 5)
+    written(store, log(0, 8, 1), 0, 10, leader_epoch=2)
+    written(store, [], 10, 14, leader_epoch=2)
+    written(store, log(14, 20, 4), 14, 20, leader_epoch=5)
     run(store)
-    [joined] = catalog(store).segments
-    assert sorted(set(joined.marks)) == [(7, 1), (13, 2), (19, 4), (19, 5)]
-    write(store, log(20, 22, 6), 20, 22, 6)  # and joined once more
+    assert marks(store) == [(7, 1), (13, 2), (19, 4), (19, 5)]
+    written(store, log(20, 22, 6), 20, 22, leader_epoch=6)
     run(store)
-    [joined] = catalog(store).segments
-    assert sorted(set(joined.marks)) == [(7, 1), (13, 2), (19, 4), (19, 5), (21, 6)]
+    assert marks(store) == [(7, 1), (13, 2), (19, 4), (19, 5), (21, 6)], "joined once more"
 
 
 @pytest.mark.parametrize(
-    ("made", "kept"),
+    "made",
     [
-        ([(0, 10, 0), (12, 20, 0)], "a gap"),
-        ([(0, 10, 0), (5, 20, 0)], "overlapping"),
-        ([(0, 20, 0), (5, 10, 0), (20, 25, 0)], "one within another"),
-        ([(0, 10, 3), (10, 20, 2)], "an epoch that falls: another log"),
-        ([(0, 10, 0)], "one alone"),
+        pytest.param([(0, 10, 0), (12, 20, 0)], id="a gap"),
+        pytest.param([(0, 10, 0), (5, 20, 0)], id="overlapping"),
+        pytest.param([(0, 20, 0), (5, 10, 0), (20, 25, 0)], id="one within another"),
+        pytest.param([(0, 10, 3), (10, 20, 2)], id="an epoch that falls: another log"),
+        pytest.param([(0, 10, 0)], id="one alone"),
     ],
 )
-def test_compaction_leaves_segments_with_gaps_or_overlaps_apart(
-    store: Store, made: list[tuple[int, int, int]], kept: str
-) -> None:
+def test_compaction_leaves_segments_with_gaps_or_overlaps_apart(store: Store, made: list[tuple[int, int, int]]) -> None:
     segments(store, *made)
-    if kept == "one within another":
-        made = [*made[:2], (20, 25, 0)]
-    before = {path: store.read(path) for path in store.files()}
-    assert run(store) == []
-    assert {path: store.read(path) for path in store.files()} == before
+    before = files(store)
+    assert (run(store), files(store)) == ([], before)
     assert spans(catalog(store).segments) == sorted((start, end) for start, end, _epoch in made)
 
 
@@ -173,20 +145,15 @@ def test_compaction_keeps_segment_sizes_within_the_limits(store: Store) -> None:
     assert spans(catalog(store).segments) == [(0, 20), (20, 40), (40, 52), (52, 58)]
 
 
-@pytest.mark.parametrize("harm", ["gone", "flipped", "cut"])
-def test_damaged_part_keeps_its_run_and_other_runs_are_joined(store: Store, tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize("harm", [Path.unlink, flipped, cut])
+def test_damaged_part_keeps_its_run_and_other_runs_are_joined(
+    store: Store, tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
     parts = segments(store, (0, 10, 0), (10, 20, 0), (30, 40, 0), (40, 50, 0))
     path = tmp_path / SOURCE.folder / parts[1].files[0].path
-    whole = path.read_bytes()
-    match harm:
-        case "gone":
-            path.unlink()
-        case "flipped":
-            path.write_bytes(whole[: len(whole) // 3] + bytes(20) + whole[len(whole) // 3 + 20 :])
-        case "cut":
-            path.write_bytes(whole[:-1])
+    harm(path)
     [problem] = compacted(store)
-    assert str(path.name) in problem
+    assert path.name in problem
     assert "other files there are unchanged" in problem
     assert spans(read_catalog(store)[0][0].segments) == [(0, 10), (10, 20), (30, 50)]
     assert list(records_of(store, parts[0])) == log(0, 10)
@@ -230,9 +197,7 @@ def test_compaction_killed_at_any_step_loses_nothing_and_the_next_finishes(
         assert step < 8
     assert content(store) == before
     assert compacted(store) == []
-    assert content(store) == before
-    assert spans(catalog(store).segments) == [(0, 30)]
-    assert len(store.files()) == 2
+    assert (content(store), spans(catalog(store).segments), len(store.files())) == (before, [(0, 30)], 2)
 
 
 def test_parts_stay_while_the_joined_segment_is_damaged(store: Store, tmp_path: Path) -> None:
@@ -249,7 +214,7 @@ def test_overlapping_segment_with_other_records_is_not_joined(store: Store) -> N
     """What was archived again of a replaced log has other records: a part is what its checksum says."""
     segments(store, (0, 10, 0), (10, 20, 0))
     run(store)
-    write(store, log(10, 20, 0, "another"), 10, 20, 0)
+    written(store, log(10, 20, 0, "another"), 10, 20)
     assert plan_compaction(catalog(store).segments).leftovers == ()
     run(store)
     assert spans(catalog(store).segments) == [(0, 20), (10, 20)]
@@ -267,57 +232,47 @@ def test_segment_archived_again_during_compaction_is_kept(store: Store, tmp_path
             super().delete(path)
             if not self.raced:
                 self.raced = True
-                write(Store(str(tmp_path)), log(0, 10, 5, "another"), 0, 10, 5)
+                written(Store(str(tmp_path)), log(0, 10, 5, "another"), 0, 10, leader_epoch=5)
 
-    racing = Raced(str(tmp_path))
     one = catalog(store)
+    if when == "before its file goes":  # after it was planned, and the records are read then
+        written(store, log(0, 10, 5, "another"), 0, 10, leader_epoch=5)
+    done = compact(Raced(str(tmp_path)), one, plan_compaction(one.segments), lambda: AT)
     if when == "before its file goes":
-        write(store, log(0, 10, 5, "another"), 0, 10, 5)  # after it was planned, and the records are read then
-        done = compact(racing, one, plan_compaction(one.segments), lambda: AT)
         assert len(done.problems) == 1, "its files are not those that were planned"
-    else:
-        compact(racing, one, plan_compaction(one.segments), lambda: AT)
     kept = next(one for one in read_catalog(store)[0][0].segments if (one.start, one.end) == (0, 10))
     assert list(records_of(store, kept)) == log(0, 10, 5, "another")
 
 
 def test_manifest_cannot_have_another_segments_file_deleted(store: Store) -> None:
     first, second = segments(store, (0, 10, 0), (10, 20, 0))
-    third = write(store, log(30, 40), 30, 40)
+    third = written(store, log(30, 40), 30, 40)
     # A manifest of no records of its own that claims the third's file: its records do not belong there.
     store.write(second.path, manifest_text(replace(second, files=third.files)).encode())
     one = read_catalog(store)[0][0]
     assert len(one.problems) == 1, "its manifest counts as damaged"
     compact(store, one, plan_compaction(one.segments), lambda: AT)
-    assert list(records_of(store, third)) == log(30, 40)
-    assert list(records_of(store, first)) == log(0, 10)
+    assert [list(records_of(store, one)) for one in (first, third)] == [log(0, 10), log(30, 40)]
 
 
-@st.composite
-def layouts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    found = draw(
-        st.lists(
-            st.tuples(st.integers(0, 12), st.integers(1, 5), st.integers(0, 2)), max_size=6, unique_by=lambda x: x[:2]
-        )
-    )
-    return [(start, start + length, epoch) for start, length, epoch in found]
+layouts = st.dictionaries(
+    st.tuples(st.integers(0, 12), st.integers(1, 5)), st.integers(0, 2), min_size=1, max_size=6
+).map(lambda found: [(start, start + length, epoch) for (start, length), epoch in found.items()])
 
 
-@given(layouts(), st.integers(2, 30))
+@given(layouts, st.integers(2, 30))
 def test_compaction_of_any_segments_keeps_every_record(
     tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, int, int]], records: int
 ) -> None:
     store = Store(str(tmp_path_factory.mktemp("archive")))
-    if not made:
-        return
     segments(store, *made)
-    offsets = {one.offset for part in catalog(store).segments for one in records_of(store, part)}
-    count = len(catalog(store).segments)
+    before = catalog(store).segments
+    offsets = {one.offset for part in before for one in records_of(store, part)}
     assert run(store, SegmentSize(records=records)) == []
-    after = catalog(store)
-    assert {one.offset for part in after.segments for one in records_of(store, part)} == offsets
-    assert len(after.segments) <= count
-    assert all(one.records <= max(records, 5) for one in after.segments)
+    after = catalog(store).segments
+    assert {one.offset for part in after for one in records_of(store, part)} == offsets
+    assert len(after) <= len(before)
+    assert all(one.records <= max(records, 5) for one in after)
 
 
 def test_segment_that_the_audit_log_tells_of_is_named_if_no_manifest_has_it(store: Store, tmp_path: Path) -> None:
@@ -384,14 +339,12 @@ def test_gap_is_told_from_the_end(position: int, covered: list[tuple[int, int]],
     assert gap_at(position, covered) is gap
 
 
-def test_positions_come_back_and_the_newest_of_a_time_counts(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_positions_come_back_and_the_newest_of_a_time_counts(store: Store) -> None:
     kept = [at(n * DAY, Stood("billing", "group", {0: n, 1: None}), Stood("é", "share", {}, "why")) for n in (1, 2, 3)]
     for one in kept:
         keep(store, one)
     assert newest(store, ORIGIN) == kept[2]
-    assert newest(store, ORIGIN, 3 * DAY - 1) == kept[1]
-    assert newest(store, ORIGIN, 2 * DAY) == kept[1]
+    assert [newest(store, ORIGIN, time) for time in (3 * DAY - 1, 2 * DAY)] == [kept[1]] * 2
     with pytest.raises(
         ArchiveError, match=r"the first are of 1970-01-02T00:00:00.000Z: name the time .*--positions-at"
     ):
@@ -401,16 +354,15 @@ def test_positions_come_back_and_the_newest_of_a_time_counts(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "change", [lambda text: text.replace("billing", "billinh"), lambda text: text[:-9], lambda _: "[]"]
 )
-def test_damaged_positions_are_refused(tmp_path: Path, change) -> None:
-    store, one = Store(str(tmp_path)), at(DAY, Stood("billing", "group", {0: 7}))
+def test_damaged_positions_are_refused(store: Store, change: Callable[[str], str]) -> None:
+    one = at(DAY, Stood("billing", "group", {0: 7}))
     keep(store, one)
-    file = tmp_path / one.path
-    file.write_text(change(file.read_text()))
+    store.write(one.path, change(store.read(one.path).decode()).encode())
     assert "is damaged" in refusal(DamagedError, newest, store, ORIGIN)
 
 
-def test_archive_without_positions_says_so(tmp_path: Path) -> None:
-    assert "an older kretain wrote this archive" in refusal(ArchiveError, newest, Store(str(tmp_path)), ORIGIN)
+def test_archive_without_positions_says_so(store: Store) -> None:
+    assert "an older kretain wrote this archive" in refusal(ArchiveError, newest, store, ORIGIN)
 
 
 def observed(*rows: CommitRow, end: int | Unknown = 100, cut: Cut | None = None) -> Observation:
@@ -451,15 +403,13 @@ def observed(*rows: CommitRow, end: int | Unknown = 100, cut: Cut | None = None)
 )
 def test_only_positions_that_count_in_this_log_are_kept(kind, offset, epoch, kept) -> None:
     found = positions_of(observed(CommitRow("g", "orders", 0, kind, offset, epoch)), {"g": "group"})
-    (one,) = found["orders"].consumers
-    assert (one.offsets, found["orders"].epochs) == ({0: kept}, (5,))
+    assert ([one.offsets for one in found["orders"].consumers], found["orders"].epochs) == ([{0: kept}], (5,))
 
 
 def test_bare_commit_is_not_kept_where_the_log_was_cut_or_its_end_is_unknown() -> None:
     row = CommitRow("g", "orders", 0, "commit", 50, None)
     for one in (observed(row, cut=Cut(60, 4)), observed(row, end=Unknown(()))):
-        (stood,) = positions_of(one, {})["orders"].consumers
-        assert stood.offsets == {0: None}
+        assert [stood.offsets for stood in positions_of(one, {})["orders"].consumers] == [{0: None}]
 
 
 def test_consumers_are_kept_by_kind_and_what_is_unreadable_is_said() -> None:
@@ -480,30 +430,27 @@ def test_consumers_are_kept_by_kind_and_what_is_unreadable_is_said() -> None:
     assert found.unlisted == "not every group is listed"
 
 
+def no_groups(**more: Any) -> Any:
+    """A reader of a cluster whose one broker lists no group."""
+    return SimpleNamespace(brokers=lambda: [1], list_groups=lambda _brokers: [], **more)
+
+
 def test_position_that_does_not_count_is_named_before_anything_is_restored(store: Store) -> None:
     keep(store, at(DAY, Stood("billing", "group", {0: 7, 1: None})))
     wanted = Wanted("orders", "restored", groups=WantedGroups(overwrite=True))
     job = Job(wanted, ORIGIN, "T", {}, {0: 0, 1: 0, 2: 0}, "ours", resumes=False)
-    reader = SimpleNamespace(brokers=lambda: [1], list_groups=lambda _brokers: [])
-    rows = choose(cast(Any, reader), store, job, WantedGroups()).rows
+    rows = choose(no_groups(), store, job, WantedGroups()).rows
     assert [(row.archived, row.note[:11]) for row in rows] == [(7, ""), (None, "no position"), (None, "no position")]
 
 
 def test_group_that_no_broker_lists_may_have_commits_on_the_target() -> None:
     """Its coordinator is away while kretain lists groups (F9), and back when it commits: it would skip what is unread."""
 
-    class Away:
-        def brokers(self) -> list[int]:
-            return [1]
-
-        def list_groups(self, _brokers: list[int]) -> list[Any]:
-            return []
-
-        def read_commits(self, names: list[str], on_group: Any) -> None:
-            for name in names:
-                on_group(CommitsUnknown(name, "its coordinator is away", None))
+    def read_commits(names: list[str], on_group: Callable[[CommitsUnknown], None]) -> None:
+        for name in names:
+            on_group(CommitsUnknown(name, "its coordinator is away", None))
 
     job = Job(Wanted("orders", "restored", groups=WantedGroups()), ORIGIN, "T", {}, {0: 0}, "ours", resumes=False)
     plan = GroupPlan(at(DAY), (Stood("billing", "group", {0: 7}),), {})
     with pytest.raises(RestoreRefusedError, match="billing can't be checked for commits: its coordinator is away"):
-        check_free(cast(Any, Away()), job, plan)
+        check_free(no_groups(read_commits=read_commits), job, plan)

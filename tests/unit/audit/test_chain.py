@@ -17,9 +17,10 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_past_day
 from retention_cli.trim.journal import AuditJournal
-from tests.support.audit_logs import AT, BEGUN, FOUR, batch
+from tests.support.audit_logs import AT, BEGUN, FOUR, append, batch, history
 from tests.support.world import run_cli
 
+SECOND = (BEGUN | {"run": "r2"}, batch(1, 0, run="r2"))
 UNCHAINED = b'{"event":"end","run":"r0","at":"2026-11-20T03:00:00.000Z","exit":0,"totals":{}}'
 
 
@@ -27,8 +28,7 @@ UNCHAINED = b'{"event":"end","run":"r0","at":"2026-11-20T03:00:00.000Z","exit":0
 def log(tmp_path: Path) -> AuditLog:
     """Four chained lines."""
     made = AuditLog(tmp_path / "c1")
-    for event in FOUR:
-        made.append(event)
+    append(made, *FOUR)
     return made
 
 
@@ -56,20 +56,18 @@ def chain_of(lines: list[bytes], head: Link | None) -> Chain:
 def written(count: int) -> tuple[list[bytes], Link]:
     """Return a log of so many lines, and its head."""
     lines: list[bytes] = []
-    at = Resumed(Link())
+    head = Link()
     for number in range(count):
-        line, link = next_line({"event": "batch", "batch": number, "at": AT}, at)
+        line, head = next_line({"event": "batch", "batch": number, "at": AT}, Resumed(head))
         lines.append(line)
-        at = Resumed(link)
-    return lines, at.link
+    return lines, head
 
 
 def test_each_audit_line_has_its_number_and_the_previous_hash(log: AuditLog) -> None:
-    lines = lines_of(log)
-    events = [json.loads(line) for line in lines]
-    assert [event["seq"] for event in events] == [1, 2, 3, 4]
-    assert [event["prev"] for event in events] == [ZEROS, *map(hash_of, lines[:3])]
-    assert read_head(log.path.parent) == (Link(4, hash_of(lines[3])), None)
+    hashes = list(map(hash_of, lines_of(log)))
+    events = [json.loads(line) for line in lines_of(log)]
+    assert [(event["seq"], event["prev"]) for event in events] == [*enumerate([ZEROS, *hashes[:3]], start=1)]
+    assert read_head(log.path.parent) == (Link(4, hashes[3]), None)
     chain = log.verify()
     assert (chain.lines, chain.since, chain.behind, chain.breaks) == (4, AT, False, [])
 
@@ -101,9 +99,8 @@ def test_break_in_the_chain_is_named_once_with_its_meaning(
     log: AuditLog, harm: Harm, line: int | None, words: str
 ) -> None:
     put(log, *harm(lines_of(log)))
-    (found,) = told(log)
-    assert found[0] == line
-    assert words in found[1]
+    ((at, text),) = told(log)
+    assert (at, words in text) == (line, True), text
 
 
 def test_missing_damaged_or_foreign_head_is_a_break(log: AuditLog) -> None:
@@ -125,8 +122,7 @@ def test_missing_damaged_or_foreign_head_is_a_break(log: AuditLog) -> None:
 
 def test_head_one_line_behind_counts_as_a_crash_and_not_as_a_break(log: AuditLog) -> None:
     write_head(log.path.parent, Link(3, hash_of(lines_of(log)[2])))
-    chain = log.verify()
-    assert (chain.breaks, chain.behind) == ([], True)
+    assert (told(log), log.verify().behind) == ([], True)
     log.append({**BEGUN, "run": "r2"})
     assert (told(log), len(lines_of(log))) == ([], 5)
 
@@ -178,15 +174,13 @@ def test_any_file_content_can_be_verified_and_appended_to(count: int, lines: lis
 def test_log_continues_after_a_broken_end_and_records_it(log: AuditLog) -> None:
     """A cut does not heal by the next trim: its line tells of it, and numbers are not used twice."""
     put(log, *lines_of(log)[:2])
-    log.append({**BEGUN, "run": "r2"})
-    log.append({**batch(1, 0), "run": "r2"})
+    append(log, *SECOND)
     last = [json.loads(line) for line in lines_of(log)]
     assert [line["seq"] for line in last] == [1, 2, 5, 6]
-    assert last[2]["prev"] == hash_of(lines_of(log)[1])
-    assert "broken" not in last[3]
+    assert (last[2]["prev"], "broken" in last[3]) == (hash_of(lines_of(log)[1]), False)
     ((line, text),) = told(log)
-    assert line == 3
-    assert "the last line before had number 2, and the head knew of 4: lines were gone" in text
+    words = "the last line before had number 2, and the head knew of 4: lines were gone"
+    assert (line, words in text) == (3, True), text
 
 
 @pytest.mark.parametrize(
@@ -205,8 +199,7 @@ def test_damage_at_the_end_stays_reported_after_an_append(
     log: AuditLog, harm: Callable[[AuditLog], object], words: str
 ) -> None:
     harm(log)
-    log.append({**BEGUN, "run": "r2"})
-    log.append({**batch(1, 0), "run": "r2"})
+    append(log, *SECOND)
     assert [text for _line, text in told(log) if words in text]
 
 
@@ -233,19 +226,18 @@ def test_daily_limits_refuse_a_broken_log(log: AuditLog) -> None:
     assert "audit.jsonl:2: edited" in (read_past_day(state, "c1", now).broken or "")
 
 
-def verify(log: AuditLog, *more: str, code: int) -> tuple[str, str]:
-    done = run_cli("history", "--verify", "--state-dir", str(log.path.parent.parent), *more, check=code)
-    return done.out, done.err
+def beside(log: AuditLog, cluster: str) -> AuditLog:
+    return AuditLog(log.path.parent.parent / cluster)
 
 
 def test_history_verify_of_an_intact_log_exits_0(log: AuditLog) -> None:
-    put(AuditLog(log.path.parent.parent / "c0"))
-    behind = AuditLog(log.path.parent.parent / "c2")
+    put(beside(log, "c0"))
+    behind = beside(log, "c2")
     behind.append(BEGUN)
     write_head(behind.path.parent, Link())
-    out, err = verify(log, code=0)
-    assert err == ""
-    assert out == (
+    done = history(log, "--verify")
+    assert not done.err
+    assert done.out == (
         "c0: no lines: the next trim begins the chain.\n"
         f"c1: 4 lines, unbroken since {AT}.\n"
         f"c2: 1 line, unbroken since {AT}; the head is one line behind, as after a crash: no line is missing.\n"
@@ -253,20 +245,20 @@ def test_history_verify_of_an_intact_log_exits_0(log: AuditLog) -> None:
 
 
 def test_history_verify_names_each_break_and_exits_1(log: AuditLog) -> None:
-    cut = AuditLog(log.path.parent.parent / "c2")
+    cut = beside(log, "c2")
     cut.append(BEGUN)
     cut.path.unlink()
     put(log, lines_of(log)[0], *lines_of(log)[2:])
-    out, err = verify(log, code=1)
-    assert out == (
+    done = history(log, "--verify", check=1)
+    assert done.out == (
         f"{log.path}:2: a line is missing before it (number 2 was due)\n"
         f"{cut.path}: cut at the end: a line is missing (audit.head knows of number 1)\n"
     )
-    assert err.startswith("kretain: 2 audit logs of 2 are broken: restore missing or edited lines")
-    assert err.count("\n") == 1
-    logs = json.loads(verify(log, "-o", "json", code=1)[0])["logs"]
+    assert done.err.startswith("kretain: 2 audit logs of 2 are broken: restore missing or edited lines")
+    assert done.err.count("\n") == 1
+    logs = history(log, "--verify", "-o", "json", check=1).json()["logs"]
     assert [(one["cluster"], one["lines"], one["breaks"][0]["line"]) for one in logs] == [("c1", 3, 2), ("c2", 0, None)]
-    assert f"{log.path}:2: a line is missing" in verify(log, "-o", "csv", code=1)[0]
+    assert f"{log.path}:2: a line is missing" in history(log, "--verify", "-o", "csv", check=1).out
 
 
 def test_history_verify_accepts_an_empty_log_and_refuses_a_single_run(tmp_path: Path) -> None:
@@ -282,12 +274,9 @@ def test_signature_covers_the_chain_before_it(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "c1")
     log.append(BEGUN)
     AuditJournal(log, "r1", lambda: 1_795_000_000_000, KEY).end(None, 1, "failed")
-    assert log.verify().breaks == []
-    assert list(log.runs()) == ["r1"]
-    line = json.loads(log.path.read_text().splitlines()[-1])
+    assert (told(log), list(log.runs())) == ([], ["r1"])
+    line = json.loads(lines_of(log)[-1])
     assert (line["event"], line["run"]) == ("signature", "r1")
-    assert is_signed(line, KEY.public_key())
-    assert not is_signed(line, OTHER.public_key())
-    assert not is_signed({**line, "event": "end"}, KEY.public_key())
-    for name, value in {"run": "r2", "prev": "0" * 64, "seq": 4, "key": "", "signature": 7}.items():
+    assert [is_signed(line, key.public_key()) for key in (KEY, OTHER)] == [True, False]
+    for name, value in {"event": "end", "run": "r2", "prev": "0" * 64, "seq": 4, "key": "", "signature": 7}.items():
         assert not is_signed({**line, name: value}, KEY.public_key()), name

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 import pytest
 
@@ -20,41 +22,30 @@ OK = b"HTTP/1.1 200 OK\r\n"
 @pytest.fixture
 def served() -> Iterator[Served]:
     """Serves each connection by a function of its socket; at the end none may be open any more."""
-    listeners: list[socket.socket] = []
+    servers: list[ThreadingTCPServer] = []
     ended: list[threading.Event] = []
 
     def serve(answer: Callable[[socket.socket], None]) -> str:
-        listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
-
-        def one(peer: socket.socket, over: threading.Event) -> None:
-            with peer:
-                peer.settimeout(10)
-                peer.recv(65536)
-                try:
-                    answer(peer)
-                    while peer.recv(65536):
+        class Handler(BaseRequestHandler):
+            def handle(self) -> None:
+                over = threading.Event()
+                ended.append(over)
+                self.request.settimeout(10)
+                with contextlib.suppress(OSError):
+                    self.request.recv(65536)
+                    answer(self.request)
+                    while self.request.recv(65536):
                         pass
-                except OSError:
-                    pass
                 over.set()
 
-        def loop() -> None:
-            while True:
-                try:
-                    peer, _ = listener.accept()
-                except OSError:
-                    return
-                ended.append(threading.Event())
-                threading.Thread(target=one, args=(peer, ended[-1]), daemon=True).start()
-
-        threading.Thread(target=loop, daemon=True).start()
-        return f"http://127.0.0.1:{listener.getsockname()[1]}/positions"
+        servers.append(ThreadingTCPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.05,), daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_address[1]}/positions"
 
     yield serve
-    for listener in listeners:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+    for server in servers:
+        server.shutdown()
+        server.socket.close()
     assert all(one.wait(2) for one in ended), "a connection stayed open"
     for one in threading.enumerate():
         if isinstance(one, threading.Timer):

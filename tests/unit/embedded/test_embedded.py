@@ -103,13 +103,19 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def told() -> list[str]:
-    return []
-
-
-@pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
+
+
+def resolve(cache: Path, version: str, tell: Callable[[str], object] = print) -> Path:
+    return jars.resolve("kafka_2.13", version, tell, cache=cache)
+
+
+def refused(cache: Path, version: str) -> str:
+    """Return why a version can't be had, which leaves nothing behind."""
+    text = refusal(EmbeddedError, resolve, cache, version)
+    assert names(cache / "jars") <= {".lock"}
+    return text
 
 
 @pytest.fixture
@@ -140,14 +146,14 @@ def names(folder: Path) -> set[str]:
     return {one.name for one in folder.iterdir()}
 
 
-def test_resolved_jars_are_not_downloaded_again(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
+def test_resolved_jars_are_not_downloaded_again(publish: Callable[..., None], cache: Path) -> None:
     publish("kafka_2.13", "1.0.0", needs=("kafka-clients",))
     publish("kafka-clients", "1.0.0")
-    lib = jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
+    told: list[str] = []
+    lib = resolve(cache, "1.0.0", told.append)
     assert names(lib) == {"kafka_2.13-1.0.0.jar", "kafka-clients-1.0.0.jar"}
+    assert resolve(cache, "1.0.0", told.append) == lib
     assert told == ["downloading Kafka 1.0.0 (once, about 45 MB) …"]
-    assert jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache) == lib
-    assert len(told) == 1
 
 
 def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Path) -> None:
@@ -161,67 +167,51 @@ def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Pat
     said = [one.communicate(timeout=100)[0].splitlines() for one in both]
     assert [one.returncode for one in both] == [0, 0]
     lib = tmp_path / "cache" / "kretain" / "jars" / "kafka_2.13-1.0.0"
-    assert [lines[-1] for lines in said] == [str(lib), str(lib)]
-    assert sorted(len(lines) for lines in said) == [1, 2], "only one of them downloaded"
+    assert sorted([len(lines), lines[-1]] for lines in said) == [[1, str(lib)], [2, str(lib)]], "one of them downloaded"
     assert names(lib) == {"kafka_2.13-1.0.0.jar"}
 
 
-def test_unpublished_version_is_named_and_leaves_nothing(
-    publish: Callable[..., None], cache: Path, told: list[str]
-) -> None:
-    text = refusal(EmbeddedError, jars.resolve, "kafka_2.13", "9.9.9", told.append, cache=cache)
-    said = (
+def test_unpublished_version_is_named_and_leaves_nothing(publish: Callable[..., None], cache: Path) -> None:
+    text = refused(cache, "9.9.9")
+    assert text.startswith(
         "Kafka 9.9.9 could not be downloaded: Artifact org.apache.kafka:kafka_2.13:pom:9.9.9 not found: no such version"
     )
-    assert text.startswith(said)
     assert "network" not in text
-    assert names(cache / "jars") <= {".lock"}
     publish("kafka_2.13", "9.9.9")
-    assert jars.resolve("kafka_2.13", "9.9.9", told.append, cache=cache).is_dir(), "the next try is a new one"
+    assert resolve(cache, "9.9.9").is_dir(), "the next try is a new one"
 
 
 @pytest.mark.parametrize("missing", ["module", "jar"])
-def test_missing_dependency_leaves_no_jars(
-    publish: Callable[..., None], cache: Path, told: list[str], missing: str
-) -> None:
+def test_missing_dependency_leaves_no_jars(publish: Callable[..., None], cache: Path, missing: str) -> None:
     publish("kafka_2.13", "4.4.0", needs=("kafka-tools-api",))
     if missing == "jar":
         publish("kafka-tools-api", "4.4.0", jar=False)
-    assert "kafka-tools-api" in refusal(EmbeddedError, jars.resolve, "kafka_2.13", "4.4.0", told.append, cache=cache)
-    assert names(cache / "jars") <= {".lock"}
+    assert "kafka-tools-api" in refused(cache, "4.4.0")
 
 
-def test_download_without_network_names_the_mirror_variable(
-    tmp_path: Path, cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_download_without_network_names_the_mirror_variable(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as closed:  # bound, and nobody listens
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv(jars.MIRROR_VARIABLE, f"http://127.0.0.1:{closed.getsockname()[1]}/maven/")
-        text = refusal(EmbeddedError, jars.resolve, "kafka_2.13", "4.3.0", told.append, cache=cache)
+        text = refused(cache, "4.3.0")
     assert "Connection refused" in text
-    assert "The first use needs the network" in text
-    assert names(cache / "jars") <= {".lock"}
+    assert f"The first use needs the network, or a mirror: set {jars.MIRROR_VARIABLE}" in text
 
 
-def test_jar_with_a_wrong_checksum_is_refused(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
+def test_jar_with_a_wrong_checksum_is_refused(publish: Callable[..., None], cache: Path) -> None:
     publish("kafka_2.13", "1.0.0", sha1="0" * 40)
-    assert "Checksum mismatch for kafka_2.13-1.0.0.jar" in refusal(
-        EmbeddedError, jars.resolve, "kafka_2.13", "1.0.0", told.append, cache=cache
-    )
-    assert names(cache / "jars") <= {".lock"}
+    assert "Checksum mismatch for kafka_2.13-1.0.0.jar" in refused(cache, "1.0.0")
 
 
-def test_files_of_a_killed_download_are_removed_by_the_next(
-    publish: Callable[..., None], cache: Path, told: list[str]
-) -> None:
+def test_files_of_a_killed_download_are_removed_by_the_next(publish: Callable[..., None], cache: Path) -> None:
     left = cache / "jars" / ".resolving-killed" / "lib"
     left.mkdir(parents=True)
     publish("kafka_2.13", "1.0.0")
-    jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
+    resolve(cache, "1.0.0")
     assert not left.parent.exists()
 
 
-def test_missing_jgo_names_what_to_install(cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jgo_names_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
     with pytest.raises(EmbeddedError, match=r"pip install .*\[demo\]'"):
-        jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
+        resolve(cache, "1.0.0")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from itertools import accumulate
 
 import pytest
 from hypothesis import assume, example, given, strategies as st
 
-from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown, certain
+from retention_cli.core.model import Sample, TopicPartition, Unknown, certain
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.loss import (
     Growing,
@@ -34,8 +34,8 @@ DAY = 24 * HOUR
 
 
 def test_steady_writes_give_an_exact_rate_and_varying_writes_a_range() -> None:
-    found = rate_of([Sample(n * HOUR, n * 3600) for n in range(8)], Sample(8 * HOUR, 8 * 3600))
-    assert found == (0.001, 0.001, 0.001, 8 * HOUR)
+    steady = rate_of([Sample(n * HOUR, n * 3600) for n in range(8)], Sample(8 * HOUR, 8 * 3600))
+    assert steady == (0.001, 0.001, 0.001, 8 * HOUR)
     found = known(rate_of([Sample(0, 0), Sample(4 * HOUR, 0), Sample(5 * HOUR, 7200)], Sample(8 * HOUR, 7200)))
     assert found.low == 0 < found.mean == 7200 / (8 * HOUR) < found.high
 
@@ -83,16 +83,12 @@ def test_group_rate_is_unknown_after_a_rewind_or_too_soon(before: Sample, now: S
 )
 def test_true_age_and_mean_rate_lie_within_their_bounds(gaps: list[int], looks: set[int], data: st.DataObject) -> None:
     """Records are written at some times, the ledger looks at others, drops repeats and thins."""
-    written: list[int] = []
-    for gap in gaps:
-        written.append(gap + (written[-1] if written else 1))
+    written = list(accumulate(gaps, initial=1))[1:]
     now_ms = written[-1] + data.draw(st.integers(0, 50_000))
-    seen: list[Sample] = [
-        Sample(at, sum(one <= at for one in written)) for at in sorted(now_ms * look // 100 for look in looks)
-    ]
-    samples = without_repeats(seen)
-    thin: bool = data.draw(st.booleans())
-    if samples and thin:
+    samples = without_repeats(
+        [Sample(at, sum(one <= at for one in written)) for at in sorted(now_ms * look // 100 for look in looks)]
+    )
+    if samples and data.draw(st.booleans()):
         samples = thinned(samples)
     now = Sample(now_ms, len(written))
     offset = data.draw(st.integers(0, len(written)))
@@ -147,15 +143,16 @@ def test_cached_time_to_loss_is_never_reused_for_another_group(asked: list[tuple
     assert len({one.left(at, None)[0].age_ms for at in (1, 10, 25, LOG.end)}) == 4, "it tells offsets apart"
 
 
-MEASURED = Rate(1.0, 1.0, 1.0, HOUR)
-
-
 AN_HOUR_OR_TWO = Span(HOUR, 2 * HOUR)
-NOT_SEEN = Unknown.because("rate", "not measured")
+UNKNOWN = Unknown.because("rate", "not measured")
+
+
+def steady(speed: float, over_ms: int = HOUR) -> Rate:
+    return Rate(speed, speed, speed, over_ms)
 
 
 def unread(age: Span = AN_HOUR_OR_TWO, lag: int = 100, **more: object) -> Unread:
-    facts = {"lost": 0, "written": MEASURED, "read": NOT_SEEN, "bytes_per_record": Span(10, 10), **more}
+    facts = {"lost": 0, "written": steady(1.0), "read": UNKNOWN, "bytes_per_record": Span(10, 10), **more}
     return Unread(age, lag, **facts)  # type: ignore[arg-type]
 
 
@@ -206,14 +203,14 @@ def test_loss_waits_for_the_trim_that_takes_the_record(
 ) -> None:
     loss = known(time_to_loss(behind, brokers, settings, r6_ms, 300_000))  # type: ignore[arg-type]
     assert (loss.cause, loss.if_stopped_ms) == found
-    assert seconds_to_loss(loss) == (found[1].low / 1000 if loss.is_measured else None)
+    assert seconds_to_loss(loss) == (found[1].low / 1000 if loss.sure else None)
 
 
 @pytest.mark.parametrize(
     ("read", "low", "high"),
     [
-        (Rate(0.0, 0.0, 0.0, HOUR), 22 * HOUR, 24 * HOUR),
-        (Rate(0.5, 0.5, 0.5, HOUR), 44 * HOUR, 48 * HOUR),
+        (steady(0.0), 22 * HOUR, 24 * HOUR),
+        (steady(0.5), 44 * HOUR, 48 * HOUR),
         (Rate(0.5, 0.7, 1.0, HOUR), 44 * HOUR, math.inf),
         (Rate(1.0, 1.0, 2.0, HOUR), math.inf, math.inf),
     ],
@@ -225,9 +222,7 @@ def test_group_that_keeps_reading_has_a_longer_time_to_loss(read: Rate, low: flo
 
 def test_record_older_than_the_ledger_has_no_certain_time_to_loss() -> None:
     found = known(time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, ENDLESS))
-    assert found.if_stopped_ms == Span(0, 24 * HOUR)
-    assert not found.is_measured
-    assert seconds_to_loss(found) is None
+    assert (found.if_stopped_ms, found.sure, seconds_to_loss(found)) == (Span(0, 24 * HOUR), False, None)
     due = time_to_loss(unread(Span(3 * DAY, math.inf)), limits(retention_ms=DAY, segment_ms=0), None, ENDLESS)
     assert seconds_to_loss(due) == 0
 
@@ -235,9 +230,8 @@ def test_record_older_than_the_ledger_has_no_certain_time_to_loss() -> None:
 @pytest.mark.parametrize("brokers", [limits(retention_ms=Unknown.because("x", "y")), limits(retention_bytes=5)])
 def test_unknown_deadline_makes_the_loss_unknown(brokers: object) -> None:
     settings = Settings(forced_age_ms=3 * HOUR)
-    found = time_to_loss(unread(bytes_per_record=Unknown.because("x", "y")), brokers, settings, ENDLESS)  # type: ignore[arg-type]
-    assert isinstance(found, Unknown)
-    assert seconds_to_loss(found) is None
+    found = time_to_loss(unread(bytes_per_record=UNKNOWN), brokers, settings, ENDLESS)  # type: ignore[arg-type]
+    assert (isinstance(found, Unknown), seconds_to_loss(found)) == (True, None)
 
 
 def test_time_to_loss_is_infinite_without_a_limit() -> None:
@@ -259,12 +253,8 @@ def test_simulated_group_loses_records_within_the_forecast_span(
     assume(age != retention)  # due at this very tick, or just not
     lag = age * written  # in steady writes that is how far behind its oldest unread record is
     span = Span(max(0, age - doubt[0]), age + doubt[1])
-
-    def measured(speed: int) -> Rate:
-        return Rate(speed, speed, speed, HOUR)
-
-    it = Unread(span, lag, 0, written=measured(written), read=measured(read), bytes_per_record=Span(1, 1))
-    found = known(time_to_loss(it, limits(), Settings(forced_age_ms=retention), ENDLESS))
+    behind = unread(span, lag, written=steady(written), read=steady(read), bytes_per_record=Span(1, 1))
+    found = known(time_to_loss(behind, limits(), Settings(forced_age_ms=retention), ENDLESS))
 
     def lost_at(speed: int) -> float:
         end, position = lag, 0
@@ -275,8 +265,7 @@ def test_simulated_group_loses_records_within_the_forecast_span(
         return math.inf
 
     assert found.if_stopped_ms.low <= lost_at(0) <= found.if_stopped_ms.high + 1
-    spans: Maybe[Span] = found.at_its_rate_ms
-    assert not isinstance(spans, Unknown)
+    spans = known(found.at_its_rate_ms)
     assert spans.low <= lost_at(read) + 1
     assert lost_at(read) <= spans.high + 1 + 1e-9 or math.isinf(spans.high)  # 1 / (1 - 2/3) is a little less than 3
     assert (read < written) or math.isinf(spans.low) or spans.low == 0
@@ -321,28 +310,28 @@ REPLICA = st.builds(
 def test_disk_fills_within_the_forecast_at_any_growth(replicas: list[Growing], room: int, where: float) -> None:
     found = full_in(room, replicas)
     assert found.low <= found.high
-    most = float(sum(one.size_bytes for one in replicas)) + room
     sizes = [float(one.size_bytes) for one in replicas]
+    most = sum(sizes) + room
+
+    def within(span: Span) -> float:
+        return span.low if math.isinf(span.low) else span.low + where * (span.high - span.low)
+
     full = math.inf
     for now in range(1, 1000):
-        for at, one in enumerate(replicas):
-            rate = one.per_ms.low + where * (one.per_ms.high - one.per_ms.low)
-            kept = one.retained_bytes
-            end = kept.low if math.isinf(kept.low) else kept.low + where * (kept.high - kept.low)
-            sizes[at] = min(sizes[at] + rate, max(sizes[at], end))
+        sizes = [
+            min(size + within(one.per_ms), max(size, within(one.kept_bytes)))
+            for size, one in zip(sizes, replicas, strict=True)
+        ]
         if sum(sizes) >= most - 1e-6:
             full = now
             break
     assert found.low <= full + 1e-3
-    if math.isfinite(found.high) and all(one.size_bytes <= one.retained_bytes.low for one in replicas):
+    if math.isfinite(found.high) and all(one.size_bytes <= one.kept_bytes.low for one in replicas):
         assert full <= found.high + 1
 
 
-UNKNOWN = Unknown.because("rate", "not measured")
-
-
 def part(bytes_per_ms: float | None = 1.0, kept: Span = ENDLESS) -> PartitionForecast:
-    rate: Maybe[Rate] = UNKNOWN if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, 1000)
+    rate = UNKNOWN if bytes_per_ms is None else steady(bytes_per_ms, 1000)
     return PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(kept), 0.0)
 
 
@@ -377,50 +366,37 @@ def test_soonest_disk_decides_and_an_unknown_disk_makes_the_deadline_unknown() -
     queues = [queue_of(one, 50, parts, []) for one in (slow, fast)]
     for order in (queues, queues[::-1]):
         assert known(r6_deadline(order, Span(0, 0), LAST_LOOK)).low == pytest.approx(100 / 3)
-    silent = Disk(3, (), UNKNOWN, {HERE: 0})
-    unmeasured = disk(400, HERE, OTHER, broker=4)
+    silent, unmeasured = Disk(3, (), UNKNOWN, {HERE: 0}), disk(400, HERE, OTHER, broker=4)
     for one, forecasts in ((silent, parts), (unmeasured, {**parts, OTHER: part(None)})):
         assert isinstance(r6_deadline([*queues, queue_of(one, 50, forecasts, [])], Span(0, 0), LAST_LOOK), Unknown)
 
 
 def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
     here = disk(400)
-
-    def due(one: PartitionForecast) -> Maybe[Span]:
-        return r6_deadline([queue_of(here, 50, {HERE: one}, [])], Span(0, 0), LAST_LOOK)
-
-    assert due(part(kept=Span(0, 150))) == ENDLESS
-    assert due(part(0.0)) == ENDLESS
-    waiting = part(kept=Span(0, 150))._replace(retained=Retained(Span(0, 150), "R1", (), 120))
-    assert due(waiting) == Span(100, math.inf), "until R1 begins (F10) the disk fills"
+    waiting = part()._replace(kept=Retained(Span(0, 150), "R1", (), 120))  # until R1 begins (F10) the disk fills
+    for one, due in ((part(kept=Span(0, 150)), ENDLESS), (part(0.0), ENDLESS), (waiting, Span(100, math.inf))):
+        assert r6_deadline([queue_of(here, 50, {HERE: one}, [])], NOTHING, LAST_LOOK) == due
     assert certain(queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]))(LAST_LOOK) == 100
-    assert Span(0, 0) == NOTHING
 
 
-@dataclass
 class Logs:
     """Partitions that are written to, some bytes a tick each, on one disk that R6 keeps at its ceiling."""
 
-    rates: list[int]
-    ceiling: int
-    ends: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    written: list[list[int]] = field(default_factory=list)
-    """Of each partition, the tick at which each byte was written."""
+    def __init__(self, rates: list[int], ceiling: int) -> None:
+        self.rates, self.ceiling = rates, ceiling
+        self.starts = [0] * len(rates)
+        self.written: list[list[int]] = [[] for _ in rates]  # of each partition, when each byte was written
 
-    def __post_init__(self) -> None:
-        self.ends = [0] * len(self.rates)
-        self.starts = [0] * len(self.rates)
-        self.written = [[] for _ in self.rates]
+    @property
+    def ends(self) -> list[int]:
+        return [len(one) for one in self.written]
 
     def tick(self, now: int) -> None:
         for at, rate in enumerate(self.rates):
             self.written[at] += [now] * rate
-            self.ends[at] += rate
         while sum(self.ends) - sum(self.starts) > self.ceiling:
-            there = [at for at in range(len(self.rates)) if self.starts[at] < self.ends[at]]
-            oldest = min(there, key=lambda at: (self.written[at][self.starts[at]], at))
-            self.starts[oldest] += 1
+            there = [at for at, start in enumerate(self.starts) if start < len(self.written[at])]
+            self.starts[min(there, key=lambda at: (self.written[at][self.starts[at]], at))] += 1
 
 
 @given(
@@ -438,20 +414,20 @@ def test_r6_never_takes_a_record_sooner_than_forecast(
     for now in range(1, ticks + 1):
         logs.tick(now)
         if now in looks:
-            for at, end in enumerate(logs.ends):
-                samples[at].append(Sample(now, end))
-    used = sum(logs.ends) - sum(logs.starts)
+            for seen, end in zip(samples, logs.ends, strict=True):
+                seen.append(Sample(now, end))
     tps = [TopicPartition("t", at) for at in range(len(rates))]
-    room = Room(1000, used, used)
-    place = Disk(1, ("/data",), room, {tp: logs.ends[tp.partition] - logs.starts[tp.partition] for tp in tps})
+    sizes = {tp: logs.ends[tp.partition] - logs.starts[tp.partition] for tp in tps}
+    used = sum(sizes.values())
+    place = Disk(1, ("/data",), Room(1000, used, used), sizes)
     parts = {tp: part(float(rates[tp.partition])) for tp in tps}
     queue = [Queued(tp, samples[tp.partition], logs.starts[tp.partition], Span.of(1.0), 0) for tp in tps]
     due_at = queue_of(place, ceiling / 10, parts, queue)
     position = logs.starts[0] + (logs.ends[0] - logs.starts[0]) * share // 100
     if position == logs.ends[0]:
         return
-    seen = [one.wall_ms for one in samples[0] if one.high_watermark <= position]
-    due = known(r6_deadline([due_at], Span(0, ticks - seen[-1] if seen else math.inf), ticks))
+    looked = [one.wall_ms for one in samples[0] if one.high_watermark <= position]
+    due = known(r6_deadline([due_at], Span(0, ticks - looked[-1] if looked else math.inf), ticks))
     for after in range(1, 200):
         logs.tick(ticks + after)
         if logs.starts[0] > position:

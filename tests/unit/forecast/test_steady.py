@@ -103,8 +103,7 @@ def test_forecast_keeps_what_the_first_rule_leaves(
     settings: Settings, lag: Maybe[int], low: float, high: float, by: str
 ) -> None:
     found = known(kept(settings, lag=lag))
-    assert (found.records, found.by) == ((low, high), by)
-    assert bool(found.notes) == isinstance(lag, Unknown)
+    assert (found.records, found.by, bool(found.notes)) == ((low, high), by, isinstance(lag, Unknown))
 
 
 OLD, SLOW, HOLD = Unknown.because("G9", "an old stamp"), Reason("G2", "group:dead reads slowly"), Reason("G7", "hold")
@@ -147,13 +146,12 @@ def test_rule_that_waits_for_groups_to_be_watched_is_forecast_from_then_on(
     watched_ms: int | None, waits_ms: int
 ) -> None:
     settings = Settings(consumed_after_ms=1, watch_first_ms=2 * HOUR)
-    log = Log(0, [NOW - 9 * HOUR] * 10, floor=10)
-    facts = log.facts(settings)._replace(watched_since_ms=None if watched_ms is None else NOW - watched_ms)
+    facts = Log(0, [NOW - 9 * HOUR] * 10, floor=10).facts(settings)
+    facts = facts._replace(watched_since_ms=None if watched_ms is None else NOW - watched_ms)
     seen = Seen(facts, [Sample(NOW - 5 * HOUR, 5)], Sample(NOW, 10))
     [found] = forecast_partitions([seen], limits(), settings, Terms(0, HOUR, NOW))
-    assert isinstance(found.retained, Retained)
-    assert (found.retained.by, found.retained.waits_ms) == ("R1", waits_ms)
-    assert [one.code for one in found.retained.notes] == (["F10"] if waits_ms else [])
+    kept = known(found.kept)
+    assert (kept.by, kept.waits_ms, [one.code for one in kept.notes]) == ("R1", waits_ms, ["F10"] if waits_ms else [])
 
 
 @pytest.mark.parametrize(
@@ -175,10 +173,8 @@ def test_dead_bytes_before_the_log_start_widen_the_bytes_per_record(
 
 def trimmed_to(ages: list[int], rules: tuple[int | None, int | None, int | None], read: int) -> int:
     """Where R4 and R1 trim to, of records of these ages, if the first ones were ``read``; min.wallclock lowers it."""
-    age, consumed, wallclock = rules
-    bounds = [0 if age is None else sum(one > age for one in ages)]
-    bounds.append(0 if consumed is None else min(read, sum(one > consumed for one in ages)))
-    return min(max(bounds), len(ages) if wallclock is None else sum(one > wallclock for one in ages))
+    by_age, consumed, settled = (None if rule is None else sum(one > rule for one in ages) for rule in rules)
+    return min(max(by_age or 0, min(read, consumed or 0)), len(ages) if settled is None else settled)
 
 
 @given(
@@ -210,8 +206,8 @@ def test_simulated_log_stays_within_the_forecast_size(
     alone = known(brokers_keep(of, brokers))
     foretold = known(policy_keeps(of, Standing(settings, lag=lag), alone, every))
     records: list[int] = []  # when each was written
-    bases, begun = [0], 0
-    start = by_brokers = 0
+    bases = [0]
+    begun = start = by_brokers = 0
     for now in range(400):
         count = data.draw(st.integers(low, high)) if now % 20 == 0 else (low if now % 2 else high)
         for _ in range(count):
@@ -277,9 +273,10 @@ def ran(rule: str | None = None, outcome: str = "trimmed", **row: Any) -> list[R
 def test_trimmed_bytes_count_until_brokers_would_have_deleted_them(
     runs: list[Run], retention: Maybe[int] | None, digest: str | None, bytes_for: int | None
 ) -> None:
-    settings = Settings(consumed_after_ms=DAY, forced_age_ms=9 * DAY)
-    now_ms = THEN + 5 * DAY
-    [found] = stayed(runs, {"t": "id"}, {"t": limits(retention_ms=retention)}, {"t": settings}, digest, now_ms).values()
+    settings = {"t": Settings(consumed_after_ms=DAY, forced_age_ms=9 * DAY)}
+    [found] = stayed(
+        runs, {"t": "id"}, {"t": limits(retention_ms=retention)}, settings, digest, THEN + 5 * DAY
+    ).values()
     assert (None if isinstance(found, Unknown) else found) == (None if bytes_for is None else 100 * bytes_for)
 
 
