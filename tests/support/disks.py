@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pyarrow as pa
 
 from retention_cli.brokers.log_offsets import LogDirState, Replica
 from retention_cli.core.model import Maybe, TopicPartition
+from retention_cli.disks.disk import DiskOutcome
 from retention_cli.disks.inventory.format import Inventory, InventoryFile
 from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.inventory_view import READ, InventoryView
@@ -58,3 +61,24 @@ def view_of(
     return InventoryView(
         Inventory((InventoryFile("a.parquet", 1, "cluster-1", 0, tuple(dirs)),), table, dict(incomplete or {}))
     )
+
+
+def in_the_way_bytes(outcome: DiskOutcome) -> Counter[TopicPartition]:
+    """Return how much of each partition is named as what keeps a disk above its ceiling."""
+    found: Counter[TopicPartition] = Counter()
+    for row in outcome.in_the_way:
+        found[row.tp] += row.size_bytes
+    return found
+
+
+@dataclass
+class LogDirAnswers:
+    """A reader of which each look at the log dirs gets the next of these answers."""
+
+    looks: Iterator[Mapping[int, Sequence[LogDirState] | Exception]]
+
+    def brokers(self) -> list[int]:
+        return [1]
+
+    def log_dirs(self, _brokers: object) -> dict[int, Sequence[LogDirState] | Exception]:
+        return dict(next(self.looks))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from hypothesis import strategies as st
 
 from retention_cli.core.model import TopicPartition
-from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.positions import LogNow, Logs
+from retention_cli.memory.positions import LogNow, Logs, Positions, Rows
 
 TOPICS = ("a", "b", "c")
 EPOCHS = st.sampled_from([None, 0, 1, 2])
@@ -42,3 +43,13 @@ def judge_ledger(ledger: Ledger, log_of: LogOf, topics: Collection[str], cuts: C
 
 def logs_at(places: Collection[tuple[str, int]], log_of: LogOf) -> Logs:
     return Logs((place, log) for place in places if (log := log_of(place)) is not None)
+
+
+def saw(
+    group: GroupMemory, rows: Rows, ids: Mapping[str, str], now_ms: int, log: LogNow | None = None, **named: Any
+) -> GroupMemory:
+    """Let a group's memory see commits, and judge them if there is a log: all partitions have this one."""
+    group.update(Positions.of(rows), ids, digest_of(rows, ids), now_ms, **named)
+    if log is not None:
+        judge(group, lambda _place: log)
+    return group

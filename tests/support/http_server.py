@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
-Answer = tuple[int, Mapping[str, str], bytes]
-"""A status, headers and a body."""
+Answer = tuple[int, Mapping[str, str], bytes | Iterable[bytes]]
+"""A status, headers and a body, in one piece or in parts; then the headers say how long it is."""
 
 
 class LocalServer:
@@ -31,10 +31,11 @@ class LocalServer:
                 status, headers, body = answer
                 with contextlib.suppress(OSError):  # whoever asked may have gone
                     self.send_response(status)
-                    for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    length = {"Content-Length": str(len(body))} if isinstance(body, bytes) else {}
+                    for name, value in {**length, **headers}.items():
                         self.send_header(name, value)
                     self.end_headers()
-                    self.wfile.write(body)
+                    self.wfile.writelines([body] if isinstance(body, bytes) else body)
 
             do_POST = do_GET  # noqa: N815  (as the library calls it)
 

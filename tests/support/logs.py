@@ -144,3 +144,20 @@ def column(found: PartitionRead, name: str) -> list[Any]:
 def flaws(found: PartitionRead) -> dict[int, str]:
     """Return what is unknown of segments, by their places."""
     return {n: one.problem for n, one in enumerate(found.segments) if one.problem is not None}
+
+
+def facts(found: PartitionRead) -> list[tuple[Any, ...]]:
+    """Return what each segment says of its records: next offset, first and largest timestamp."""
+    return [(one.next_offset, one.first_timestamp, one.largest_timestamp) for one in found.segments]
+
+
+def true_facts(made: Iterable[Made]) -> list[tuple[Any, ...]]:
+    """Return what ``facts`` must say of segments as they were made."""
+    return [(one.next_offset, one.first, one.largest) for one in made]
+
+
+def sound(folder: Path) -> PartitionRead:
+    """Read a folder in which nothing is wrong or worth a note."""
+    found = read(folder)
+    assert (found.problems, found.notes) == ([], [])
+    return found

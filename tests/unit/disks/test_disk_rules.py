@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -45,13 +45,16 @@ from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.run import check_saved
 from retention_cli.trim.wait import wait_for_space
-from tests.support.disks import ORDERS, log_dir, replica, view_of
+from tests.support.disks import ORDERS, LogDirAnswers, in_the_way_bytes, log_dir, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, why
 from tests.support.plans import EVERY, KINDS, saved
 from tests.support.world import run_cli
 
 CLICKS, R6 = TopicPartition("clicks", 0), DiskRules(percent=50)
 FREE = Limit(1000, Code.G1, "the high watermark")
+
+
+NEW = TopicPartition("new", 0)
 
 
 def only(rules: DiskRules, *dirs: LogDirState) -> tuple[Disk, list[Reason]]:
@@ -76,17 +79,31 @@ def test_policy_capacity_replaces_an_unknown_volume_size() -> None:
     assert only(replace(R6, capacity={"/a": 2000}), old)[0].room == Room(2000, 500, 500)
 
 
-def test_dirs_on_one_device_count_once_with_a_note_unless_declared() -> None:
+ONE_DEVICE = Disk(1, ("/a", "/b"), Room(1000, 600, 535), {ORDERS: 505, CLICKS: 30})
+TWO_DEVICES = [
+    Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}),
+    Disk(1, ("/b",), Room(1000, 600, 35), {CLICKS: 30, ORDERS: 5}),
+]
+
+
+@pytest.mark.parametrize(
+    ("devices", "disks", "noted"),
+    [
+        ((), [ONE_DEVICE], [True]),
+        ((frozenset({"/a"}),), TWO_DEVICES, []),
+        ((frozenset({"/a", "/b"}),), [ONE_DEVICE], []),
+        ((frozenset({"1:/a", "1:/b"}),), [ONE_DEVICE], []),
+    ],
+    ids=["not declared", "two", "one", "one of this broker"],
+)
+def test_dirs_on_one_device_count_once_with_a_note_unless_declared(
+    devices: tuple[frozenset[str], ...], disks: list[Disk], noted: list[bool]
+) -> None:
+    """A copy on its way takes room too."""
     two = log_dir("/a"), log_dir("/b", replicas=(replica(CLICKS, 30), replica(ORDERS, 5, future=True)))
-    [disk], notes = disks_of({1: list(two)}, R6)
-    assert (disk.dirs, disk.room) == (("/a", "/b"), Room(1000, 600, 535))
-    assert "disks.devices" in notes[0].text
-    assert len(disks_of({1: list(two)}, replace(R6, devices=(frozenset({"/a"}),)))[0]) == 2
-    for devices in (frozenset({"/a", "/b"}), frozenset({"1:/a", "1:/b"})):
-        disk, notes = only(replace(R6, devices=(devices,)), *two)
-        assert disk.room == Room(1000, 600, 535)
-        assert disk.replicas == {ORDERS: 505, CLICKS: 30}  # a copy on its way takes room too
-        assert notes == []
+    found, notes = disks_of({1: list(two)}, replace(R6, devices=devices))
+    assert found == disks
+    assert ["disks.devices" in one.text for one in notes] == noted
 
 
 def test_offline_dir_and_silent_broker_are_noted_and_unknown() -> None:
@@ -234,37 +251,42 @@ def test_partition_without_segments_in_the_inventory_is_unknown() -> None:
 )
 def test_partition_that_must_not_be_trimmed_is_named_in_the_way(change: dict) -> None:
     found = walked(750, **change)
-    assert found.bounds == {ORDERS: 10}
     [one] = found.outcomes
-    assert one.short_bytes == 150
-    assert sum(row.size_bytes for row in one.in_the_way if row.tp == CLICKS) == 300
+    assert (found.bounds, one.short_bytes, in_the_way_bytes(one)[CLICKS]) == ({ORDERS: 10}, 150, 300)
     assert "short by 150 B" in one.notes()[0].text
 
 
 def test_disk_missing_from_the_inventory_makes_its_partitions_unknown() -> None:
     found = walked(path="/elsewhere")
-    assert found.bounds == {}
+    assert (found.bounds, set(found.unknown)) == ({}, {CLICKS, ORDERS})
     assert "kretain segments scan" in found.outcomes[0].notes()[0].text
-    assert found.unknown.keys() == {CLICKS, ORDERS}
 
 
-def test_partition_newer_than_the_inventory_is_unknown_only_on_a_full_disk() -> None:
-    new = TopicPartition("new", 0)
-    held = {CLICKS: 300, ORDERS: 200, new: 5}
-    assert walked(limits={CLICKS: FREE, ORDERS: FREE, new: FREE}, replicas=held).unknown.keys() == {new}
-    assert walked(400, limits={new: FREE}, replicas=held).unknown == {}
+@pytest.mark.parametrize(
+    ("used", "managed", "unknown"), [(600, {CLICKS, ORDERS, NEW}, {NEW}), (400, {NEW}, set())], ids=["full", "not full"]
+)
+def test_partition_newer_than_the_inventory_is_unknown_only_on_a_full_disk(
+    used: int, managed: set[TopicPartition], unknown: set[TopicPartition]
+) -> None:
+    found = walked(used, limits=dict.fromkeys(managed, FREE), replicas={CLICKS: 300, ORDERS: 200, NEW: 5})
+    assert found.unknown.keys() == unknown
 
 
 LOG = Log(0, [NOW - HOUR] * 20, floor=12)
 
 
-def test_r6_stops_at_the_floor_unless_the_policy_allows_more() -> None:
+@pytest.mark.parametrize(
+    ("log", "chosen", "limit"),
+    [
+        (LOG, Settings(), Limit(12, Code.G2, "group:a has read up to 12")),
+        (LOG, Settings(unconsumed="trim"), Limit(20, Code.G1, "the high watermark")),
+        (replace(LOG, stable=15), Settings(unconsumed="trim"), Limit(15, Code.G1, "an open transaction begins at 15")),
+    ],
+    ids=["the floor", "the high watermark", "an open transaction"],
+)
+def test_r6_stops_at_the_floor_unless_the_policy_allows_more(log: Log, chosen: Settings, limit: Limit) -> None:
     """G2, and G1 behind it."""
-    assert disk_limit(LOG.facts(Settings()), Settings(), NOW) == Limit(12, Code.G2, "group:a has read up to 12")
-    free = Settings(unconsumed="trim")
-    assert disk_limit(LOG.facts(free), free, NOW) == Limit(20, Code.G1, "the high watermark")
-    stable = replace(LOG, stable=15)
-    assert disk_limit(stable.facts(free), free, NOW) == Limit(15, Code.G1, "an open transaction begins at 15")
+    assert disk_limit(log.facts(chosen), chosen, NOW) == limit
 
 
 @pytest.mark.parametrize(
@@ -295,34 +317,31 @@ WHY = Reason("R6", "among the oldest")
 
 
 def test_r6_raises_a_decision_only_above_other_rules_and_up_to_the_limit() -> None:
-    chosen = Settings()
+    chosen, limit = Settings(), Limit(12, Code.G2, "group:a")
     facts = LOG.facts(chosen)
     before = decide(facts, chosen, NOW)
-    limit = Limit(12, Code.G2, "group:a")
     after = raised(facts, chosen, before, 9, limit, WHY)
-    assert (after.action, after.trim_to, after.rule, after.records, after.limited_by) == (
-        "trim",
-        9,
-        "disk-usage",
-        9,
-        None,
+    assert (after.action, after.trim_to, after.rule, after.records, after.limited_by, after.reasons[0]) == (
+        *("trim", 9, "disk-usage", 9, None),
+        WHY,
     )
-    assert after.reasons[0] == WHY
     assert raised(facts, chosen, before, 12, limit, WHY).limited_by == "G2"
-    assert raised(facts, chosen, before, 13, limit, WHY) == before
-    assert raised(facts, chosen, after, 9, limit, WHY) == after
-    assert raised(facts, chosen, before, 0, limit, WHY) == before
+    for one, offset in ((before, 13), (after, 9), (before, 0)):
+        assert raised(facts, chosen, one, offset, limit, WHY) == one, offset
 
 
-def test_r6_target_is_rounded_down_to_a_segment_base_with_whole_segments() -> None:
+@pytest.mark.parametrize(
+    ("bases", "expected"),
+    [([0, 5, 8], ("trim", 8, "R6")), (None, ("hold", None, "granularity"))],
+    ids=["known", "unknown"],
+)
+def test_r6_target_is_rounded_down_to_a_segment_base_with_whole_segments(
+    bases: list[int] | None, expected: tuple[str, int | None, str]
+) -> None:
     chosen = Settings(whole_segments=True)
-    facts = LOG.facts(chosen)._replace(segment_bases=[0, 5, 8])
-    limit = Limit(12, Code.G2, "group:a")
-    assert raised(facts, chosen, decide(facts, chosen, NOW), 9, limit, WHY).trim_to == 8
-    blind = LOG.facts(chosen)
-    unknown = raised(blind, chosen, decide(blind, chosen, NOW), 9, limit, WHY)
-    assert (unknown.action, unknown.trim_to) == ("hold", None)
-    assert unknown.reasons[-1].code == "granularity"
+    facts = LOG.facts(chosen) if bases is None else LOG.facts(chosen)._replace(segment_bases=bases)
+    found = raised(facts, chosen, decide(facts, chosen, NOW), 9, Limit(12, Code.G2, "group:a"), WHY)
+    assert (found.action, found.trim_to, found.reasons[-1].code) == expected
 
 
 @pytest.mark.parametrize(
@@ -337,19 +356,6 @@ def test_r6_target_is_rounded_down_to_a_segment_base_with_whole_segments() -> No
 def test_disk_usage_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, drawn: str) -> None:
     room = Room(1000, used, kafka)
     assert bar(DiskOutcome(Disk(1, ("/a",), room, {}), percent), room, 10) == drawn
-
-
-class Brokers:
-    """One broker with one dir: each look at it returns the next of these states."""
-
-    def __init__(self, *dirs: LogDirState) -> None:
-        self.dirs = iter(dirs)
-
-    def brokers(self) -> list[int]:
-        return [1]
-
-    def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
-        return {1: [next(self.dirs)]}
 
 
 def orders_in(usable_bytes: int, orders_bytes: int, clicks_bytes: int) -> LogDirState:
@@ -384,7 +390,7 @@ def test_trim_wait_ends_once_space_is_freed_or_names_the_missing_bytes(
     """``trim --wait``: brokers count segments no more before their files are deleted (``file.delete.delay.ms``)."""
     paused: list[float] = []
     before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 510), {ORDERS: 500, CLICKS: 10}), 50, freed_bytes=120)
-    reader: Any = Brokers(*dirs)
+    reader: Any = LogDirAnswers(iter([{1: [one]} for one in dirs]))
     until = time.monotonic() + at_most_s if at_most_s else 0
     found = wait_for_space(reader, [before], R6, until, pause=paused.append, delay_s=delay_s)
     assert len(found) == bool(said)
@@ -394,17 +400,15 @@ def test_trim_wait_ends_once_space_is_freed_or_names_the_missing_bytes(
 
 def test_r6_trims_a_measured_partition_and_holds_an_unmeasured_one() -> None:
     """Of two partitions alike one has a bound, of the other nobody knows whether it is still the same log (M1)."""
-    both = {tp: LOG.facts(Settings(), topic(tp.topic)) for tp in (ORDERS, CLICKS)}
-    settings = {tp.topic: Settings() for tp in both}
-    before = [decide(one, settings[tp.topic], NOW) for tp, one in both.items()]
-    limits = {tp: disk_limit(one, settings[tp.topic], NOW) for tp, one in both.items()}
-    oldest, lost = Reason("R6", "the oldest"), Unknown.because("R6", "its leader changed")
-    asked = dict.fromkeys(both, (10, oldest))
-    gone = after_disks(both[ORDERS], Settings(), before[0], limits[ORDERS], asked[ORDERS], None)
-    held = after_disks(both[CLICKS], Settings(), before[1], limits[CLICKS], None, lost)
+    chosen = Settings()
+    facts = LOG.facts(chosen)
+    before, limit = decide(facts, chosen, NOW), disk_limit(facts, chosen, NOW)
+    lost = Unknown.because("R6", "its leader changed")
+    gone = after_disks(facts, chosen, before, limit, (10, Reason("R6", "the oldest")), None)
+    held = after_disks(facts, chosen, before, limit, None, lost)
     assert (gone.action, gone.trim_to) == ("trim", 10)
     assert (held.action, held.trim_to, held.reasons) == ("hold", None, lost.reasons)
-    assert after_disks(both[ORDERS], Settings(), before[0], limits[ORDERS], None, None) == before[0]
+    assert after_disks(facts, chosen, before, limit, None, None) == before
 
 
 @pytest.mark.parametrize(
@@ -430,23 +434,14 @@ def test_r6_leaves_a_topic_alone_that_is_not_on_disks_alone(
 FIRST, AGAIN = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-class Answers:
-    """What two brokers answer, of which the second is silent."""
-
-    def brokers(self) -> list[int]:
-        return [1, 2]
-
-    def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[LogDirState] | RequestFailedError]:
-        silent = RequestFailedError("timed out", retriable=True)
-        return {one: [LogDirState("/a", 1_000, 500)] if one == 1 else silent for one in brokers}
-
-
 def test_partition_with_a_replica_on_a_silent_broker_stays_held_after_a_second_look() -> None:
     """R6 holds every partition with a replica there, not those alone that were read again."""
     state = DiskRun(DiskRules())
+    answer: Any = {1: [LogDirState("/a", 1_000, 500)], 2: RequestFailedError("timed out", retriable=True)}
+    reader: Any = LogDirAnswers(repeat(answer))
     leaders = {tp: PartitionMetadata(1, 0, (1, 2)) for tp in (FIRST, AGAIN)}
     for some in (leaders, {AGAIN: leaders[AGAIN]}):
-        state.take_samples(cast(Any, Answers()), {}, {}, some, Remembered(Ledger(None), {}, some, 0, 0), lambda: 0)
+        state.look(reader, {}, {}, some, Remembered(Ledger(None), {}, some, 0, 0), lambda: 0)
     assert [set(one.replicas) for one in state.disks if not one.dirs] == [{FIRST, AGAIN}]
 
 
@@ -503,6 +498,7 @@ def here(tmp_path: Path) -> Path:
 def ran(folder: Path, *arguments: str) -> tuple[int, str]:
     with contextlib.chdir(folder):
         done = run_cli(*arguments, HOME=str(folder), KRETAIN_STATE_DIR=str(folder / "state"), COLUMNS="200")
+    assert "Traceback" not in done.err
     return done.code, done.err
 
 
@@ -549,13 +545,12 @@ def test_missing_or_broken_inventory_of_the_policy_is_an_error(here: Path, named
     (folder / "inventory").mkdir(parents=True)
     elsewhere.mkdir()
     (folder / "broken.parquet").write_bytes(b"broken")
-    named = named.replace("{there}", str(folder))
-    text = f"version: 1\ndisks:\n  inventory: {named}\ntopics: [{{match: '*', retention.ms: 1d}}]\n"
+    inventory = named.replace("{there}", str(folder))
+    text = f"version: 1\ndisks:\n  inventory: {inventory}\ntopics: [{{match: '*', retention.ms: 1d}}]\n"
     (folder / "p.yaml").write_text(text)
     code, said = ran(elsewhere, "plan", "-b", "localhost:1", "-p", "../policies/p.yaml")
     assert code == 1
     assert says in said
-    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("named", ["[]", "''", "7", "[a, 7]"])

@@ -7,6 +7,7 @@ import os
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from retention_cli.disks.inventory.log_dirs import (
 from retention_cli.disks.inventory.scan import read_partition
 from retention_cli.disks.inventory.segment import read_end
 from tests.support import logs
-from tests.support.logs import Made, read
+from tests.support.logs import Made, read, sound
 from tests.support.refusals import refusal
 
 T = 1_700_000_000_000
@@ -38,19 +39,13 @@ def paces(count: int, *, step: int = 10, start: int = T, each: int = 2) -> list[
 
 def test_segment_facts_match_what_a_broker_wrote(folder: Path) -> None:
     made = logs.filled(folder, segments=4)
-    found = read(folder)
-    assert (found.problems, found.notes, found.ignored, found.pending) == ([], [], 0, 0)
-    assert found.topic_id == logs.TOPIC_ID
-    assert logs.column(found, "base_offset") == [one.base for one in made]
-    assert logs.column(found, "next_offset") == [one.next_offset for one in made]
-    assert logs.column(found, "first_timestamp") == [one.first for one in made]
-    assert logs.column(found, "largest_timestamp") == [one.largest for one in made]
-    assert logs.column(found, "log_size") == [len(one.log) for one in made]
-    assert logs.column(found, "size") == [one.bytes + 10 for one in made]
-    assert logs.column(found, "mtime") == [
-        (folder / f"{one.base:020d}.log").stat().st_mtime_ns // 1_000_000 for one in made
+    found = sound(folder)
+    assert (found.ignored, found.pending, found.topic_id, found.ends_active) == (0, 0, logs.TOPIC_ID, True)
+    assert logs.facts(found) == logs.true_facts(made)
+    written = [(folder / f"{one.base:020d}.log").stat().st_mtime_ns // 1_000_000 for one in made]
+    assert [(one.base_offset, one.log_size, one.size, one.mtime) for one in found.segments] == [
+        (one.base, len(one.log), one.bytes + 10, at) for one, at in zip(made, written, strict=True)
     ]
-    assert found.ends_active
 
 
 @pytest.mark.parametrize(("where", "size"), [(0, 200), (150, 200), (298, 200), (150, 6000), (1, 6000)], ids=str)
@@ -61,9 +56,7 @@ def test_largest_timestamp_in_the_middle_is_found_by_the_time_index(folder: Path
     made = logs.segment(0, batches, size)
     made.write(folder)
     logs.segment(made.next_offset, paces(3)).write(folder)
-    found = read(folder)
-    assert logs.column(found, "largest_timestamp")[0] == T + 10_000_000
-    assert (found.problems, found.notes) == ([], [])
+    assert logs.column(sound(folder), "largest_timestamp")[0] == T + 10_000_000
 
 
 @pytest.mark.parametrize("size", [200, 5000, 70_000])
@@ -74,24 +67,18 @@ def test_active_segment_ends_at_its_last_batch(folder: Path, count: int, size: i
     if fill:
         logs.preallocated(made)
     made.write(folder)
-    found = read(folder)
-    assert (found.problems, found.notes) == ([], [])
-    assert logs.column(found, "next_offset") == [made.next_offset]
-    assert logs.column(found, "largest_timestamp") == [made.largest]
-    assert logs.column(found, "first_timestamp") == [made.first]
+    assert logs.facts(sound(folder)) == logs.true_facts([made])
 
 
 def test_unused_preallocated_space_takes_no_bytes(folder: Path) -> None:
     made = logs.segment(0, paces(60), closed=False)
     stem = made.write(folder, snapshot=False)
-    for suffix, content in ((".index", made.index), (".timeindex", made.timeindex)):
-        with (folder / (stem + suffix)).open("r+b") as file:
-            file.truncate(10 << 20)  # a hole, as RandomAccessFile.setLength makes it
-            assert len(content) < 4096
+    assert max(len(made.index), len(made.timeindex)) < 4096
+    for suffix in (".index", ".timeindex"):
+        os.truncate(folder / (stem + suffix), 10 << 20)  # a hole, as RandomAccessFile.setLength makes it
     found = read(folder)
-    assert logs.column(found, "size")[0] <= len(made.log) + 4096 + 2 * 4096  # blocks of the file system
-    assert logs.column(found, "next_offset") == [made.next_offset]
-    assert logs.column(found, "largest_timestamp") == [made.largest]
+    assert found.segments[0].size <= len(made.log) + 4096 + 2 * 4096  # blocks of the file system
+    assert logs.facts(found) == logs.true_facts([made])
 
 
 APPEND_TIME, DELETE_HORIZON = 0x08, 0x40
@@ -120,9 +107,7 @@ def test_timestamps_of_every_record_format_are_read_or_unknown(
 ) -> None:
     (folder / f"{0:020d}.log").write_bytes(log)
     found = read(folder)
-    names = ("next_offset", "first_timestamp", "largest_timestamp")
-    assert [logs.column(found, name) for name in names] == [[following], [first], [largest]]
-    assert found.problems == []
+    assert (logs.facts(found), found.problems) == ([(following, first, largest)], [])
 
 
 # -- broken files ------------------------------------------------------------------
@@ -137,48 +122,41 @@ CLOSED = f"{0:020d}"
 ACTIVE = f"{240:020d}"
 
 
+HARMS: dict[str, Callable[[Path, bytes], object]] = {
+    "gone": lambda _file, _content: None,
+    "empty": lambda file, _content: file.touch(),
+    "cut": lambda file, content: file.write_bytes(content[:-3]),
+    "zeros": lambda file, content: file.write_bytes(bytes(len(content))),
+    "random": lambda file, content: file.write_bytes(random.Random(1).randbytes(len(content))),
+    "folder": lambda file, _content: file.mkdir(),
+    "pipe": lambda file, _content: os.mkfifo(file),
+    "link": lambda file, _content: file.symlink_to(file.with_stem(f"{120:020d}")),
+    "huge": lambda file, content: file.write_bytes(b"\x7f" * len(content)),
+}
+"""What happens to a file that has just been removed, and had this content."""
+
+
 @pytest.mark.parametrize("stem", [CLOSED, ACTIVE], ids=["closed", "active"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("harm", ["gone", "empty", "cut", "zeros", "random", "folder", "pipe", "link", "huge"])
+@pytest.mark.parametrize("harm", HARMS)
 def test_broken_index_changes_no_fact_of_a_segment(folder: Path, stem: str, suffix: str, harm: str) -> None:
     """The log itself says it: next offset and both timestamps are what they were."""
     made = three(folder)
     file = folder / (stem + suffix)
     content = file.read_bytes()
     file.unlink()
-    match harm:
-        case "empty":
-            file.write_bytes(b"")
-        case "cut":
-            file.write_bytes(content[:-3])
-        case "zeros":
-            file.write_bytes(bytes(len(content)))
-        case "random":
-            file.write_bytes(random.Random(1).randbytes(len(content)))
-        case "folder":
-            file.mkdir()
-        case "pipe":
-            os.mkfifo(file)
-        case "link":
-            file.symlink_to(folder / f"{120:020d}{suffix}")
-        case "huge":
-            file.write_bytes(b"\x7f" * len(content))
+    HARMS[harm](file, content)
     found = read(folder)
-    assert found.problems == []
-    assert logs.column(found, "next_offset") == [one.next_offset for one in made]
-    assert logs.column(found, "first_timestamp") == [one.first for one in made]
-    assert logs.column(found, "largest_timestamp") == [one.largest for one in made]
+    assert (logs.facts(found), found.problems) == (logs.true_facts(made), [])
 
 
 @pytest.mark.parametrize("by", [-1, 1, 10**9])
 def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> None:
     made = three(folder)
-    file = folder / (CLOSED + ".timeindex")
-    content = file.read_bytes()
-    stamp, offset = struct.unpack(">qi", content[-12:])
-    file.write_bytes(content[:-12] + struct.pack(">qi", stamp + by, offset))
+    stamp, offset = struct.unpack(">qi", made[0].timeindex[-12:])
+    (folder / (CLOSED + ".timeindex")).write_bytes(made[0].timeindex[:-12] + struct.pack(">qi", stamp + by, offset))
     found = read(folder)
-    assert logs.column(found, "largest_timestamp")[0] == made[0].largest
+    assert found.segments[0].largest_timestamp == made[0].largest
     assert found.notes == [f"{CLOSED}.log: its time index doesn't fit its log"]
 
 
@@ -187,52 +165,56 @@ def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> N
     made = three(folder)
     (folder / (ACTIVE + ".log")).write_bytes(bytes(made[2].log[: 59 * 200 + left]))
     found = read(folder)
-    assert logs.column(found, "next_offset")[2] == made[2].next_offset - 2
-    assert logs.column(found, "largest_timestamp")[2] == made[2].stamps[-2]
     assert found.problems == []
-    if left > 5:  # the first bytes of an offset are zeros, as preallocated space is
-        assert "cut off at byte 11800" in found.notes[0]
+    assert logs.facts(found)[2] == (made[2].next_offset - 2, made[2].first, made[2].stamps[-2])
+    # the first bytes of an offset are zeros, as preallocated space is
+    torn = f"{ACTIVE}.log: its last batch is cut off at byte 11800 of {11_800 + left}"
+    assert found.notes == ([torn] if left > 5 else [])
 
 
 def test_empty_closed_segment_has_no_times(folder: Path) -> None:
     three(folder)
     for suffix in (".log", ".index", ".timeindex"):
         (folder / (CLOSED + suffix)).write_bytes(b"")
-    found = read(folder)
-    assert (found.problems, found.notes) == ([], [])
-    assert (
-        logs.column(found, "next_offset")[0],
-        logs.column(found, "log_size")[0],
-        logs.column(found, "largest_timestamp")[0],
-    ) == (120, 0, None)
+    found = sound(folder)
+    assert (logs.facts(found)[0], found.segments[0].log_size) == ((120, None, None), 0)
 
 
-@pytest.mark.parametrize("at", [0, 5000, 11_800])
-def test_garbage_in_the_active_segment_makes_its_end_unknown(folder: Path, at: int) -> None:
+@pytest.mark.parametrize(
+    ("at", "unknown", "flaw"),
+    [
+        pytest.param(0, {"first", "largest"}, "its first batch can't be read", id="at the start"),
+        pytest.param(
+            *(5000, set(), None), id="in the middle: the offset index leads past it, all the rest of the log agrees"
+        ),
+        pytest.param(
+            *(11_800, {"end", "largest"}),
+            "its batches can't be read from byte 11800 on: what follows is not a batch",
+            id="at the end",
+        ),
+    ],
+)
+def test_garbage_in_the_active_segment_makes_unknown_what_it_may_hide(
+    folder: Path, at: int, unknown: set[str], flaw: str | None
+) -> None:
     made = three(folder)
-    file = folder / (ACTIVE + ".log")
-    content = bytearray(made[2].log)
-    content[at : at + 61] = b"\xee" * 61
-    file.write_bytes(bytes(content))
+    made[2].log[at : at + 61] = b"\xee" * 61
+    made[2].write(folder)
     found = read(folder)
-    if at == 5000:  # the offset index leads past it; the time index and the rest of the log agree
-        assert logs.column(found, "next_offset")[2] == made[2].next_offset
-    else:
-        assert found.problems
-        assert logs.column(found, "largest_timestamp")[2] is None
-    if at == 11_800:
-        assert logs.column(found, "next_offset")[2] is None
-        assert logs.flaws(found) == {2: "its batches can't be read from byte 11800 on: what follows is not a batch"}
-    assert logs.column(found, "next_offset")[:2] == [120, 240]
+    truth = zip(("end", "first", "largest"), logs.true_facts(made)[2], strict=True)
+    active = tuple(None if name in unknown else value for name, value in truth)
+    assert logs.facts(found) == [*logs.true_facts(made)[:2], active]
+    assert logs.flaws(found) == ({} if flaw is None else {2: flaw})
+    assert found.problems == ([] if flaw is None else [f"{ACTIVE}.log: {flaw}"])
 
 
 def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder: Path) -> None:
-    content = bytearray(three(folder)[0].log)
-    content[11_800:11_861] = bytes(61)
-    content[11_990:] = b"!" * 10
-    (folder / (CLOSED + ".log")).write_bytes(bytes(content))
+    closed = three(folder)[0]
+    closed.log[11_800:11_861] = bytes(61)
+    closed.log[11_990:] = b"!" * 10
+    closed.write(folder)
     found = read(folder)
-    assert (logs.column(found, "next_offset")[0], logs.column(found, "largest_timestamp")[0]) == (120, None)
+    assert logs.facts(found)[0] == (120, closed.first, None)
     assert list(logs.flaws(found)) == [0]
 
 
@@ -240,38 +222,37 @@ def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> Non
     logs.segment(0, paces(60)).write(folder)
     logs.segment(100, paces(60)).write(folder)
     found = read(folder)
-    assert logs.column(found, "next_offset")[0] == 100
-    assert logs.flaws(found) == {0: "it holds offsets of the next segment"}
+    assert (found.segments[0].next_offset, logs.flaws(found)) == (100, {0: "it holds offsets of the next segment"})
 
 
 def test_compaction_gaps_cause_no_problem(folder: Path) -> None:
-    (folder / f"{0:020d}.log").write_bytes(logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2))
-    (folder / f"{0:020d}.index").write_bytes(b"")
-    (folder / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", T + 5, 42))
-    logs.segment(90, paces(2)).write(folder)
-    found = read(folder)
-    assert (found.problems, found.notes) == ([], [])
-    assert logs.column(found, "next_offset") == [90, 94]
-    assert logs.column(found, "largest_timestamp")[0] == T + 5
+    compacted = logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)
+    Made(0, bytearray(compacted), timeindex=bytearray(struct.pack(">qi", T + 5, 42))).write(folder)
+    after = logs.segment(90, paces(2))
+    after.write(folder)
+    assert logs.facts(sound(folder)) == [(90, T, T + 5), *logs.true_facts([after])]
 
 
 # -- things that lie beside them -----------------------------------------------------
 
 
+def deleted(folder: Path, *stems: str) -> int:
+    """Rename segments' files, as a broker that deletes them; return the bytes of the blocks that they take."""
+    for file in [one for stem in stems for one in folder.glob(f"{stem}.*")]:
+        file.rename(file.with_name(file.name + ".deleted"))
+    return 512 * sum(one.stat().st_blocks for one in folder.glob("*.deleted"))
+
+
 def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> None:
     three(folder)
-    blocks = 0
-    for suffix in (".log", ".index", ".timeindex"):
-        leaves = folder / f"{CLOSED}{suffix}.deleted"
-        (folder / (CLOSED + suffix)).rename(leaves)
-        blocks += leaves.stat().st_blocks
+    pending = deleted(folder, CLOSED)
     for name in ("notes.txt", "0.log", "0000000000000000000x.log", "99999999999999999999.log", "٣" * 20 + ".log"):
         (folder / name).write_bytes(b"?")
     (folder / f"{7:020d}.log.cleaned").write_bytes(b"?")
     (folder / f"{360:020d}.snapshot").write_bytes(b"at its end, after a clean shutdown")
     found = read(folder)
     assert logs.column(found, "base_offset") == [120, 240]
-    assert (found.pending, found.ignored, found.problems) == (512 * blocks, 5, [])
+    assert (found.pending, found.ignored, found.problems) == (pending, 5, [])
 
 
 def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Path) -> None:
@@ -288,8 +269,7 @@ def test_unreadable_topic_id_is_unknown(folder: Path, content: bytes) -> None:
     three(folder)
     (folder / "partition.metadata").write_bytes(content)
     found = read(folder)
-    assert found.topic_id is None
-    assert len(found.problems) == 1
+    assert (found.topic_id, len(found.problems)) == (None, 1)
     (folder / "partition.metadata").unlink()
     assert read(folder).problems == [], "a broker of before 2.8 has none"
 
@@ -302,19 +282,22 @@ def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     assert read_partition(str(tmp_path), "orders-2") is None
 
 
+def around(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[..., Any]) -> None:
+    """Call ``work`` in the place of a function of ``os``, which it gets as its first argument."""
+    monkeypatch.setattr(os, name, partial(work, getattr(os, name)))
+
+
 def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = three(folder)
-    real = os.open
 
-    def refusing(path: Any, *more: Any, **named: Any) -> int:
+    def refusing(real: Callable[..., int], path: Any, *more: Any, **named: Any) -> int:
         if str(path) == CLOSED + ".log":
             raise PermissionError(13, "Permission denied", path)
         return real(path, *more, **named)
 
-    monkeypatch.setattr(os, "open", refusing)
+    around(monkeypatch, "open", refusing)
     found = read(folder)
-    assert (logs.column(found, "next_offset")[0], logs.column(found, "size")[0]) == (120, made[0].bytes + 10)
-    assert (logs.column(found, "first_timestamp")[0], logs.column(found, "largest_timestamp")[0]) == (None, None)
+    assert (logs.facts(found)[0], found.segments[0].size) == ((120, None, None), made[0].bytes + 10)
     assert found.problems == [f"{CLOSED}.log: its log can't be read: Permission denied"]
 
 
@@ -322,58 +305,48 @@ def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch:
 
 
 @pytest.fixture
-def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], None]:
-    """Do something after each listing of a partition's folder, as a broker may: it is told how often it was listed."""
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """After each listing of a partition's folder, do the next of some works, as a broker may."""
 
-    def install(work: Callable[[int], None]) -> None:
-        real, listed = os.listdir, [0]
+    def install(*works: Callable[[], object]) -> None:
+        left = iter(works)
 
-        def listing(path: Any) -> list[str]:
+        def listing(real: Callable[[Any], list[str]], path: Any) -> list[str]:
             names = real(path)
-            listed[0] += 1
-            work(listed[0])
+            next(left, lambda: None)()
             return names
 
-        monkeypatch.setattr(os, "listdir", listing)
+        around(monkeypatch, "listdir", listing)
 
     return install
 
 
 def test_segments_deleted_from_the_front_have_no_rows(folder: Path, between: Any) -> None:
     three(folder)
-
-    def retention(listed: int) -> None:
-        if listed == 1:
-            for file in folder.glob(f"{CLOSED}.*"):
-                file.rename(file.with_name(file.name + ".deleted"))
-
-    between(retention)
+    between(partial(deleted, folder, CLOSED))
     found = read(folder)
-    assert logs.column(found, "base_offset") == [120, 240]
-    assert found.problems == []
-    assert found.pending == 512 * sum(one.stat().st_blocks for one in folder.glob("*.deleted"))
+    assert (logs.column(found, "base_offset"), found.problems) == ([120, 240], [])
+    assert found.pending == deleted(folder)
 
 
 def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: Any) -> None:
     """Two segments become one: what was the first one's end is not any more."""
-    three(folder)
+    made = three(folder)
     merged = logs.segment(0, paces(30))
+    swap = folder / f"{0:020d}.log.swap"
 
-    def cleaner(listed: int) -> None:
-        if listed == 1:
-            for file in (*folder.glob(f"{CLOSED}.*"), *folder.glob(f"{120:020d}.*")):
-                file.rename(file.with_name(file.name + ".deleted"))
-            (folder / f"{0:020d}.log.swap").write_bytes(bytes(merged.log))
-        if listed == 2:
-            (folder / f"{0:020d}.log.swap").unlink()
-            merged.write(folder)
+    def cleaner() -> None:
+        deleted(folder, CLOSED, f"{120:020d}")
+        swap.write_bytes(bytes(merged.log))
 
-    between(cleaner)
+    def swapped() -> None:
+        swap.unlink()
+        merged.write(folder)
+
+    between(cleaner, swapped)
     found = read(folder)
-    assert logs.column(found, "base_offset") == [0, 240]
-    assert logs.column(found, "next_offset")[0] == 240
-    assert logs.column(found, "largest_timestamp")[0] == merged.largest
-    assert found.problems == []
+    assert (logs.column(found, "base_offset"), found.problems) == ([0, 240], [])
+    assert logs.facts(found) == [(240, merged.first, merged.largest), *logs.true_facts(made[2:])]
 
 
 def test_unfinished_swap_is_a_problem(folder: Path) -> None:
@@ -388,11 +361,10 @@ def test_unfinished_swap_is_a_problem(folder: Path) -> None:
 def test_partition_deleted_during_the_read_is_gone_and_not_mixed(folder: Path, between: Any, again: bool) -> None:
     three(folder)
 
-    def delete(listed: int) -> None:
-        if listed == 1:
-            folder.rename(folder.with_name("orders-0." + "a" * 32 + "-delete"))
-            if again:
-                logs.partition(folder.parent)
+    def delete() -> None:
+        folder.rename(folder.with_name("orders-0." + "a" * 32 + "-delete"))
+        if again:
+            logs.partition(folder.parent)
 
     between(delete)
     assert read_partition(str(folder.parent), folder.name) is None
@@ -401,24 +373,21 @@ def test_partition_deleted_during_the_read_is_gone_and_not_mixed(folder: Path, b
 def test_append_in_progress_is_awaited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a batch, and all of it at the next look."""
     made = logs.segment(0, paces(60), closed=False)
-    stem = made.write(folder)
-    whole = bytes(made.log)
-    file = folder / f"{stem}.log"
-    file.write_bytes(whole[:-70])
-    real, looked = os.fstat, [0]
+    file = folder / f"{made.write(folder)}.log"
+    os.truncate(file, len(made.log) - 70)
+    sizes = []
 
-    def looking(descriptor: int) -> os.stat_result:
-        looked[0] += 1
+    def looking(real: Callable[[int], os.stat_result], descriptor: int) -> os.stat_result:
         about = real(descriptor)
-        if about.st_size == len(whole) - 70:
-            file.write_bytes(whole)
+        sizes.append(about.st_size)
+        if about.st_size == len(made.log) - 70:
+            file.write_bytes(made.log)
         return about
 
-    monkeypatch.setattr(os, "fstat", looking)
+    around(monkeypatch, "fstat", looking)
     found = read(folder)
-    assert logs.column(found, "next_offset") == [made.next_offset]
-    assert found.notes == []
-    assert looked[0] >= 2
+    assert (logs.facts(found), found.notes) == (logs.true_facts([made]), [])
+    assert len(sizes) >= 2
 
 
 # -- names --------------------------------------------------------------------------
@@ -450,17 +419,40 @@ def test_folder_name_parses_to_topic_and_partition(name: str, what: object) -> N
     assert folder_of(name) == what
 
 
-def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
-    kraft = meta_properties_in(b"#\ncluster.id=abc\nnode.id=3\nversion=1\ndirectory.id=xyz\n")
-    assert (kraft.broker, kraft.cluster_id, kraft.directory_id) == (3, "abc", "xyz")
-    zookeeper = meta_properties_in(b"broker.id=0\nversion=0\ncluster.id=abc\n")
-    assert (zookeeper.broker, zookeeper.cluster_id, zookeeper.directory_id) == (0, "abc", None)
-    for wrong in (b"node.id=one", b"node.id=-1", b"node.id=99999999999", b"node.id=1\nbroker.id=2"):
-        refusal(LayoutError, meta_properties_in, wrong)
-    assert meta_properties_in(b"\xff\xfe").broker is None
+@pytest.mark.parametrize(
+    ("content", "identity"),
+    [
+        (b"#\ncluster.id=abc\nnode.id=3\nversion=1\ndirectory.id=xyz\n", (3, "abc", "xyz")),
+        (b"broker.id=0\nversion=0\ncluster.id=abc\n", (0, "abc", None)),
+        (b"\xff\xfe", (None, None, None)),
+    ],
+    ids=["KRaft", "ZooKeeper", "no text"],
+)
+def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read(
+    content: bytes, identity: tuple[int | None, str | None, str | None]
+) -> None:
+    found = meta_properties_in(content)
+    assert (found.broker, found.cluster_id, found.directory_id) == identity
+
+
+@pytest.mark.parametrize("wrong", [b"node.id=one", b"node.id=-1", b"node.id=99999999999", b"node.id=1\nbroker.id=2"])
+def test_meta_properties_with_an_impossible_broker_id_are_refused(wrong: bytes) -> None:
+    refusal(LayoutError, meta_properties_in, wrong)
 
 
 # -- what mutants taught us ----------------------------------------------------------------
+
+
+def end_read(
+    monkeypatch: pytest.MonkeyPatch, file: Path, width: int, name: str, work: Callable[..., Any]
+) -> tuple[int, bytes | None, str | None]:
+    """Read the end of an index while ``work`` is ``around`` a function of ``os``: entries, the last one, the flaw."""
+    opened = os.open(file.parent, os.O_RDONLY)
+    with monkeypatch.context() as patch:
+        around(patch, name, work)
+        found = read_end(opened, file.name, width)
+    os.close(opened)
+    return found.entries, found.last, found.flaw
 
 
 @pytest.mark.parametrize("call", [1, 2])
@@ -473,53 +465,39 @@ def test_index_truncated_during_the_read_is_read_again(
     file = tmp_path / "x.index"
     file.write_bytes(b"".join(struct.pack(entry, n + 1, n + 1) for n in range(count)))
     os.truncate(file, (10 << 20) // width * width)
-    opened = os.open(tmp_path, os.O_RDONLY)
-    calls, real = itertools.count(1), os.pread
+    calls = itertools.count(1)
 
-    def rolled(*asked: Any) -> bytes:
+    def rolled(real: Callable[..., bytes], *asked: Any) -> bytes:
         if next(calls) == call:
             os.truncate(file, count * width)
         return real(*asked)
 
-    monkeypatch.setattr(os, "pread", rolled)
-    found = read_end(opened, "x.index", width)
-    monkeypatch.undo()
-    os.close(opened)
+    last = struct.pack(entry, count, count)
+    assert end_read(monkeypatch, file, width, "pread", rolled) == (count, last, None)
     assert next(calls) > call
-    assert (found.entries, found.last, found.flaw) == (count, struct.pack(entry, count, count), None)
 
 
 def test_index_that_keeps_changing_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.index"
     file.write_bytes(struct.pack(">ii", 1, 1) * 800)
-    opened = os.open(tmp_path, os.O_RDONLY)
-    real = os.pread
 
-    def cut(*asked: Any) -> bytes:
+    def cut(real: Callable[..., bytes], *asked: Any) -> bytes:
         os.truncate(file, max(0, file.stat().st_size - 8))
         return real(*asked)
 
-    monkeypatch.setattr(os, "pread", cut)
-    found = read_end(opened, "x.index", 8)
-    monkeypatch.undo()
-    os.close(opened)
-    assert (found.entries, found.last, found.flaw) == (0, None, "changes while it is read")
+    assert end_read(monkeypatch, file, 8, "pread", cut) == (0, None, "changes while it is read")
 
 
 def test_index_entries_in_sparse_space_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that compresses says less than there is."""
-    (tmp_path / "x.index").write_bytes(b"".join(struct.pack(">ii", n + 1, n) for n in range(3000)) + bytes(80_000))
-    opened = os.open(tmp_path, os.O_RDONLY)
-    real = os.fstat
+    file = tmp_path / "x.index"
+    file.write_bytes(b"".join(struct.pack(">ii", n + 1, n) for n in range(3000)) + bytes(80_000))
 
-    def compressed(file: int) -> Any:
-        return type("About", (), {"st_size": real(file).st_size, "st_blocks": 8})
+    def compressed(real: Callable[[int], os.stat_result], opened: int) -> Any:
+        return type("About", (), {"st_size": real(opened).st_size, "st_blocks": 8})
 
-    monkeypatch.setattr(os, "fstat", compressed)
-    found = read_end(opened, "x.index", 8)
-    monkeypatch.undo()
-    os.close(opened)
-    assert (found.entries, found.last) == (3000, struct.pack(">ii", 3000, 2999))
+    found = end_read(monkeypatch, file, 8, "fstat", compressed)
+    assert found[:2] == (3000, struct.pack(">ii", 3000, 2999))
 
 
 def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> None:
@@ -535,28 +513,24 @@ def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> Non
 def test_decreasing_offsets_make_the_log_end_unknown(folder: Path) -> None:
     (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
     found = read(folder)
-    assert logs.column(found, "next_offset") == [None]
-    assert logs.flaws(found) == {0: "its batches can't be read from byte 200 on: what follows is not a batch"}
+    flaw = "its batches can't be read from byte 200 on: what follows is not a batch"
+    assert (logs.column(found, "next_offset"), logs.flaws(found)) == ([None], {0: flaw})
 
 
 def test_segment_renamed_during_the_read_has_no_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its index is gone, its log still there, and a moment later it isn't: not a segment without an index."""
     three(folder)
     (folder / (CLOSED + ".index")).unlink()
-    real, done = os.open, [False]
 
-    def opening(path: Any, *more: Any, **named: Any) -> int:
+    def opening(real: Callable[..., int], path: Any, *more: Any, **named: Any) -> int:
         file = real(path, *more, **named)
-        if str(path) == CLOSED + ".log" and not done[0]:
-            done[0] = True
+        if str(path) == CLOSED + ".log":
             for one in folder.glob(f"{CLOSED}.*"):
                 one.unlink()
         return file
 
-    monkeypatch.setattr(os, "open", opening)
-    found = read(folder)
-    assert logs.column(found, "base_offset") == [120, 240]
-    assert (found.problems, found.notes) == ([], [])
+    around(monkeypatch, "open", opening)
+    assert logs.column(sound(folder), "base_offset") == [120, 240]
 
 
 def test_deleted_preallocated_index_keeps_its_disk_usage(folder: Path) -> None:

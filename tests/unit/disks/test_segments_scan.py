@@ -41,17 +41,37 @@ def scan_all(dirs: list[Path], out: Path, **more: Any) -> Any:
     return scan([str(one) for one in dirs], str(out), now_ms=NOW, **more)
 
 
+@pytest.fixture
+def out(dirs: list[Path], tmp_path: Path) -> Path:
+    """The inventory of both log dirs."""
+    path = tmp_path / "out.parquet"
+    scan_all(dirs, path)
+    return path
+
+
+def scanned(tmp_path: Path, broker: int, name: str = "orders-0", **more: Any) -> Path:
+    """Make a log dir of another broker, with a partition in it, and its inventory."""
+    folder = logs.log_dir(tmp_path / f"{broker}", broker=broker, **more)
+    logs.filled(logs.partition(folder, name))
+    path = tmp_path / "inventories" / f"{broker}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    scan_all([folder], path)
+    return path
+
+
+def blocks_bytes(*files: Path) -> int:
+    return 512 * sum(one.stat().st_blocks for one in files)
+
+
 def test_inventory_reads_back_as_written(dirs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     report = scan_all(dirs, out, tiered=lambda topic: topic == "payments")
     inventory = read_inventory([out])
     assert inventory.table.column_names == [name for name, _, _ in COLUMNS]
     rows = inventory.table.to_pylist()
-    assert len(rows) == report.total("segments") == 12
     order = [(row["dir"], row["topic"], row["partition"], row["base_offset"]) for row in rows]
-    assert order == sorted(order)
-    assert {row["broker"] for row in rows} == {1}
-    assert {row["dir"] for row in rows} == {str(one) for one in dirs}
+    assert (len(rows), report.total("segments"), order) == (12, 12, sorted(order))
+    assert {(row["broker"], row["dir"]) for row in rows} == {(1, str(one)) for one in dirs}
     assert sum(row["active"] for row in rows) == 4
     assert {(row["topic"], row["tiered"]) for row in rows} == {("orders", False), ("payments", True)}
     (file,) = inventory.files
@@ -60,8 +80,7 @@ def test_inventory_reads_back_as_written(dirs: list[Path], tmp_path: Path) -> No
     device = dirs[0].stat().st_dev
     assert {one.device for one in file.dirs} == {f"{os.major(device)}:{os.minor(device)}"}
     assert file.dirs[0].total_bytes > file.dirs[0].usable_bytes > 0
-    assert [row["topic"] for row in by_topic(inventory)] == ["orders", "payments"]
-    assert by_topic(inventory)[0]["replicas"] == 3
+    assert [(row["topic"], row["replicas"]) for row in by_topic(inventory)] == [("orders", 3), ("payments", 1)]
     assert [row["dir"] for row in by_dir(inventory)] == [str(one) for one in dirs]
     assert read_inventory([out], ["bytes", "topic"]).table.column_names == ["topic", "bytes"]
 
@@ -87,35 +106,29 @@ def test_row_group_spans_partitions_until_it_is_full(
 
 
 def test_folder_without_a_live_replica_is_counted_without_rows(dirs: list[Path], tmp_path: Path) -> None:
-    first = dirs[0]
     for kind in ("delete", "future", "stray"):
-        logs.filled(logs.partition(first, f"gone-0{GONE}-{kind}"), segments=1)
-    size = 512 * sum(one.stat().st_blocks for one in (first / f"gone-0{GONE}-delete").iterdir())
-    (first / "lost+found").mkdir()
-    (first / "remote-log-index-cache").mkdir()
-    (first / "backup").mkdir()
-    (first / "readme-1").write_text("a file with a partition's name")
+        logs.filled(logs.partition(dirs[0], f"gone-0{GONE}-{kind}"), segments=1)
+    for name in ("lost+found", "remote-log-index-cache", "backup"):
+        (dirs[0] / name).mkdir()
+    (dirs[0] / "readme-1").write_text("a file with a partition's name")
     report = scan_all(dirs, tmp_path / "out.parquet")
-    one = report.dirs[0]
-    assert (one.pending_bytes, one.future_bytes, one.stray_bytes) == (size, size, size)
-    assert one.ignored == 2
-    assert (one.topics, one.partitions, one.segments) == (2, 3, 9)
-    assert report.incomplete == []
+    one, size = report.dirs[0], blocks_bytes(*(dirs[0] / f"gone-0{GONE}-delete").iterdir())
+    assert (one.pending_bytes, one.future_bytes, one.stray_bytes, one.ignored) == (size, size, size, 2)
+    assert (one.topics, one.partitions, one.segments, report.incomplete) == (2, 3, 9, [])
 
 
 def test_pending_bytes_deleted_during_a_scan_still_count(dirs: list[Path], tmp_path: Path) -> None:
     """What others write into the room would else seem to stay: the volume is as full as before."""
     swept = dirs[0] / "orders-0" / f"{7:020d}.log.deleted"
     swept.write_bytes(b"x" * 100_000)
-    size = 512 * swept.stat().st_blocks
+    size = blocks_bytes(swept)
 
     def progress(_what: str, done: int, _count: int | None) -> None:
         if not done:
             swept.unlink()
 
     report = scan_all(dirs, tmp_path / "out.parquet", progress=progress)
-    assert not swept.exists()
-    assert report.dirs[0].pending_bytes == size
+    assert (swept.exists(), report.dirs[0].pending_bytes) == (False, size)
 
 
 def test_partition_in_two_dirs_is_incomplete(dirs: list[Path], tmp_path: Path) -> None:
@@ -131,24 +144,26 @@ def test_partition_in_two_dirs_is_incomplete(dirs: list[Path], tmp_path: Path) -
 # -- whose dirs they are ----------------------------------------------------------------
 
 
-def test_log_dirs_of_different_brokers_or_clusters_are_refused(dirs: list[Path], tmp_path: Path) -> None:
-    other = logs.log_dir(tmp_path / "other", broker=2)
-    foreign = logs.log_dir(tmp_path / "foreign", cluster="another")
-    link = tmp_path / "link"
-    link.symlink_to(dirs[0])
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    first = str(dirs[0])
-    for paths, broker, what in (
-        ([first, str(other)], None, "two brokers (1 and 2)"),
-        ([first, str(foreign)], None, "two clusters"),
-        ([first, first + "/"], None, "the same folder"),
-        ([first, str(link)], None, "the same folder"),
-        ([str(empty)], None, "not a log dir"),
-        ([str(tmp_path / "none")], None, "can't be read: No such file"),
-        ([first], 7, "belongs to broker 1, not 7"),
-    ):
-        assert what in refusal(ScanError, find_log_dirs, paths, broker)
+@pytest.mark.parametrize(
+    ("names", "broker", "what"),
+    [
+        (["a", "other"], None, "two brokers (1 and 2)"),
+        (["a", "foreign"], None, "two clusters"),
+        (["a", "a/"], None, "the same folder"),
+        (["a", "link"], None, "the same folder"),
+        (["empty"], None, "not a log dir"),
+        (["none"], None, "can't be read: No such file"),
+        (["a"], 7, "belongs to broker 1, not 7"),
+    ],
+)
+def test_log_dirs_of_different_brokers_or_clusters_are_refused(
+    dirs: list[Path], tmp_path: Path, names: list[str], broker: int | None, what: str
+) -> None:
+    logs.log_dir(tmp_path / "other", broker=2)
+    logs.log_dir(tmp_path / "foreign", cluster="another")
+    (tmp_path / "link").symlink_to(dirs[0])
+    (tmp_path / "empty").mkdir()
+    assert what in refusal(ScanError, find_log_dirs, [f"{tmp_path}/{name}" for name in names], broker)
 
 
 def test_log_dir_without_meta_properties_needs_a_broker_id(dirs: list[Path]) -> None:
@@ -173,7 +188,7 @@ def test_interrupted_scan_keeps_the_old_inventory(dirs: list[Path], tmp_path: Pa
     out = tmp_path / "out.parquet"
     out.write_bytes(b"old")
 
-    def interrupt(_phase: str, _done: int = 0, _total: int | None = None) -> None:
+    def interrupt(*_progress: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -185,16 +200,18 @@ def test_interrupted_scan_keeps_the_old_inventory(dirs: list[Path], tmp_path: Pa
 # -- reading back ---------------------------------------------------------------------------
 
 
-def edited(source: Path, to: Path, change: Callable[[Any], Any], about: Any = None) -> Path:
-    """Write an inventory with other rows, or another word about itself."""
-    table = pq.read_table(source)
+def same(value: Any) -> Any:
+    return value
+
+
+def edited(source: Path, change: Callable[[Any], Any], about: Callable[[Any], Any] = same) -> Path:
+    """Write an inventory beside one, with other rows, or another word about itself."""
+    table = change(pq.read_table(source))
     said = json.loads(pq.ParquetFile(source).metadata.metadata[METADATA_KEY])
-    table = change(table)
     said["totals"]["segments"] = len(table)
-    if about is not None:
-        said = about(said)
-    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(said).encode()}), to)
-    return to
+    bad = source.with_name("bad.parquet")
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(about(said)).encode()}), bad)
+    return bad
 
 
 def put(name: str, row: int, value: Any) -> Callable[[Any], Any]:
@@ -209,10 +226,6 @@ def put(name: str, row: int, value: Any) -> Callable[[Any], Any]:
 
 def without(values: dict[str, Any], key: str) -> dict[str, Any]:
     return {one: value for one, value in values.items() if one != key}
-
-
-def same(table: Any) -> Any:
-    return table
 
 
 def shuffled(table: Any) -> Any:
@@ -257,111 +270,94 @@ WRONG_HEADS = [
 
 @pytest.mark.parametrize(
     ("change", "about", "what"),
-    [*((change, None, what) for change, what in IMPOSSIBLE), *((same, about, what) for about, what in WRONG_HEADS)],
+    [*((change, same, what) for change, what in IMPOSSIBLE), *((same, about, what) for about, what in WRONG_HEADS)],
 )
 def test_inventory_with_impossible_rows_or_metadata_is_refused(
-    dirs: list[Path], tmp_path: Path, change: Callable[[Any], Any], about: Any, what: str
+    out: Path, change: Callable[[Any], Any], about: Any, what: str
 ) -> None:
-    scan_all(dirs, tmp_path / "out.parquet")
-    bad = edited(tmp_path / "out.parquet", tmp_path / "bad.parquet", change, about)
+    bad = edited(out, change, about)
     text = refusal(InventoryError, read_inventory, [bad])
     assert what in text
     assert str(bad) in text
 
 
-def test_file_that_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
-    scan_all(dirs, out)
-    whole = out.read_bytes()
-    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "text.parquet").write_text("no")
-    (tmp_path / "empty.parquet").write_bytes(b"")
-    pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
-    (tmp_path / "none").mkdir()
-    for path, what in (
-        ("cut.parquet", "is not a Parquet file that kretain can read"),
-        ("text.parquet", "is not a Parquet file that kretain can read"),
-        ("empty.parquet", "is not a Parquet file that kretain can read"),
-        ("other.parquet", "is not an inventory of segments"),
-        ("absent.parquet", "can't be read"),
-        ("none", "no inventory: name a file"),
-    ):
-        text = refusal(InventoryError, read_inventory, [tmp_path / path])
-        assert what in text, path
-        assert "\n" not in text
+def nested(inventory: Path, depth: int) -> Any:
+    return pq.read_table(inventory).replace_schema_metadata({METADATA_KEY: b"[" * depth})
 
 
-def test_inventory_with_endlessly_nested_metadata_is_refused(dirs: list[Path], tmp_path: Path) -> None:
-    scan_all(dirs, tmp_path / "out.parquet")
-    nested = pq.read_table(tmp_path / "out.parquet").replace_schema_metadata({METADATA_KEY: b"[" * 100_000})
-    pq.write_table(nested, tmp_path / "nested.parquet")
-    assert "its metadata can't be read" in refusal(InventoryError, read_inventory, [tmp_path / "nested.parquet"])
+@pytest.mark.parametrize(
+    ("put_there", "what"),
+    [
+        (lambda out, bad: bad.write_bytes(out.read_bytes()[:3000]), "is not a Parquet file that kretain can read"),
+        (lambda _out, bad: bad.write_text("no"), "is not a Parquet file that kretain can read"),
+        (lambda _out, bad: bad.touch(), "is not a Parquet file that kretain can read"),
+        (lambda _out, bad: pq.write_table(pa.table({"x": [1]}), bad), "is not an inventory of segments"),
+        (lambda out, bad: pq.write_table(nested(out, 100_000), bad), "its metadata can't be read"),
+        (lambda _out, _bad: None, "can't be read"),
+        (lambda _out, bad: bad.mkdir(), "no inventory: name a file"),
+        (lambda _out, bad: os.mkfifo(bad), "it is a pipe or a device"),
+    ],
+    ids=["cut", "text", "empty", "other columns", "endlessly nested metadata", "absent", "a folder", "a pipe"],
+)
+def test_file_that_is_no_inventory_is_refused_in_one_line(
+    out: Path, put_there: Callable[[Path, Path], object], what: str
+) -> None:
+    bad = out.with_name("bad.parquet")
+    put_there(out, bad)
+    text = refusal(InventoryError, read_inventory, [bad])
+    assert what in text
+    assert "\n" not in text
 
 
 @pytest.mark.parametrize(("limit", "what"), [("MOST_ROWS", "has 12 rows, and at most 11"), ("MOST_BYTES", "MiB unco")])
 def test_inventory_above_the_size_limit_is_refused_before_it_is_read(
-    dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
+    out: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
 ) -> None:
     """Equal rows take next to nothing in a file: 100 million were 5.5 MB there, and 11 GiB here."""
-    scan_all(dirs, tmp_path / "out.parquet")
     monkeypatch.setattr(read_module, limit, 11)
     monkeypatch.setattr(read_module, "check_rows", pytest.fail)
-    assert what in refusal(InventoryError, read_inventory, [tmp_path / "out.parquet"])
+    assert what in refusal(InventoryError, read_inventory, [out])
 
 
-def test_pipe_in_place_of_an_inventory_or_meta_properties_is_not_opened(dirs: list[Path], tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.parquet")
-    assert "it is a pipe or a device" in refusal(InventoryError, read_inventory, [tmp_path / "pipe.parquet"])
+def test_pipe_in_place_of_meta_properties_is_not_opened(dirs: list[Path], tmp_path: Path) -> None:
     (dirs[0] / "meta.properties").unlink()
     os.mkfifo(dirs[0] / "meta.properties")
-    assert "meta.properties can't be read: it is a pipe or a device" in refusal(
-        ScanError, scan_all, dirs, tmp_path / "out.parquet"
-    )
+    said = refusal(ScanError, scan_all, dirs, tmp_path / "out.parquet")
+    assert "meta.properties can't be read: it is a pipe or a device" in said
 
 
 def test_unreadable_inventory_makes_only_its_broker_unknown(tmp_path: Path) -> None:
-    for broker in (1, 2):
-        folder = logs.log_dir(tmp_path / f"{broker}", broker=broker)
-        logs.filled(logs.partition(folder, f"orders-{broker}"))
-        scan_all([folder], tmp_path / f"{broker}.parquet")
-    bad = edited(tmp_path / "2.parquet", tmp_path / "bad.parquet", put("base_offset", 0, -1))
-    inventory = read_inventory([tmp_path / "1.parquet", bad])
+    good, second = (scanned(tmp_path, broker, f"orders-{broker}") for broker in (1, 2))
+    bad = edited(second, put("base_offset", 0, -1))
+    inventory = read_inventory([good, bad])
     assert inventory.brokers == {1}
     assert [str(bad) in one and "has a negative base offset" in one for one in inventory.unread] == [True]
-    tp = [TopicPartition("orders", 1), TopicPartition("orders", 2)]
-    found = InventoryView(inventory).bases({tp[0]: 1, tp[1]: 2}, dict.fromkeys(tp, logs.TOPIC_ID))
-    assert not isinstance(found[tp[0]], Unknown)
-    assert isinstance(found[tp[1]], Unknown), "what was not read is unknown, and holds"
-    done = kretain("segments", "show", str(tmp_path / "1.parquet"), str(bad), code=5)
+    leaders = {TopicPartition("orders", 1): 1, TopicPartition("orders", 2): 2}
+    found = InventoryView(inventory).bases(leaders, dict.fromkeys(leaders, logs.TOPIC_ID))
+    unknown = [isinstance(found[tp], Unknown) for tp in leaders]
+    assert unknown == [False, True], "what was not read is unknown, and holds"
+    done = kretain("segments", "show", str(good), str(bad), code=5)
     assert f"{bad}: orders-2 at offset -1" in done.err
     assert kretain("segments", "show", str(bad), code=1).out == ""
 
 
 def test_inventories_that_overlap_or_differ_in_cluster_are_refused(dirs: list[Path], tmp_path: Path) -> None:
-    scan_all(dirs[:1], tmp_path / "1.parquet")
-    scan_all(dirs[1:], tmp_path / "2.parquet")
-    assert len(read_inventory([tmp_path / "1.parquet", tmp_path / "2.parquet"]).table) == 12, "one broker, two dirs"
-    with pytest.raises(InventoryError, match=f"both hold {dirs[0]} of broker 1"):
-        read_inventory([tmp_path / "1.parquet", tmp_path / "1.parquet"])
-    foreign = logs.log_dir(tmp_path / "foreign", broker=2, cluster="another")
-    logs.filled(logs.partition(foreign))
-    scan_all([foreign], tmp_path / "3.parquet")
-    assert "are of two clusters" in refusal(
-        InventoryError, read_inventory, [tmp_path / "1.parquet", tmp_path / "3.parquet"]
-    )
+    first, second = tmp_path / "1.parquet", tmp_path / "2.parquet"
+    scan_all(dirs[:1], first)
+    scan_all(dirs[1:], second)
+    assert len(read_inventory([first, second]).table) == 12, "one broker, two dirs"
+    assert f"both hold {dirs[0]} of broker 1" in refusal(InventoryError, read_inventory, [first, first])
+    foreign = scanned(tmp_path, 2, cluster="another")
+    assert "are of two clusters" in refusal(InventoryError, read_inventory, [first, foreign])
 
 
 def test_folder_of_inventories_is_read_with_all_its_files(tmp_path: Path) -> None:
-    (tmp_path / "all").mkdir()
     for broker in (1, 2, 3):
-        one = logs.log_dir(tmp_path / str(broker), broker=broker)
-        logs.filled(logs.partition(one))
-        scan_all([one], tmp_path / "all" / f"{broker}.parquet")
-    scan_all([logs.log_dir(tmp_path / "4", broker=4)], tmp_path / "all" / "4.parquet")
-    inventory = read_inventory([tmp_path / "all"])
+        scanned(tmp_path, broker)
+    scan_all([logs.log_dir(tmp_path / "4", broker=4)], tmp_path / "inventories" / "4.parquet")
+    inventory = read_inventory([tmp_path / "inventories"])
     assert inventory.brokers == {1, 2, 3, 4}
-    assert len(inventory.table) == 9
-    assert inventory.incomplete == {}
+    assert (len(inventory.table), inventory.incomplete) == (9, {})
 
 
 # -- the commands -----------------------------------------------------------------------------
@@ -381,22 +377,13 @@ def test_segments_commands_show_dirs_and_topics(dirs: list[Path], tmp_path: Path
     assert f"Written to {out}." in done.out
     assert {row["tiered"] for row in read_inventory([out]).table.to_pylist()} == {True, False}
     report = json.loads(kretain("segments", "scan", str(dirs[0]), "-o", "json").out)
-    assert (report["format"], report["totals"]["segments"]) == ("kretain.segments-scan/v1", 9)
-    assert report["problems"] == 0
-    assert report["out"] is None
+    assert report["totals"]["segments"] == 9
+    assert (report["format"], report["problems"], report["out"]) == ("kretain.segments-scan/v1", 0, None)
     shown = json.loads(kretain("segments", "show", str(out), "-o", "json").out)
-    assert shown["totals"] == {"topics": 2, "partitions": 4, "segments": 12, "bytes": report_bytes(dirs)}
+    files = [one for folder in dirs for one in folder.rglob("0*")]
+    sizes = [one.stat().st_size for one in files if one.suffix in (".log", ".index", ".timeindex", ".snapshot")]
+    assert shown["totals"] == {"topics": 2, "partitions": 4, "segments": 12, "bytes": sum(sizes)}
     assert [row["topic"] for row in shown["topics"]] == ["orders", "payments"]
-
-
-def report_bytes(dirs: list[Path]) -> int:
-    files = [
-        one
-        for folder in dirs
-        for one in folder.rglob("0*")
-        if one.suffix in (".log", ".index", ".timeindex", ".snapshot")
-    ]
-    return sum(one.stat().st_size for one in files)
 
 
 def test_segments_commands_exit_5_if_incomplete_and_1_if_refused(dirs: list[Path], tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ from retention_cli.disks.estimate import Known, estimate, estimated_segments
 from retention_cli.disks.water_level import NO_LEVEL, OldestFirst, WaterLevel, in_the_way, water_level, wholly_below
 from retention_cli.policy.settings import DiskRules, Settings
 from tests.support.disk_oracle import Row, simulate
-from tests.support.disks import segments_of
+from tests.support.disks import in_the_way_bytes, segments_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, wanted_lookups
 
 MAD = 2**62
@@ -79,23 +80,24 @@ def test_water_level_equals_a_simulated_walk_over_the_segments(cluster: Cluster)
     """The issue's oracle: replicas on shared disks, ties, boundaries that differ, unknown times, holds."""
     found = cluster.level()
     world, before = simulate(
-        cluster.rows,
-        dict(enumerate(cluster.start)),
-        dict(enumerate(cluster.limit)),
-        dict(enumerate(cluster.excess)),
+        cluster.rows, *(dict(enumerate(one)) for one in (cluster.start, cluster.limit, cluster.excess))
     )
     disks = range(len(cluster.excess))
     assert found.bound.tolist() == list(world.bounds.values())
-    assert found.already_freed.tolist() == [before.get(disk, 0) for disk in disks]
-    assert (found.freed + found.already_freed).tolist() == [world.freed.get(disk, 0) for disk in disks]
-    assert found.short.tolist() == [max(0, world.above[disk]) for disk in disks]
+    assert {
+        "already freed": found.already_freed.tolist(),
+        "freed in all": (found.freed + found.already_freed).tolist(),
+        "short": found.short.tolist(),
+    } == {
+        "already freed": [before.get(disk, 0) for disk in disks],
+        "freed in all": [world.freed.get(disk, 0) for disk in disks],
+        "short": [max(0, world.above[disk]) for disk in disks],
+    }
 
 
 @given(clusters(), st.randoms(use_true_random=False))
 def test_water_level_is_independent_of_row_order(cluster: Cluster, chance: random.Random) -> None:
-    shuffled = list(cluster.rows)
-    chance.shuffle(shuffled)
-    one, other = cluster.level(), cluster.level(shuffled)
+    one, other = cluster.level(), cluster.level(chance.sample(cluster.rows, len(cluster.rows)))
     for name in ("bound", "already_freed", "freed", "short", "level_ms"):
         assert getattr(one, name).tolist() == getattr(other, name).tolist()
 
@@ -104,17 +106,13 @@ def test_water_level_is_independent_of_row_order(cluster: Cluster, chance: rando
 def test_bound_stays_within_its_limit_at_a_segment_end_and_the_rest_is_named(cluster: Cluster) -> None:
     found = cluster.level()
     ends = {(row.partition, row.next) for row in cluster.rows if not row.active}
-    for partition, (bound, start, limit) in enumerate(
-        zip(found.bound.tolist(), cluster.start, cluster.limit, strict=True)
-    ):
-        assert bound >= start
-        if bound > start:
-            assert bound <= limit
-            assert (partition, bound) in ends
+    for partition, bound in enumerate(found.bound.tolist()):
+        start, limit = cluster.start[partition], cluster.limit[partition]
+        assert bound == start or (start < bound <= limit and (partition, bound) in ends)
     named = in_the_way(segments_of([tuple(row) for row in cluster.rows]), found, np.array(cluster.limit))
     for disk, short in enumerate(found.short.tolist()):
-        held = [row for row in cluster.rows if row.disk == disk]
-        stays = sum(row.size for row in held) - found.freed[disk] - found.already_freed[disk]
+        held = sum(row.size for row in cluster.rows if row.disk == disk)
+        stays = held - found.freed[disk] - found.already_freed[disk]
         assert sum(size_bytes for on, _, _, size_bytes in named if on == disk) == (stays if short else 0)
 
 
@@ -128,6 +126,9 @@ def test_disk_without_segments_is_short_by_its_excess() -> None:
 
 MARKS = (Watermark(70, 0.5, HOUR), Watermark(90, 0.1, 2 * HOUR))
 FULL = Usage("broker 1, /data", 75.0, MARKS[0])
+
+
+FULLEST = Usage("b", 75.0, MARKS[0])
 UNREAD = Unknown.because("R7", "broker 1 did not answer")
 
 
@@ -138,12 +139,23 @@ def test_highest_reached_watermark_counts(used: int, mark: Watermark | None) -> 
     assert (reached(MARKS, Room(1000, used, 0)), reached(MARKS[::-1], Room(1000, used, 0))) == (mark, mark)
 
 
-def test_fullest_disk_counts_and_an_unknown_disk_makes_usage_unknown() -> None:
-    assert usage_for(MARKS, [("a", Room(100, 10, 0)), ("b", Room(100, 75, 0))]) == Usage("b", 75.0, MARKS[0])
-    assert usage_for(MARKS, [("a", Room(100, 10, 0))]) is None
-    assert usage_for(MARKS, [("a", Room(100, 10, 0)), ("b", UNREAD)]) == UNREAD
-    assert usage_for(MARKS, [("a", UNREAD), ("b", Room(100, 95, 0))]) == Usage("b", 95.0, MARKS[1])
-    assert usage_for((), [("a", UNREAD)]) is None
+@pytest.mark.parametrize(
+    ("marks", "rooms", "usage"),
+    [
+        pytest.param(MARKS, {"a": Room(100, 10, 0), "b": Room(100, 75, 0)}, FULLEST, id="the fullest counts"),
+        pytest.param(MARKS, {"a": Room(100, 10, 0)}, None, id="none is full"),
+        pytest.param(MARKS, {"a": Room(100, 10, 0), "b": UNREAD}, UNREAD, id="one is unknown"),
+        pytest.param(
+            *(MARKS, {"a": UNREAD, "b": Room(100, 95, 0)}, Usage("b", 95.0, MARKS[1])),
+            id="the unknown one cannot be above the highest mark",
+        ),
+        pytest.param((), {"a": UNREAD}, None, id="no watermarks"),
+    ],
+)
+def test_fullest_disk_counts_and_an_unknown_disk_makes_usage_unknown(
+    marks: tuple[Watermark, ...], rooms: dict[str, Maybe[Room]], usage: Maybe[Usage | None]
+) -> None:
+    assert usage_for(marks, list(rooms.items())) == usage
 
 
 @given(st.integers(0, 10**12), st.floats(0.001, 1), st.integers(0, 10**12))
@@ -158,9 +170,7 @@ def decided(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> Decision:
 def with_usage(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> PartitionFacts:
     facts = log.facts(chosen)._replace(usage=usage)
     wanted = wanted_lookups(facts, chosen, NOW)
-    lookups = dict(facts.lookups)
-    lookups |= {time: LookUp(log.offset_at(time)) for time in wanted.times}
-    return facts._replace(lookups=lookups)
+    return facts._replace(lookups={**facts.lookups, **{time: LookUp(log.offset_at(time)) for time in wanted.times}})
 
 
 A = Settings(forced_age_ms=10 * HOUR)
@@ -201,25 +211,30 @@ def test_full_disk_and_what_is_unknown_are_named_in_the_reasons() -> None:
     assert decided(replace(LOG, stamps=[NOW]), A, UNREAD).reasons == UNREAD.reasons
 
 
-def test_watermark_without_a_shorter_time_changes_nothing() -> None:
-    assert [one.code for one in weigh(with_usage(LOG, Settings(), FULL), Settings(), NOW)] == []
-    gentle = Usage("d", 80.0, Watermark(70, 0.5, 20 * HOUR))
-    assert [one.code for one in weigh(with_usage(LOG, A, gentle), A, NOW)] == ["R4"]
+@pytest.mark.parametrize(
+    ("chosen", "usage", "about", "weighed"),
+    [
+        pytest.param(Settings(), FULL, {}, [], id="no time to shorten"),
+        pytest.param(A, Usage("d", 80.0, Watermark(70, 0.5, 20 * HOUR)), {}, [("R4", False)], id="no shorter time"),
+        pytest.param(A, FULL, {"diskless": True}, [("R4", False)], id="a diskless topic, a full disk"),
+        pytest.param(A, UNREAD, {"diskless": True}, [("R4", False)], id="a diskless topic, an unread disk"),
+        pytest.param(
+            *(T, FULL, {"retention_ms": HOUR}, [("R1", True), ("R7", True)]),
+            id="R1: T longer than the forced retention is unknown, however full the disk is",
+        ),
+    ],
+)
+def test_watermark_adds_no_known_time_where_none_is_shorter_or_r1_is_unknown(
+    chosen: Settings, usage: Maybe[Usage | None], about: dict[str, Any], weighed: list[tuple[str, bool]]
+) -> None:
+    facts = with_usage(LOG, chosen, usage)._replace(topic=topic(**about))
+    assert [(one.code, isinstance(one.allowed, Unknown)) for one in weigh(facts, chosen, NOW)] == weighed
 
 
 @pytest.mark.parametrize("usage", [FULL, UNREAD])
 def test_watermark_does_not_shorten_a_diskless_topics_times(usage: Maybe[Usage | None]) -> None:
-    facts = with_usage(LOG, A, usage)
-    about = topic(diskless=True)
-    found = decide(facts._replace(topic=about), A, NOW)
+    found = decide(with_usage(LOG, A, usage)._replace(topic=topic(diskless=True)), A, NOW)
     assert (found.trim_to, found.rule) == (2, "forced-age")
-    assert [one.code for one in weigh(facts._replace(topic=about), A, NOW)] == ["R4"]
-
-
-def test_time_above_the_forced_retention_makes_the_watermark_unknown_too() -> None:
-    """R1: T longer than the forced retention is unknown, however full the disk is."""
-    facts = with_usage(LOG, T, FULL)._replace(topic=topic(retention_ms=HOUR))
-    assert {one.code: isinstance(one.allowed, Unknown) for one in weigh(facts, T, NOW)} == {"R1": True, "R7": True}
 
 
 # -- R6 without an inventory: levels found by bisecting times, close to what the segments themselves say --
@@ -232,11 +247,8 @@ EACH = 10
 def cluster(chance: random.Random, partitions: int, disks: int) -> tuple[list[Row], list[list[int]]]:
     rows, stamps = [], []
     for partition in range(partitions):
-        clock, times = chance.randint(0, 10_000_000), []
-        count = chance.randint(30, 400)
-        for _ in range(count):
-            clock += chance.randint(1, 200_000)
-            times.append(clock)
+        clock, count = chance.randint(0, 10_000_000), chance.randint(30, 400)
+        times = list(itertools.accumulate((chance.randint(1, 200_000) for _ in range(count)), initial=clock))[1:]
         stamps.append(times)
         for disk in chance.sample(range(disks), 2):
             for base in range(0, count, EACH):
@@ -245,9 +257,9 @@ def cluster(chance: random.Random, partitions: int, disks: int) -> tuple[list[Ro
     return rows, stamps
 
 
+@dataclass
 class Brokers:
-    def __init__(self, stamps: list[list[int]]) -> None:
-        self.stamps = stamps
+    stamps: list[list[int]]
 
     def list_offsets(self, wanted: Sequence[Mapping[TopicPartition, Any]], _: object) -> list[dict[Any, Found]]:
         return [{tp: self.answer(self.stamps[tp.partition], spec) for tp, spec in one.items()} for one in wanted]
@@ -255,29 +267,23 @@ class Brokers:
     def answer(self, stamps: list[int], spec: Any) -> Found:
         if spec == "max-timestamp":
             return Found(0, max(stamps))
-        offset = next((n for n, stamp in enumerate(stamps) if stamp >= spec), None)
-        return Found(len(stamps), None) if offset is None else Found(offset, stamps[offset])
+        return next((Found(n, stamp) for n, stamp in enumerate(stamps) if stamp >= spec), Found(len(stamps), None))
 
 
 def estimated(
     rows: list[Row], stamps: list[list[int]], limit: list[int], excess: list[int], segment_bytes: int = SEGMENT
 ) -> OldestFirst:
-    sizes: list[dict[TopicPartition, int]] = [{} for _ in excess]
+    sizes: list[Counter[TopicPartition]] = [Counter() for _ in excess]
     for row in rows:
-        tp = TopicPartition("t", row.partition)
-        sizes[row.disk][tp] = sizes[row.disk].get(tp, 0) + row.size
+        sizes[row.disk][TopicPartition("t", row.partition)] += row.size
     disks = [
-        Disk(n, ("/a",), Room(held - more, held, held), mine)
+        Disk(n, ("/a",), Room(mine.total() - more, mine.total(), mine.total()), mine)
         for n, (mine, more) in enumerate(zip(sizes, excess, strict=True))
-        for held in [sum(mine.values())]
     ]
-    names = [TopicPartition("t", n) for n in range(len(stamps))]
-    ends = {tp: (0, len(times)) for tp, times in zip(names, stamps, strict=True)}
-    limits: dict[TopicPartition, Any] = {tp: Limit(most, Code.G2, "") for tp, most in zip(names, limit, strict=True)}
+    ends = {TopicPartition("t", n): (0, len(times)) for n, times in enumerate(stamps)}
+    limits: dict[TopicPartition, Any] = {tp: Limit(limit[tp.partition], Code.G2, "") for tp in ends}
     known = Known(ends, {}, limits, {"t": segment_bytes}, {}, {}, {}, [Leaving()] * len(disks))
-    leaders: Any = dict.fromkeys(names)
-    reader: Any = Brokers(stamps)
-    return estimate(reader, disks, DiskRules(percent=100), known, leaders, 10**9)
+    return estimate(Brokers(stamps), disks, DiskRules(percent=100), known, dict.fromkeys(ends), 10**9)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -304,8 +310,7 @@ def test_disk_that_stays_full_is_short_after_everything_useful_is_trimmed() -> N
     """Of 15 records that may go the first ten are a segment, and a quarter of one may go for good measure."""
     rows, stamps = cluster(random.Random(1), 6, 2)
     found = estimated(rows, stamps, [20, 0, 0, 15, 0, 0], [10**6, -1])
-    assert found.outcomes[0].short_bytes > 0
-    assert found.outcomes[1].short_bytes == 0
+    assert [one.short_bytes > 0 for one in found.outcomes] == [True, False]
     here = {row.partition for row in rows if row.disk == 0}
     assert found.bounds == {TopicPartition("t", n): bound for n, bound in ((0, 20), (3, 13)) if n in here}
 
@@ -438,11 +443,11 @@ def test_estimate_takes_the_oldest_records_that_nothing_else_frees(
 
 
 def test_look_up_times_of_an_estimate_are_deterministic() -> None:
-    one, other = ByTheMinute(), ByTheMinute()
-    walked(brokers=one)
-    walked(brokers=other)
-    assert one.times == other.times
-    assert {time % 512 for time in one.times} == {0}
+    runs = ByTheMinute(), ByTheMinute()
+    for brokers in runs:
+        walked(brokers=brokers)
+    assert runs[0].times == runs[1].times
+    assert {time % 512 for time in runs[0].times} == {0}
 
 
 def test_young_record_out_of_order_ends_the_trimmed_prefix() -> None:
@@ -470,19 +475,24 @@ def test_partition_that_must_not_be_trimmed_is_not_estimated(change: dict[str, A
     assert OLD not in found.bounds
     assert [reason.code for one in found.unknown.values() for reason in one.reasons] == ([] if why is None else [why])
     [one] = found.outcomes
-    assert one.short_bytes == 1_000
-    assert sum(row.size_bytes for row in one.in_the_way if row.tp == OLD) == 10_000
-    assert sum(row.size_bytes for row in one.in_the_way if row.tp == NEW) == 1_000
+    assert (one.short_bytes, in_the_way_bytes(one)) == (1_000, {OLD: 10_000, NEW: 1_000})
 
 
-@pytest.mark.parametrize("way", ["dead", "doubtful", "leaving"])
-def test_bytes_leaving_or_doubtful_are_not_trimmed_from_other_topics(way: str) -> None:
+@pytest.mark.parametrize(
+    ("more", "unknown"),
+    [
+        ({"doubts": {NEW: DOUBT}, "dead": 5_000}, {NEW}),
+        ({"doubts": {NEW: DOUBT}, "doubtful": 5_000}, {NEW, OLD}),  # unknown, though nothing more is wanted
+        ({"leaving": 5_000}, set()),
+    ],
+    ids=["dead", "doubtful", "leaving"],
+)
+def test_bytes_leaving_or_doubtful_are_not_trimmed_from_other_topics(
+    more: dict[str, Any], unknown: set[TopicPartition]
+) -> None:
     """R5, R6: else each pass would trim again what the last one has."""
-    more: dict[str, Any] = {way: 5_000} if way == "leaving" else {"doubts": {NEW: DOUBT}, way: 5_000}
     found = walked(15_000, **more)
-    assert found.bounds == {}
-    waiting = {"dead": {NEW}, "doubtful": {NEW, OLD}, "leaving": set()}  # unknown, though nothing more is wanted
-    assert found.unknown.keys() == waiting[way]
+    assert (found.bounds, set(found.unknown)) == ({}, unknown)
     assert walked(16_000, **more).bounds == {OLD: 13}
     assert walked(10_000, **more).unknown == {}  # R6 asks for nothing there
 
@@ -490,21 +500,23 @@ def test_bytes_leaving_or_doubtful_are_not_trimmed_from_other_topics(way: str) -
 @pytest.mark.parametrize(
     "answer", [NotFound(), RequestFailedError("moved", retriable=True)], ids=["minus one", "an error"]
 )
-@pytest.mark.parametrize("silent", [True, False])
+@pytest.mark.parametrize(("silent", "bounds"), [({OLD}, {NEW: 53}), ((), {OLD: 53})], ids=["silent", "known"])
 def test_partition_with_unanswered_look_ups_is_trimmed_only_if_its_newest_record_is_known(
-    answer: Answer, *, silent: bool
+    answer: Answer, silent: Collection[TopicPartition], bounds: dict[TopicPartition, int]
 ) -> None:
     """docs/rules.md, Look-ups: it means H only where MAX_TIMESTAMP bears it out; else nothing goes."""
-    brokers = ByTheMinute({OLD: answer}, frozenset({OLD} if silent else ()))
     # after its newest record its end is known without an answer; where that is not known either, others must do
-    found = walked(15_000, brokers)
-    assert found.bounds == ({NEW: 53} if silent else {OLD: 53})
+    found = walked(15_000, ByTheMinute({OLD: answer}, frozenset(silent)))
+    assert found.bounds == bounds
     assert found.unanswered.keys() == {OLD}, "R5: of a topic's limit the others' younger records must not go instead"
 
 
-def test_unknown_disk_holds_every_partition_on_it() -> None:
-    found = walked(room=Unknown.because("disk", "offline"))
+@pytest.mark.parametrize(
+    ("disk", "said"),
+    [({"room": Unknown.because("disk", "offline")}, "offline"), ({"used": 50_000, "total": 60_000}, "disks.shared")],
+    ids=["offline", "used mostly by others"],
+)
+def test_unknown_disk_holds_every_partition_on_it(disk: dict[str, Any], said: str) -> None:
+    found = walked(**disk)
     assert (found.bounds, set(found.unknown)) == ({}, {OLD, NEW})
-    shared = walked(50_000, total=60_000)
-    assert shared.bounds == {}
-    assert "disks.shared" in shared.unknown[OLD].reasons[0].text
+    assert said in found.unknown[OLD].reasons[0].text

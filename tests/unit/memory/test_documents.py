@@ -32,10 +32,9 @@ def test_document_key_names_its_partitions_or_group() -> None:
         f"{TOPIC_ID}/1",
         f"{TOPIC_ID}/3",
     ]
-    assert docs.partitions_of(f"{TOPIC_ID}/3") == (TOPIC_ID, range(96, 128))
+    keys = (f"{TOPIC_ID}/3", "group:orders", "short")
+    assert [docs.partitions_of(key) for key in keys] == [(TOPIC_ID, range(96, 128)), None, None]
     assert docs.name_in(docs.GROUP + "a/b:c group:d", docs.GROUP) == "a/b:c group:d"
-    assert docs.partitions_of("group:orders") is None
-    assert docs.partitions_of("short") is None
 
 
 def test_group_and_clock_documents_decode_to_what_was_encoded() -> None:
@@ -121,11 +120,10 @@ def test_decompression_bomb_is_refused() -> None:
     refusal(messages.DocumentError, messages.decode, TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
 
 
-def test_document_of_a_newer_version_raises_its_own_error() -> None:
-    for key, body in ((TOPIC_ID, GOOD), ("new:kind", {"new": 1})):
-        assert "version 5, this one knows 4" in refusal(
-            messages.NewerDocumentError, messages.decode, key, message({**HEAD, "version": 5, "more": 1}, body)
-        )
+@pytest.mark.parametrize(("key", "body"), [(TOPIC_ID, GOOD), ("new:kind", {"new": 1})])
+def test_document_of_a_newer_version_raises_its_own_error(key: str, body: object) -> None:
+    newer = message({**HEAD, "version": 5, "more": 1}, body)
+    assert "version 5, this one knows 4" in refusal(messages.NewerDocumentError, messages.decode, key, newer)
 
 
 @given(st.binary(max_size=200))

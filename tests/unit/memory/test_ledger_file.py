@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import resource
 import shutil
 import sqlite3
@@ -25,7 +26,7 @@ from retention_cli.memory.disk import DiskSample
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import SCHEMA_VERSION, SharedCache
-from retention_cli.memory.partition import Front
+from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.positions import LogNow, Positions, Rows
 from retention_cli.state.memories import (
     Handed,
@@ -39,6 +40,7 @@ from retention_cli.state.memories import (
     take_back,
 )
 from retention_cli.trim.journal import AuditJournal
+from tests.support.facts import why
 from tests.support.groups import COMMITS, IDS as SOME_IDS, LOGS, judge_ledger
 from tests.support.ledgers import IDS, filled
 from tests.support.plans import plan, row
@@ -55,16 +57,28 @@ def remembered(folder: Path) -> tuple[object, ...]:
         )
 
 
+def named(folder: Path) -> NamedLedger:
+    """Return what the audit log says of this ledger."""
+    with Ledger(folder) as ledger:
+        return NamedLedger(ledger.ledger_id, ledger.revision)
+
+
+def opening(state_dir: Path) -> tuple[str, list[str]]:
+    """Open the memory of cluster c1; return why it is lost, nothing where it is there, and the notes."""
+    with closing(Memories(state_dir)) as memories:
+        return why(memories("c1").lost), [one.text for one in memories.notes]
+
+
 def test_saved_ledger_reads_back_unchanged(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
-    partitions, groups = remembered(tmp_path / "c1")
-    assert (
-        partitions == [((Sample(1_000, 1_000), Sample(2_000, 2_000)), EventMax(2_000, 7), Front(5, True), 2_000, 3)] * 4
+    each = ((Sample(1_000, 1_000), Sample(2_000, 2_000)), EventMax(2_000, 7), Front(5, True), 2_000, 3)
+    assert remembered(tmp_path / "c1") == (
+        [each] * 4,
+        [
+            ("g0", {topic: [(0, 10, 3), (1, 3, 2)] for topic in sorted(IDS)}),
+            *((f"g{n}", {topic: [(0, 20 + n, 3), (1, 3, 2)] for topic in sorted(IDS)}) for n in (1, 2)),
+        ],
     )
-    assert groups == [
-        ("g0", {topic: [(0, 10, 3), (1, 3, 2)] for topic in sorted(IDS)}),
-        *((f"g{n}", {topic: [(0, 20 + n, 3), (1, 3, 2)] for topic in sorted(IDS)}) for n in (1, 2)),
-    ]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -72,7 +86,7 @@ def test_damaged_ledger_is_refused_or_reads_back_unchanged(tmp_path: Path, seed:
     """A bit that flips may be in space that nobody uses; it may never change what is remembered (F6, G3)."""
     path = filled(tmp_path / "c1")
     rng, whole, truth = random.Random(seed), path.read_bytes(), remembered(tmp_path / "c1")
-    refused = 0
+    refusals = []
     for _ in range(60):
         broken = bytearray(whole)
         for _ in range(rng.choice([1, 1, 4])):
@@ -81,10 +95,30 @@ def test_damaged_ledger_is_refused_or_reads_back_unchanged(tmp_path: Path, seed:
         try:
             assert remembered(tmp_path / "c1") == truth
         except StateError as error:
-            refused += 1
-            assert "can't be used" in str(error) or "newer kretain" in str(error)
-            assert len(str(error).splitlines()) == 1
-    assert refused, "nothing was ever found damaged"
+            refusals.append(str(error))
+    assert refusals, "nothing was ever found damaged"
+    for text in refusals:
+        assert re.fullmatch(".*(can't be used|newer kretain).*", text), "one line, that says which"
+
+
+@pytest.fixture(scope="module")
+def full_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with rows in each of its tables."""
+    path = filled(tmp_path_factory.mktemp("full") / "c1")
+    with Ledger(path.parent) as ledger:
+        ledger.begin(IDS)
+        for partitions, group in ((2, "old"), (3, "new")):
+            ledger.ages({"orders": partitions}, [group], 3_000)
+        ledger.disk("1:/data").add(DiskSample(5, 1, 10))
+        ledger.save(3_000)
+        with ledger.transaction():
+            cache = SharedCache(ledger.db)
+            cache.read_up_to("id", 5, 7)
+            cache.mark(["group:a", "group:b"], 7)
+            cache.not_read("group:b", "what", newer=False)
+            cache.saw_shared("a", 5)
+    assert remembered(path.parent)
+    return path
 
 
 @pytest.mark.parametrize(
@@ -111,41 +145,26 @@ def test_damaged_ledger_is_refused_or_reads_back_unchanged(tmp_path: Path, seed:
         "UPDATE shared_seen SET seen_ms = 9",
     ],
 )
-def test_ledger_with_a_row_missing_added_or_changed_is_refused(tmp_path: Path, statement: str) -> None:
+def test_ledger_with_a_row_missing_added_or_changed_is_refused(
+    full_ledger: Path, tmp_path: Path, statement: str
+) -> None:
     """What a shared one knows of its topic is sealed, too: a position further on passes over what others saw (F6)."""
-    path = filled(tmp_path / "c1")
-    with Ledger(path.parent) as ledger:
-        ledger.begin(IDS)
-        for partitions in (2, 3):
-            ledger.ages({"orders": partitions}, ["old"] if partitions == 2 else ["new"], 3_000)
-        ledger.disk("1:/data").add(DiskSample(5, 1, 10))
-        ledger.save(3_000)
-        with ledger.transaction():
-            cache = SharedCache(ledger.db)
-            cache.read_up_to("id", 5, 7)
-            cache.mark(["group:a", "group:b"], 7)
-            cache.not_read("group:b", "what", newer=False)
-            cache.saw_shared("a", 5)
-    assert remembered(path.parent)
-    with sqlite3.connect(path) as db:
+    folder = shutil.copytree(full_ledger.parent, tmp_path / "c1")
+    with sqlite3.connect(folder / full_ledger.name) as db:
         assert db.execute(statement).rowcount
-    assert "can't be used" in refusal(StateError, remembered, path.parent)
+    assert "can't be used" in refusal(StateError, remembered, folder)
 
 
 def test_ledger_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    path = filled(tmp_path / "c1")
-    (tmp_path / "c2").mkdir()
-    shutil.copy(path, tmp_path / "c2")
+    shutil.copytree(filled(tmp_path / "c1").parent, tmp_path / "c2")
     assert "it is the ledger of another cluster (c1)" in refusal(StateError, remembered, tmp_path / "c2")
 
 
 def test_empty_file_in_place_of_a_known_ledger_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "c1")
-    with Ledger(tmp_path / "c1") as ledger:
-        known = NamedLedger(ledger.ledger_id, ledger.revision)
+    known = named(tmp_path / "c1")
     path.write_bytes(b"")
-    with pytest.raises(StateError, match="it is not the previous ledger"), Ledger(tmp_path / "c1", known):
-        pytest.fail("started over in silence")
+    assert "it is not the previous ledger" in refusal(StateError, Ledger, tmp_path / "c1", known)
     shutil.rmtree(tmp_path / "c1")
     with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one starts over
         assert (ledger.was_reset, ledger.replaces) == (True, known.ledger_id)
@@ -156,14 +175,12 @@ def test_empty_file_in_place_of_a_known_ledger_is_refused(tmp_path: Path) -> Non
 
 def test_ledger_not_named_by_the_audit_log_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
-    with pytest.raises(StateError, match="the audit log names"), Ledger(tmp_path / "c1", NamedLedger("f" * 32, 1)):
-        pytest.fail("another one's")
+    assert "the audit log names" in refusal(StateError, Ledger, tmp_path / "c1", NamedLedger("f" * 32, 1))
 
 
 def test_ledger_restored_from_before_the_last_trim_is_noted(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
-    with Ledger(tmp_path / "c1") as ledger:
-        now = NamedLedger(ledger.ledger_id, ledger.revision)
+    now = named(tmp_path / "c1")
     with Ledger(tmp_path / "c1", now) as ledger:
         assert missing_since(ledger, now) == []
         assert "is older than the last trim" in missing_since(ledger, now._replace(revision=now.revision + 1))[0].text
@@ -177,32 +194,24 @@ def test_file_replacing_the_ledger_named_by_the_audit_log_counts_as_lost_memory(
         assert memories.notes == []
     for bad in (b"", path.read_bytes()[:100], b"SQLite format 3\0"):
         path.write_bytes(bad)
-        with closing(Memories(tmp_path)) as memories:
-            lost = memories("c1").lost
-        assert lost is not None
-        assert "restore it, or move it away" in lost.reasons[0].text
+        assert "restore it, or move it away" in opening(tmp_path)[0]
     path.unlink()  # moved away: that is how one starts over
-    with closing(Memories(tmp_path)) as memories:
-        assert memories("c1").lost is None
-        assert "is missing" in memories.notes[0].text
+    lost, notes = opening(tmp_path)
+    assert (lost, "is missing" in notes[0]) == ("", True)
     path.write_bytes(b"")
     (tmp_path / "c1" / "audit.jsonl").unlink()  # nothing says that there was one: a run may have died at its first step
-    with closing(Memories(tmp_path)) as memories:
-        assert memories("c1").lost is None
+    assert opening(tmp_path)[0] == ""
 
 
 def test_ledger_of_an_older_version_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     """Nothing that could read it has been released: what it remembers is unknown, not new (F6)."""
-    filled(tmp_path / "c1")
-    path = tmp_path / "c1" / "ledger.sqlite"
+    path = filled(tmp_path / "c1")
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version={SCHEMA_VERSION - 1}")
     before = path.read_bytes()
     for _ in range(2):
-        with pytest.raises(StateError, match="before its first release"), Ledger(tmp_path / "c1"):
-            pytest.fail("taken on")
-        with closing(Memories(tmp_path)) as memories:
-            assert memories("c1").lost is not None
+        assert "before its first release" in refusal(StateError, Ledger, tmp_path / "c1")
+        assert opening(tmp_path)[0]
     assert path.read_bytes() == before
 
 
@@ -252,16 +261,22 @@ def test_ledger_close_waits_until_no_thread_uses_it(tmp_path: Path) -> None:
 # -- two processes on one ledger: a look knows what others have saved, also while it has not saved its own (F6) --
 
 
-ONE = {"a": "x"}
+ONE, UP_TO_1000 = {"a": "x"}, LogNow(1_000, 1)
 
 
-def look(ledger: Ledger, groups: Mapping[str, int], now_ms: int, *, save: bool = False) -> dict[str, Rows]:
-    """Look at the commits of these groups on one partition; return the groups that are gone, and where they count."""
+def look(
+    ledger: Ledger, groups: Mapping[str, int], now_ms: int, log: LogNow | None = UP_TO_1000, *, save: bool = False
+) -> dict[str, Rows]:
+    """Look at the commits of these groups on one partition; return the groups that are gone, and where they count.
+
+    The commits are judged by this log, unless it is not read.
+    """
     ledger.begin(ONE)
     for name, offset in groups.items():
         ledger.saw_group(name, {"a": [(0, offset, 1)]}, now_ms, 0)
     gone = {name: rows for name, _seen_ms, rows in ledger.gone_groups(groups, 0)}
-    judge_ledger(ledger, lambda _place: LogNow(1_000, 1), ("a",), [])
+    if log is not None:
+        judge_ledger(ledger, lambda _place: log, ("a",), [])
     if save:
         ledger.save(now_ms)
     return gone
@@ -278,15 +293,19 @@ def test_recheck_counts_groups_that_another_run_saw_since_the_last_one(tmp_path:
         assert look(mine, {}, 300_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
 
 
+def saw_newest(ledger: Ledger, newest: EventMax) -> PartitionMemory:
+    memory = ledger.partition("a", "x", 0)
+    memory.newest, memory.changed = newest, True
+    return memory
+
+
 def test_unsaved_changes_are_merged_and_saved_with_those_of_another_run(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
         look(mine, {"g": 500, "old": 7}, 1_000, save=True)
         look(mine, {"g": 501, "old": 7, "new": 3}, 100_000)
-        one = mine.partition("a", "x", 0)
-        one.newest, one.changed = EventMax(5_000, 12), True
+        one = saw_newest(mine, EventMax(5_000, 12))
         look(theirs, {"h": 50}, 200_000)
-        other = theirs.partition("a", "x", 0)
-        other.newest, other.changed = EventMax(9_000, 40), True
+        saw_newest(theirs, EventMax(9_000, 40))
         theirs.forget_group("old")
         theirs.save(200_000)
         assert look(mine, {"g": 501, "new": 3}, 300_000) == {"h": {"a": [(0, 50, 1)]}}
@@ -303,14 +322,9 @@ def test_unsaved_changes_are_merged_and_saved_with_those_of_another_run(tmp_path
 def test_commit_seen_by_another_run_is_not_judged_by_logs_read_before(tmp_path: Path) -> None:
     """They would seem to lie beyond a log that has grown since: refused, and forgotten once the group is gone (F6)."""
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
-        mine.begin(ONE)
-        mine.saw_group("g", {"a": [(0, 5, 1)]}, 1_000, 0)
-        mine.save(1_000)
-        mine.begin(ONE)
-        mine.saw_group("g", {"a": [(0, 5, 1)]}, 100_000, 0)
-        theirs.begin(ONE)
-        theirs.saw_group("g", {"a": [(0, 400, 1)]}, 200_000, 0)
-        theirs.save(200_000)
+        look(mine, {"g": 5}, 1_000, None, save=True)
+        look(mine, {"g": 5}, 100_000, None)
+        look(theirs, {"g": 400}, 200_000, None, save=True)
         judge_ledger(mine, lambda _place: LogNow(300, 1), ("a",), [])
         mine.save(300_000)
     with Ledger(tmp_path / "c") as again:
@@ -332,31 +346,27 @@ def no_room(file: Path) -> Iterator[None]:
 def test_save_of_another_run_after_our_failed_save_is_noticed(tmp_path: Path) -> None:
     """The revision that could not be written is theirs now: it must not be taken for the one that we know (F6)."""
     many = {f"m{number}": 500 for number in range(200)}
+    gone = {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
         look(mine, {"g": 500}, 1_000, save=True)
         look(mine, {"g": 501, **many}, 100_000)
         before = mine.revision
-        with no_room(mine.path), pytest.raises(StateError, match="disk"):
-            mine.save(100_000)
+        with no_room(mine.path):
+            assert "disk" in refusal(StateError, mine.save, 100_000)
         assert mine.revision == before
         look(theirs, {"g": 100, "h": 50}, 200_000, save=True)
         assert mine.others_wrote
-        assert look(mine, many, 300_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
-        mine.save(300_000)
+        assert look(mine, many, 300_000, save=True) == gone
     with Ledger(tmp_path / "c") as again:
-        assert look(again, many, 400_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
+        assert look(again, many, 400_000) == gone
 
 
 @pytest.mark.parametrize("name", ["g", "\x01file:f"])
 def test_group_seen_twice_before_a_save_keeps_the_later_sighting(tmp_path: Path, name: str) -> None:
     """F6: its look was interrupted, the next one found it unchanged. Gone by now, it counts from when it was seen last."""
-    commits: Rows = {"a": [(0, 500, 1)]}
     with closing(Ledger(tmp_path / "c")) as mine:
-        for now_ms in (1_000, 100_000):
-            mine.begin(ONE)
-            mine.saw_group(name, commits, now_ms, 0)
-        judge_ledger(mine, lambda _place: LogNow(1_000, 1), ("a",), [])
-        mine.save(100_000)
+        look(mine, {name: 500}, 1_000, None)
+        look(mine, {name: 500}, 100_000, save=True)
         mine.begin(ONE)
         assert [(one, seen_ms) for one, seen_ms, _ in mine.gone_groups((), 50_000)] == [(name, 100_000)]
 
@@ -431,11 +441,10 @@ def memories(tmp_path: Path) -> Memories:
     found = Memories(tmp_path / "state")
     ledger = found.ledger("c")
     ledger.begin({"a": A, "b": B})
-    for topic, topic_id in (("a", A), ("b", B)):
-        for number in range(2):
-            one = ledger.partition(topic, topic_id, number)
-            one.continue_at(4, 0, 1)
-            one.add_sample(Sample(1, 10))
+    for topic, topic_id, number in (("a", A, 0), ("a", A, 1), ("b", B, 0), ("b", B, 1)):
+        one = ledger.partition(topic, topic_id, number)
+        one.continue_at(4, 0, 1)
+        one.add_sample(Sample(1, 10))
     for group in ("g", "h"):
         ledger.saw_group(group, {"a": [(0, 3, 4)]}, 5, 0)
     ledger.ages({"a": 2}, ["g", "h"], 5)
@@ -444,13 +453,30 @@ def memories(tmp_path: Path) -> Memories:
     return found
 
 
+@pytest.fixture
+def handed(memories: Memories) -> Handed:
+    """What a task that plans topic ``a`` is given of it."""
+    return hand_partitions(memories, "c", [A])
+
+
+@pytest.fixture
+def part(handed: Handed, tmp_path: Path) -> Ledger:
+    """Its memory."""
+    found = opened(handed, tmp_path / "part")
+    found.begin({"a": A})
+    return found
+
+
+def add_sample(part: Ledger, partition: int, sample: Sample) -> None:
+    part.partition("a", A, partition).add_sample(sample)
+    part.save(sample.wall_ms)
+
+
 def test_memory_part_contains_only_its_own_rows(memories: Memories, tmp_path: Path) -> None:
     groups = opened(hand_groups(memories, "c", lambda name: name == "g"), tmp_path / "groups")
-    assert list(groups.groups()) == ["g"]
-    assert not groups.partitions_of(A)
+    assert (list(groups.groups()), dict(groups.partitions_of(A))) == (["g"], {})
     partitions = opened(hand_partitions(memories, "c", [B, "no-such-id"]), tmp_path / "partitions")
-    assert not partitions.groups()
-    assert not partitions.partitions_of(A)
+    assert (dict(partitions.groups()), dict(partitions.partitions_of(A))) == ({}, {})
     assert [one.high_watermark for one in partitions.partitions_of(B).values()] == [10, 10]
 
 
@@ -462,13 +488,11 @@ def test_memory_part_of_a_lost_ledger_is_lost(tmp_path: Path) -> None:
         assert opened(handed, tmp_path).lost == Unknown.because("ledger", "it is damaged")
 
 
-def test_changes_in_a_memory_part_are_merged_into_the_ledger(memories: Memories, tmp_path: Path) -> None:
-    handed = hand_partitions(memories, "c", [A])
-    part = opened(handed, tmp_path / "part")
-    part.begin({"a": A})
+def test_changes_in_a_memory_part_are_merged_into_the_ledger(
+    memories: Memories, handed: Handed, part: Ledger, tmp_path: Path
+) -> None:
     assert not rows_of(changes(part, handed.ledger))
-    part.partition("a", A, 1).add_sample(Sample(9, 20))
-    part.save(9)
+    add_sample(part, 1, Sample(9, 20))
     found = changes(part, handed.ledger)
     assert rows_of(found) == [(A, 1)]
     ledger = memories.ledger("c")
@@ -479,45 +503,40 @@ def test_changes_in_a_memory_part_are_merged_into_the_ledger(memories: Memories,
         assert [one.high_watermark for one in again.partitions_of(A).values()] == [10, 20]
 
 
-def test_memory_part_merges_with_later_writes_of_another_run(memories: Memories, tmp_path: Path) -> None:
+def test_memory_part_merges_with_later_writes_of_another_run(
+    memories: Memories, handed: Handed, part: Ledger, tmp_path: Path
+) -> None:
     """Their look at a partition, and at a group, may be the later one (M2, F6)."""
-    ledger, handed = memories.ledger("c"), hand_partitions(memories, "c", [A])
-    part = opened(handed, tmp_path / "part")
-    part.begin({"a": A})
-    part.partition("a", A, 0).add_sample(Sample(9, 12))
-    part.save(9)
+    ledger, folder = memories.ledger("c"), cluster_folder(tmp_path / "state", "c")
+    add_sample(part, 0, Sample(9, 12))
     before = ledger.others_wrote
-    with Ledger(cluster_folder(tmp_path / "state", "c")) as other:
+    with Ledger(folder) as other:
         other.begin({"a": A, "b": B})
-        other.partition("a", A, 0).add_sample(Sample(20, 30))
         other.saw_group("g", {"a": [(0, 2, 4)]}, 20, 0)
         judge_ledger(other, lambda _place: LogNow(30, 4), {"a"}, [])
-        other.save(20)
+        add_sample(other, 0, Sample(20, 30))
     assert (before, ledger.others_wrote) == (False, True)
     with ledger.sparing():
         ledger.saw_read("g", GroupMemory(9, b"moved", open=Positions.of({"a": [(0, 5, 4)]})), 8)
         ledger.take(changes(part, handed.ledger))
         judge_ledger(ledger, lambda _place: LogNow(12, 4), {"a"}, [])
         ledger.save(21)
-    with Ledger(cluster_folder(tmp_path / "state", "c")) as again:
+    with Ledger(folder) as again:
         assert [one.wall_ms for one in again.partitions_of(A)[0].samples] == [1, 9, 20]
         assert (again.group("g").live.commits(), again.group("g").seen_ms) == ({("a", 0): (2, 4)}, 20)
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda raw: raw[: len(raw) // 2], lambda raw: raw.replace(A.encode(), b"id-x"), bytes]
+    "damage",
+    [lambda raw: raw[: len(raw) // 2], lambda raw: raw.replace(A.encode(), b"id-x"), lambda _raw: b"nothing"],
+    ids=["cut short", "another id", "another file"],
 )
-def test_damaged_memory_part_is_refused(memories: Memories, tmp_path: Path, damage: object) -> None:
-    handed = hand_partitions(memories, "c", [A])
-    part = opened(handed, tmp_path / "part")
-    part.begin({"a": A})
-    part.partition("a", A, 1).add_sample(Sample(9, 20))
-    part.save(9)
-    assert callable(damage)
-    with pytest.raises(
-        ValueError, match=r"not a database|malformed|not what was written|differs from what was written"
-    ):
-        memories.ledger("c").take(damage(changes(part, handed.ledger)) if damage is not bytes else b"nothing")
+def test_damaged_memory_part_is_refused(
+    memories: Memories, handed: Handed, part: Ledger, damage: Callable[[bytes], bytes]
+) -> None:
+    add_sample(part, 1, Sample(9, 20))
+    said = refusal(ValueError, memories.ledger("c").take, damage(changes(part, handed.ledger)))
+    assert re.search("not a database|malformed|not what was written|differs from what was written", said)
     assert not memories.ledger("c").save(9)
 
 
@@ -525,10 +544,10 @@ def test_ages_noted_by_tasks_are_merged_to_the_earliest(memories: Memories, tmp_
     """F2: of two times the earlier one counts, as one call of one process would have noted them."""
     ledger = memories.ledger("c")
     for share, now_ms in (("g", 70), ("new", 60)):
-        part = opened(hand_groups(memories, "c", share.__eq__), tmp_path / share)
-        part.begin({"a": A})
-        part.ages({"a": 3}, [share], now_ms)
-        ledger.take_ages(*part.noted_ages())
+        task = opened(hand_groups(memories, "c", share.__eq__), tmp_path / share)
+        task.begin({"a": A})
+        task.ages({"a": 3}, [share], now_ms)
+        ledger.take_ages(*task.noted_ages())
     ledger.save(80)
     known = ledger.ages({"a": 3}, ["g", "h", "new"], 90)
     assert (known.widths, known.born) == ({"a": [(2, 0), (3, 60)]}, {"new": 60})
@@ -555,10 +574,11 @@ OF_T = {"t": "id-of-t"}
 NOW = 1_800_000_000_000
 
 
-def see(ledger: Any, group: str, offset: int, now_ms: int = NOW) -> None:
+def see(ledger: Any, group: str, offset: int, now_ms: int = NOW, *, save: bool = True) -> None:
     ledger.begin(OF_T)
     ledger.saw_group(group, {"t": [(0, offset, None)]}, now_ms, 0)
-    ledger.save(now_ms)
+    if save:
+        ledger.save(now_ms)
 
 
 def seen(state_dir: Path) -> dict[str, int]:
@@ -576,51 +596,48 @@ def here(tmp_path: Path) -> Iterator[Memories]:
 
 
 @pytest.fixture
-def plan_elsewhere(tmp_path: Path) -> Callable[[Handed], bytes]:
-    """Look at group ``new`` with a memory that was handed over; return what comes back."""
+def plan_elsewhere(here: Memories, tmp_path: Path) -> Callable[..., None]:
+    """Hand the memory of group ``old`` to a plan that sees group ``new``, and take back what it adds."""
 
-    def plan(handed: Handed) -> bytes:
+    def plan(meanwhile: Callable[[], object] = tuple, damage: Callable[[bytes], bytes] = bytes) -> None:
+        handed = hand_over(here, CLUSTER)
         memories = HandedMemories(handed, tmp_path / "there")
         see(memories(CLUSTER), "new", 7)
         memories.close()
-        return memories.added(CLUSTER)
+        meanwhile()
+        take_back(here, CLUSTER, damage(memories.added(CLUSTER)), handed.revision, NOW)
 
+    see(here(CLUSTER), "old", 3)
     return plan
 
 
 def test_groups_seen_by_a_plan_elsewhere_are_remembered_beside_known_ones(
-    here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
+    here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path
 ) -> None:
-    see(here(CLUSTER), "old", 3)
-    handed = hand_over(here, CLUSTER)
-    take_back(here, CLUSTER, plan_elsewhere(handed), handed.revision, NOW)
+    plan_elsewhere()
     assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "new": 7}, [])
     see(here(CLUSTER), "later", 9)
     assert seen(tmp_path / "here") == {"old": 3, "new": 7, "later": 9}
 
 
 def test_unsaved_sighting_does_not_replace_a_later_one_from_elsewhere(
-    here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
+    here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path
 ) -> None:
     """The group was set back since: were it gone by then, a trim would go by where it stood before (F6)."""
-    see(here(CLUSTER), "old", 3)
-    here(CLUSTER).begin(OF_T)
-    here(CLUSTER).saw_group("new", {"t": [(0, 9, None)]}, NOW - 1, 0)  # the disk was full
-    handed = hand_over(here, CLUSTER)
-    take_back(here, CLUSTER, plan_elsewhere(handed), handed.revision, NOW)
+    see(here(CLUSTER), "new", 9, NOW - 1, save=False)  # the disk was full
+    plan_elsewhere()
     here.save(NOW)
     assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "new": 7}, [])
 
 
 def test_writes_of_another_run_during_a_handover_are_kept(
-    here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
+    here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path
 ) -> None:
-    see(here(CLUSTER), "old", 3)
-    handed = hand_over(here, CLUSTER)
-    other = Memories(tmp_path / "here")
-    see(other(CLUSTER), "meanwhile", 5)
-    other.close()
-    take_back(here, CLUSTER, plan_elsewhere(handed), handed.revision, NOW)
+    def meanwhile() -> None:
+        with closing(Memories(tmp_path / "here")) as other:
+            see(other(CLUSTER), "meanwhile", 5)
+
+    plan_elsewhere(meanwhile)
     assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "meanwhile": 5, "new": 7}, [])
 
 
@@ -630,14 +647,11 @@ def test_writes_of_another_run_during_a_handover_are_kept(
     ids=["cut short", "another file", "another name"],
 )
 def test_ledger_returned_damaged_changes_nothing_and_is_noted(
-    here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path, damage: Callable[[bytes], bytes]
+    here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    see(here(CLUSTER), "old", 3)
-    handed = hand_over(here, CLUSTER)
-    take_back(here, CLUSTER, damage(plan_elsewhere(handed)), handed.revision, NOW)
+    plan_elsewhere(damage=damage)
     assert seen(tmp_path / "here") == {"old": 3}
-    [note] = here.notes
-    assert "this run was not remembered" in note.text
+    assert ["this run was not remembered" in note.text for note in here.notes] == [True]
 
 
 def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
@@ -646,12 +660,11 @@ def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
     (tmp_path / "here").chmod(0o700)
     (folder / "ledger.sqlite").write_bytes(b"no ledger")
     found = HandedMemories(hand_over(Memories(tmp_path / "here"), CLUSTER), tmp_path / "there")(CLUSTER)
-    assert not found.on_disk
-    assert isinstance(found.lost, Unknown)
+    assert (found.on_disk, isinstance(found.lost, Unknown)) == (False, True)
 
 
 def test_ledger_notes_are_handed_over_and_shown_once(here: Memories) -> None:
     here(CLUSTER)
     here.forgets("this run is not remembered: no room")
-    assert [one.text for one in hand_over(here, CLUSTER).notes] == ["this run is not remembered: no room"]
-    assert here.notes == []
+    noted = [one.text for one in hand_over(here, CLUSTER).notes]
+    assert (noted, here.notes) == (["this run is not remembered: no room"], [])

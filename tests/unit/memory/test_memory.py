@@ -25,9 +25,9 @@ from retention_cli.memory.partition import (
     thinned,
     without_falls,
 )
-from retention_cli.memory.positions import LogNow, Logs, Position, Positions, Rows
+from retention_cli.memory.positions import LogNow, Logs, Position, Rows
 from tests.support.facts import known
-from tests.support.groups import judge
+from tests.support.groups import saw
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
     lambda steps: [
@@ -76,42 +76,37 @@ def test_sample_claim_never_exceeds_a_later_high_watermark(samples: list[Sample]
     assert all(offset <= one.high_watermark for one in samples if one.wall_ms > at)
 
 
+def sampled(*samples: Sample, **known: Any) -> PartitionMemory:
+    memory = PartitionMemory(**known)
+    for sample in samples:
+        memory.add_sample(sample)
+    return memory
+
+
 def test_thinned_year_of_samples_keeps_both_ends_and_enough_between() -> None:
-    memory = PartitionMemory()
-    hour = 3_600_000
-    for n in range(365 * 24):
-        memory.add_sample(Sample(n * hour, n * 100))
-    kept = memory.samples
+    hour, hours = 3_600_000, 365 * 24
+    kept = sampled(*(Sample(n * hour, n * 100) for n in range(hours))).samples
     assert len(kept) <= SAMPLES_AT_MOST
     assert kept[0] == Sample(0, 0)
-    now = (365 * 24 - 1) * hour
     for wait_days in (1, 7, 30, 90):
-        offset = known(written_by(kept, now - wait_days * 24 * hour))
-        truth = (now - wait_days * 24 * hour) // hour * 100
-        assert truth - offset <= 0.2 * wait_days * 24 * 100, f"{wait_days} d: too far behind"
+        then = hours - 1 - wait_days * 24
+        behind = then * 100 - known(written_by(kept, then * hour))
+        assert behind <= 0.2 * wait_days * 24 * 100, f"{wait_days} d: too far behind"
 
 
 def test_fall_is_sampled_after_the_clock_was_set_back() -> None:
-    memory = PartitionMemory()
-    memory.add_sample(Sample(100, 50))
-    memory.add_sample(Sample(90, 20))
-    assert written_by(memory.samples, 100) == 20
+    assert written_by(sampled(Sample(100, 50), Sample(90, 20)).samples, 100) == 20
 
 
 @given(walks, walks)
 def test_merged_samples_claim_no_more_than_both_memories_saw(one: list[Sample], other: list[Sample]) -> None:
-    mine, theirs = PartitionMemory(), PartitionMemory()
-    for sample in one:
-        mine.add_sample(sample)
-    for sample in other:
-        theirs.add_sample(sample)
-    merged = mine.merged(theirs)
-    everything = sorted({*one, *other})
-    assert len(merged.samples) <= SAMPLES_AT_MOST
+    merged = sampled(*one).merged(sampled(*other)).samples
+    assert len(merged) <= SAMPLES_AT_MOST
+    highest = max(s.high_watermark for s in (*one, *other))
     for at in (0, 100, 1_000, 5_000):
-        assert (written_by(merged.samples, at) or 0) <= max((s.high_watermark for s in everything), default=0)
-        if merged.samples and merged.samples[0].wall_ms <= at:
-            assert written_by(merged.samples, at) is not None
+        claimed = written_by(merged, at)
+        assert (claimed or 0) <= highest
+        assert claimed is not None or not merged or merged[0].wall_ms > at
 
 
 def test_largest_event_time_survives_a_merge_in_either_order() -> None:
@@ -145,9 +140,8 @@ def seen(*passes: Looks, high_watermark: int = 1_000) -> GroupMemory:
     """Return a group's memory after some passes, each of which has read every log's end."""
     memory = GroupMemory()
     for number, (commits, ids) in enumerate(passes):
-        rows = {topic: [(p, offset, None) for p, offset in one.items()] for topic, one in commits.items()}
-        memory.update(Positions.of(rows), ids, digest_of(rows, ids), 1000 + number)
-        judge(memory, lambda _place: LogNow(high_watermark, 4))
+        rows: Rows = {topic: [(p, offset, None) for p, offset in one.items()] for topic, one in commits.items()}
+        saw(memory, rows, ids, 1000 + number, LogNow(high_watermark, 4))
         memory = GroupMemory.from_bytes(memory.as_bytes())
     return memory
 
@@ -224,12 +218,10 @@ def test_commit_that_does_not_fit_its_log_is_refused_or_stays_open(
     rows: list[Commit], log: LogNow | None, refused: list[int], stays_open: list[int]
 ) -> None:
     """F5. What was never seen to count is worth nothing known once it is deleted."""
-    memory = GroupMemory()
-    memory.update(Positions.of({"orders": rows}), IDS, b"1", 1)
-    judge(memory, lambda _place: log)
+    memory = saw(GroupMemory(), {"orders": rows}, IDS, 1, log)
     assert [sorted(n for _, n in one) for one in (memory.refused, memory.open)] == [refused, stays_open]
     assert {n for _, n in memory.counted} == {n for n, *_ in rows} - {*refused, *stays_open}
-    memory.update(Positions.of({}), IDS, b"2", 2)
+    saw(memory, {}, IDS, 2)
     assert set(memory.recalled(IDS, since_ms=0).gone.get("orders", ())) >= {
         (n, offset, None) for n, offset, _ in rows if n in stays_open
     }
@@ -237,11 +229,10 @@ def test_commit_that_does_not_fit_its_log_is_refused_or_stays_open(
 
 def test_commit_beyond_a_truncation_is_refused_and_one_below_still_counts() -> None:
     memory = seen(({"orders": {0: 900, 1: 300}}, IDS))
-    assert memory.refuse_beyond(
-        [("orders", 0), ("orders", 1)], Logs((place, LogNow(2_000, 5, cut=400)) for place in memory.counted)
-    )
-    assert (set(memory.refused), memory.counted[("orders", 0)]) == ({("orders", 0)}, Position(400, None, 5))
-    assert memory.counted[("orders", 1)] == Position(300, None, 4)
+    places = [("orders", 0), ("orders", 1)]
+    assert memory.refuse_beyond(places, Logs((place, LogNow(2_000, 5, cut=400)) for place in memory.counted))
+    assert set(memory.refused) == {places[0]}
+    assert [memory.counted[place] for place in places] == [Position(400, None, 5), Position(300, None, 4)]
 
 
 @given(walks, st.integers(0, 80), st.integers(0, 12_000))
@@ -255,8 +246,7 @@ def test_samples_of_a_truncated_log_claim_nothing_beyond_the_truncation(
 
 
 def test_truncation_forgets_what_is_remembered_beyond_it() -> None:
-    memory = PartitionMemory(newest=EventMax(5, 70), data_at=(3, 70), leader_epoch=1)
-    memory.add_sample(Sample(10, 100))
+    memory = sampled(Sample(10, 100), newest=EventMax(5, 70), data_at=(3, 70), leader_epoch=1)
     assert memory.reach == 100
     memory.continue_at(2, 0, 20, cut=50)
     assert (memory.samples, memory.newest, memory.data_at) == ((Sample(10, 50),), None, (3,))
@@ -264,13 +254,10 @@ def test_truncation_forgets_what_is_remembered_beyond_it() -> None:
 
 
 def test_memory_proven_under_the_later_epoch_wins_a_merge() -> None:
-    earlier, later = PartitionMemory(leader_epoch=1), PartitionMemory(leader_epoch=2, created_below=7)
-    earlier.add_sample(Sample(10, 100))
-    later.add_sample(Sample(20, 50))
-    earlier.created = True
+    earlier = sampled(Sample(10, 100), leader_epoch=1, created=True)
+    later = sampled(Sample(20, 50), leader_epoch=2, created_below=7)
     merged = earlier.merged(later)
-    assert merged.samples == (Sample(20, 50),)
-    assert (merged.created, merged.created_below) == (True, 7)
+    assert (merged.samples, merged.created, merged.created_below) == ((Sample(20, 50),), True, 7)
     assert merged.leader_epoch == later.merged(earlier).leader_epoch == 2
 
 
@@ -290,11 +277,9 @@ def test_segment_bytes_count_below_where_records_ended_when_they_were_lowered_in
     """R5: one process may have seen the change, and another one not."""
     first, second = (PartitionMemory(leader_epoch=one) for one in (1, 2))
     assert [first.saw_segment_bytes(400, 0, 50), first.saw_segment_bytes(100, 0, 80)] == [400, 400]
-    assert second.saw_segment_bytes(200, 0, 90) == 200
-    assert second.saw_segment_bytes(100, 0, 95) == 200
+    assert [second.saw_segment_bytes(200, 0, 90), second.saw_segment_bytes(100, 0, 95)] == [200, 200]
     both = first.merged(second)
-    assert both.segments == second.merged(first).segments
-    assert PartitionMemory.from_bytes(both.as_bytes()).segments == both.segments
+    assert both.segments == second.merged(first).segments == PartitionMemory.from_bytes(both.as_bytes()).segments
     assert [both.saw_segment_bytes(100, start, 120) for start in (79, 80, 94, 95)] == [400, 200, 200, 100]
 
 
@@ -315,44 +300,44 @@ def test_front_record_is_forgotten_once_the_log_start_moves_back(start: int, kep
     assert (memory.front is not None, memory.log_start) == (kept, start)
 
 
+def orders_at(
+    group: GroupMemory, offset: int, ids: dict[str, str], log: LogNow | None = None, *, outlives: bool | None = None
+) -> bool:
+    """Let a consumer outside Kafka stand at an offset of orders-0; return whether that is refused.
+
+    ``outlives``: whether its position outlives the topic; None: it names no topic.
+    """
+    rows: Rows = {"orders": [(0, offset, None)]}
+    saw(group, rows, ids, 1_000, log, named={True: rows, False: None, None: ()}[outlives])
+    return ("orders", 0) in group.refused
+
+
 @pytest.mark.parametrize("outlives", [False, True])
 def test_external_position_on_a_recreated_topic_is_refused_until_it_changes(outlives: bool) -> None:
     """F5, F7: it has read on to 9 before its topic was deleted; a file or ZooKeeper says so of the new one."""
-
-    def look(offset: int, topic_id: str) -> bool:
-        rows = {"orders": [(0, offset, None)]}
-        group.update(Positions.of(rows), {"orders": topic_id}, b"", 1_000, named=rows if outlives else None)
-        return ("orders", 0) in group.refused
-
     group = GroupMemory()
-    assert not look(5, "old")
-    assert look(9, "new") is outlives
-    assert look(9, "new") is outlives
-    assert not look(10, "new")
+    assert [
+        orders_at(group, offset, {"orders": topic_id}, outlives=outlives)
+        for offset, topic_id in ((5, "old"), (9, "new"), (9, "new"), (10, "new"))
+    ] == [False, outlives, outlives, False]
 
 
 def test_position_on_a_missing_topic_is_refused_once_the_topic_is_created() -> None:
     """F5, F7: ZooKeeper keeps nodes of topics that are long gone."""
     group = GroupMemory()
-    group.update(Positions.of({"orders": [(0, 7, None)]}), {}, b"", 1_000, named=())
-    group.update(Positions.of({"orders": [(0, 7, None)]}), {"orders": "new"}, b"", 2_000, named=())
-    assert ("orders", 0) in group.refused
+    orders_at(group, 7, {})
+    assert orders_at(group, 7, {"orders": "new"})
     assert group.last_commits({"orders": "new"}, 0) == {}
 
 
 def test_truncation_while_a_source_is_unread_refuses_its_next_position() -> None:
     """M2, F7: where it stood before still counts, should it be gone by then (F6)."""
-    ids = {"orders": "id"}
-    group = GroupMemory()
-    group.update(Positions.of({"orders": [(0, 900, None)]}), ids, b"", 1_000, named=())
-    judge(group, lambda _place: LogNow(1_000, 1))
+    ids, group = {"orders": "id"}, GroupMemory()
+    orders_at(group, 900, ids, LogNow(1_000, 1))
     group.cut_unseen({"orders"})
     assert group.last_commits(ids, 0) == {"orders": [(0, 900, 1)]}
     again = GroupMemory.from_bytes(group.as_bytes())
-    again.update(Positions.of({"orders": [(0, 950, None)]}), ids, b"", 2_000, named=())
-    assert ("orders", 0) in again.refused
-    again.update(Positions.of({"orders": [(0, 960, None)]}), ids, b"", 3_000, named=())
-    assert ("orders", 0) not in again.refused
+    assert [orders_at(again, offset, ids) for offset in (950, 960)] == [True, False]
 
 
 OUTSIDE = key_of("zookeeper", "g")
@@ -403,19 +388,17 @@ def test_outside_position_that_may_be_of_an_earlier_log_is_refused(
 
 
 ANEW = IDS | {"orders": "id-9"}
-Commits = dict[str, list[tuple[int, int, int | None]]]
 
 
-def look(memory: GroupMemory, commits: Commits, now_ms: int, ids: dict[str, str] = IDS, end: int = 100) -> None:
+def look(memory: GroupMemory, commits: Rows, now_ms: int, ids: dict[str, str] = IDS, end: int = 100) -> None:
     """Update a memory as a ledger does: only where anything has changed."""
-    if (digest := digest_of(commits, ids)) != memory.digest:
-        memory.update(Positions.of(commits), ids, digest, now_ms)
-        judge(memory, lambda _place: LogNow(end, 4))
+    if digest_of(commits, ids) != memory.digest:
+        saw(memory, commits, ids, now_ms, LogNow(end, 4))
     else:
         memory.seen_ms = now_ms
 
 
-AT_5: Commits = {"orders": [(0, 5, 4), (1, 7, 4)]}
+AT_5: Rows = {"orders": [(0, 5, 4), (1, 7, 4)]}
 
 
 @pytest.mark.parametrize(
@@ -434,7 +417,7 @@ AT_5: Commits = {"orders": [(0, 5, 4), (1, 7, 4)]}
 )
 @pytest.mark.parametrize("end", [100, 6])
 def test_group_moves_only_with_a_changed_offset_or_topic_id(
-    commits: Commits, ids: dict[str, str], stood: int, end: int
+    commits: Rows, ids: dict[str, str], stood: int, end: int
 ) -> None:
     """Whether or not a commit counts: with a log that ends at 6, the one at 7 is refused (F5)."""
     memory = GroupMemory()
@@ -448,12 +431,12 @@ def test_group_moves_only_with_a_changed_offset_or_topic_id(
 @pytest.mark.parametrize(
     ("looks", "stood"),
     [
-        pytest.param([(10, AT_5), (20, Commits()), (30, AT_5)], 30, id="a commit that returned has moved"),
+        pytest.param([(10, AT_5), (20, {}), (30, AT_5)], 30, id="a commit that returned has moved"),
         pytest.param([(1_000, AT_5), (10, {"orders": [(0, 6, 4), (1, 7, 4)]})], 1_001, id="a clock set back"),
     ],
 )
 def test_group_stands_since_its_last_move_and_no_look_is_earlier_than_the_one_before(
-    looks: list[tuple[int, Commits]], stood: int
+    looks: list[tuple[int, Rows]], stood: int
 ) -> None:
     memory = GroupMemory()
     for now_ms, commits in looks:
@@ -490,11 +473,10 @@ def test_merged_standing_time_of_two_machines_is_contradicted_by_no_look(
 def test_ledger_reports_since_when_a_group_is_unmoved(tmp_path: Path) -> None:
     with Ledger(tmp_path / "c1") as ledger:
         ledger.begin(IDS)
-        ledger.saw_group("billing", AT_5, 10, 0)
-        ledger.save(10)
-        ledger.saw_group("billing", AT_5, 100_000, 0)
-        ledger.save(100_000)
-        assert ledger.unmoved_since("billing", AT_5) == ledger.unmoved_since("billing", None) == 10
-        assert ledger.unmoved_since("billing", {"orders": [(0, 6, 4), (1, 7, 4)]}) is None
-        assert ledger.unmoved_since("audit", AT_5) is None
+        for now_ms in (10, 100_000):
+            ledger.saw_group("billing", AT_5, now_ms, 0)
+            ledger.save(now_ms)
+        moved: Rows = {"orders": [(0, 6, 4), (1, 7, 4)]}
+        asked = (("billing", AT_5), ("billing", None), ("billing", moved), ("audit", AT_5))
+        assert [ledger.unmoved_since(*one) for one in asked] == [10, 10, None, None]
         assert [seen_ms for _name, seen_ms, _rows in ledger.gone_groups((), 0)] == [100_000]

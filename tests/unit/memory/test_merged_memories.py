@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.core.model import EventMax, Sample, Unknown
 from retention_cli.memory.event_scan import EventScan, further, read_scan
-from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.partition import SAMPLES_AT_MOST, Earlier, PartitionMemory, joined, pack, pending
-from retention_cli.memory.positions import LogNow, Position, Positions
+from retention_cli.memory.positions import LogNow, Position
 from retention_cli.observe.lineage import Cut, prove
-from tests.support.groups import judge
+from tests.support.facts import known
+from tests.support.groups import judge, saw
 
 IDS = {"orders": "id-1", "payments": "id-2"}
 
@@ -33,19 +34,29 @@ END = 4
 def group(*looks: tuple[int, dict[str, dict[int, int]]], judged: bool = True) -> GroupMemory:
     memory = GroupMemory()
     for seen_ms, commits in looks:
-        rows = {topic: [(p, offset, None) for p, offset in sorted(ps.items())] for topic, ps in commits.items()}
-        memory.update(Positions.of(rows), IDS, digest_of(rows, IDS), seen_ms)
-        if judged:
-            judge(memory, lambda place: LogNow(END, 7) if place[0] in IDS else None)
+        see(memory, seen_ms, commits, judged=judged)
     return memory
+
+
+def see(
+    memory: GroupMemory, seen_ms: int, commits: dict[str, dict[int, int]], end: int = END, *, judged: bool = True
+) -> None:
+    """Look at a group's commits, and judge those on topics that are there by logs that end there."""
+    saw(
+        memory,
+        {topic: [(p, offset, None) for p, offset in sorted(ps.items())] for topic, ps in commits.items()},
+        IDS,
+        seen_ms,
+    )
+    if judged:
+        judge(memory, lambda place: LogNow(end, 7) if place[0] in IDS else None)
 
 
 def test_commit_on_a_topic_without_an_id_is_remembered_as_unjudged() -> None:
     """A deleted topic, or one that we may not describe, has no id: the group is remembered all the same (F6)."""
     memory = group((1, {"orders": {0: 2}, "deleted": {0: 3}}), (2, {"orders": {0: 3}, "deleted": {0: 3}}))
     assert memory.live.commits() == {("orders", 0): (3, None), ("deleted", 0): (3, None)}
-    assert memory.open.keys() == {("deleted", 0)}
-    assert not memory.refused
+    assert (set(memory.open), dict(memory.refused)) == ({("deleted", 0)}, {})
 
 
 @pytest.mark.parametrize(
@@ -89,55 +100,43 @@ def test_two_looks_at_a_group_merge_to_what_both_know(
     both = one.merged(other)
     assert both == other.merged(one)
     assert {name: getattr(both, name) for name in expected} == expected
-    assert both.covers(one)
-    assert both.covers(other)
+    assert [both.covers(one), both.covers(other)] == [True, True]
     assert not group((20, {"orders": {0: 3}})).covers(group((10, {"orders": {0: 2, 1: 3}})))
 
 
 def test_refused_commit_survives_a_merge_with_a_fast_clock() -> None:
     """F5: the machine whose clock is ahead had looked before the commit came; the log has grown to it since."""
     fast, refusing = group((30_000, {"orders": {1: 3}})), group((10, {"orders": {0: 9, 1: 3}}))
-    both = fast.merged(refusing)
+    both, moved = fast.merged(refusing), fast.merged(refusing)
     assert both == refusing.merged(fast) == GroupMemory.from_bytes(both.as_bytes())
     assert both.gone or both.refused or both.doubted
-    rows = {"orders": [(0, 9, None), (1, 3, None)]}
-    both.update(Positions.of(rows), IDS, digest_of(rows, IDS), 20)
-    judge(both, lambda _place: LogNow(100, 7))
+    see(both, 20, {"orders": {0: 9, 1: 3}}, end=100)
     assert both.recalled(IDS, since_ms=0).refused == {("orders", 0): (9, None)}
-    moved = fast.merged(refusing)
-    moved.update(Positions.of({"orders": [(0, 8, None), (1, 3, None)]}), IDS, b"", 20)
+    see(moved, 20, {"orders": {0: 8, 1: 3}}, judged=False)
     assert moved.open == {("orders", 0): Position(8, None)}
     assert not moved.refused
     assert not moved.doubted
 
 
-def test_look_that_builds_on_another_is_later_by_any_clock() -> None:
+@pytest.mark.parametrize("ahead_ms", [30_000, 10_000_000])
+def test_look_that_builds_on_another_is_later_by_any_clock(ahead_ms: int) -> None:
     """F6: the group went back to 2 after a machine with a fast clock had seen it at 4; then it was deleted."""
-    fast = group((30_000, {"orders": {0: 4}}))
+    fast = group((ahead_ms, {"orders": {0: 4}}))
     knowing = GroupMemory.from_bytes(fast.as_bytes())
-    rows = {"orders": [(0, 2, None)]}
-    knowing.update(Positions.of(rows), IDS, digest_of(rows, IDS), 10)
-    judge(knowing, lambda _place: LogNow(END, 7))
+    see(knowing, 10, {"orders": {0: 2}})
     both = fast.merged(knowing)
     assert both == knowing.merged(fast)
     assert both.last_commits(IDS, since_ms=0) == {"orders": [(0, 2, 7)]}
-    hours_ahead = group((10_000_000, {"orders": {0: 4}}))
-    after = GroupMemory.from_bytes(hours_ahead.as_bytes())
-    after.update(Positions.of(rows), IDS, digest_of(rows, IDS), 10)
-    judge(after, lambda _place: LogNow(END, 7))
-    assert hours_ahead.merged(after).last_commits(IDS, since_ms=0) == {"orders": [(0, 2, 7)]}
-    assert after.seen_ms == 10_000_001  # it is remembered for so much longer: that only holds
+    assert knowing.seen_ms == ahead_ms + 1  # it is remembered for so much longer: that only holds
 
 
 @given(_commits, _commits, _commits)
 def test_group_memories_merge_to_the_same_in_either_order(first: dict, second: dict, third: dict) -> None:
     one, other = group((10, first), (30, third)), group((20, second))
     both = one.merged(other)
-    assert both == other.merged(one)
-    assert both == both.merged(one) == both.merged(other)
-    assert both.covers(one)
-    assert both.covers(other)
-    assert GroupMemory.from_bytes(both.as_bytes()) == both
+    for same in (other.merged(one), both.merged(one), both.merged(other), GroupMemory.from_bytes(both.as_bytes())):
+        assert same == both
+    assert [both.covers(one), both.covers(other)] == [True, True]
 
 
 def partition(*samples: tuple[int, int], **more: object) -> PartitionMemory:
@@ -158,8 +157,7 @@ def test_partition_memories_merge_to_the_same_in_either_order(first: list, secon
 
 def test_sample_repeating_a_high_watermark_adds_nothing() -> None:
     one, other = partition((10, 100), (30, 200)), partition((20, 100), (40, 200))
-    assert one.covers(other)
-    assert not other.covers(one)
+    assert [one.covers(other), other.covers(one)] == [True, False]
 
 
 def test_fall_within_one_millisecond_survives_a_merge() -> None:
@@ -177,11 +175,10 @@ def scan(end: int, newest_ms: int, restarts: int = 0, source: str = "header:at")
 def test_further_scan_wins_a_merge_with_the_largest_time_of_both() -> None:
     """R2: the largest time ever held may be known to the scan that is behind."""
     near, far = scan(100, 9_000), scan(200, 5_000)
-    assert further(near, far) == further(far, near)
-    found = read_scan(further(near, far))
-    assert found is not None
+    both = further(near, far)
+    found = known(read_scan(both))
     assert (found.end, found.newest) == (200, EventMax(9_000, 99))
-    assert partition(scan=near).merged(partition(scan=far)).scan == further(far, near)
+    assert both == further(far, near) == partition(scan=near).merged(partition(scan=far)).scan
 
 
 def test_restarted_scan_wins_over_a_further_one() -> None:
@@ -191,16 +188,19 @@ def test_restarted_scan_wins_over_a_further_one() -> None:
 
 def test_scan_of_another_source_or_a_broken_one_never_replaces_ours() -> None:
     mine = scan(100, 5_000)
-    assert further(mine, scan(200, 5_000, source="json:/at")) == mine
-    assert further(mine, b"broken") == mine
-    assert further(mine, None) == further(b"broken", mine) == further(None, mine) == mine
+    pairs = (
+        (mine, scan(200, 5_000, source="json:/at")),
+        (mine, b"broken"),
+        (mine, None),
+        (b"broken", mine),
+        (None, mine),
+    )
+    assert [further(*pair) for pair in pairs] == [mine] * 5
 
 
 def test_scan_with_text_in_place_of_a_number_is_rejected() -> None:
-    made = EventScan("header:at", 0, 0)
-    made.add(5, 1_000)
-    good = zlib.decompress(made.as_bytes())
-    assert read_scan(zlib.compress(good)) == made
+    good = zlib.decompress(scan(6, 1_000))
+    assert known(read_scan(zlib.compress(good))).as_bytes() == scan(6, 1_000)
     assert read_scan(zlib.compress(good.replace(b'"end":6', b'"end":"6"'))) is None
 
 
@@ -231,12 +231,10 @@ def test_unanswered_question_about_an_earlier_log_survives_a_merge(some: list[Ea
     """Each is settled, or asked about as it is, or by a lower epoch and up to a larger offset."""
     both = joined(some)
     for one in pending(some):
-        by_answer = any(other.settles(one) for other in some)
-        asked = any(
+        assert any(other.settles(one) for other in some) or any(
             o.proving_epoch <= one.proving_epoch and o.reach >= one.reach and o.leader_epoch >= one.leader_epoch
             for o in pending(both)
         )
-        assert by_answer or asked
 
 
 def memory(epoch: int, *marks: int) -> PartitionMemory:
@@ -248,15 +246,12 @@ def memory(epoch: int, *marks: int) -> PartitionMemory:
 
 
 def test_memory_derived_from_an_earlier_one_asks_nothing_of_it() -> None:
-    earlier = memory(0, 12)
-    later = memory(0, 12)
+    earlier, later = memory(0, 12), memory(0, 12)
     assert prove(later, 1, 0, 18, {0: Found(12)}, 5) is None
-    assert not pending(later.merged(earlier).earlier)
-    assert later.covers(earlier)
+    assert (pending(later.merged(earlier).earlier), later.covers(earlier)) == ([], True)
     earlier.add_sample(Sample(9, 15))  # which the later one never knew of
-    assert pending(later.merged(earlier).earlier) == [Earlier(0, 0, 15)]
+    assert (pending(later.merged(earlier).earlier), later.covers(earlier)) == ([Earlier(0, 0, 15)], False)
     assert later.merged(earlier) == earlier.merged(later)
-    assert not later.covers(earlier)
 
 
 def test_truncation_of_the_earlier_log_is_looked_up_and_later_samples_stay() -> None:
@@ -265,25 +260,30 @@ def test_truncation_of_the_earlier_log_is_looked_up_and_later_samples_stay() -> 
     assert isinstance(prove(both, 1, 0, 18, {}, 5), Unknown), "nobody asked (M4)"
     assert isinstance(prove(both, 1, 0, 18, {0: RequestFailedError("no", retriable=True)}, 5), Unknown)
     assert prove(both, 1, 0, 18, {0: Found(6)}, 5) == Cut(6, 0, until=0)
-    assert both.high_watermark == 18
-    assert not pending(both.earlier)
+    assert (both.high_watermark, pending(both.earlier)) == (18, [])
     assert prove(both, 1, 0, 18, {}, 6) is None, "it is asked once"
 
 
-def test_lowest_of_several_truncations_counts_for_all_affected_epochs() -> None:
-    both = memory(5, 18).merged(memory(0, 12)).merged(memory(2, 14))
-    assert prove(both, 5, 0, 18, {0: Found(6), 2: Found(9)}, 5) == Cut(6, 0, until=2)
-    both = memory(5, 18).merged(memory(0, 12))
-    assert prove(both, 6, 0, 18, {0: Found(12), 5: Found(15)}, 5) == Cut(15, 5), "its own, of all commits"
-    both = memory(5, 18).merged(memory(0, 12))
-    assert prove(both, 6, 0, 18, {0: NotFound(), 5: Found(15)}, 5) == Cut(0, 5)
+@pytest.mark.parametrize(
+    ("earlier", "epoch", "answers", "cut"),
+    [
+        pytest.param({0: 12, 2: 14}, 5, {0: Found(6), 2: Found(9)}, Cut(6, 0, until=2), id="of two earlier ones"),
+        pytest.param({0: 12}, 6, {0: Found(12), 5: Found(15)}, Cut(15, 5), id="its own, of all commits"),
+        pytest.param({0: 12}, 6, {0: NotFound(), 5: Found(15)}, Cut(0, 5), id="an epoch that is not known any more"),
+    ],
+)
+def test_lowest_of_several_truncations_counts_for_all_affected_epochs(
+    earlier: dict[int, int], epoch: int, answers: dict[int, Answer], cut: Cut
+) -> None:
+    both = memory(5, 18)
+    for before, mark in earlier.items():
+        both = both.merged(memory(before, mark))
+    assert prove(both, epoch, 0, 18, answers, 5) == cut
 
 
 def test_high_watermark_that_fell_between_two_looks_is_asked_up_to_the_higher_one() -> None:
     """The lower look may be the earlier one: its time is only known not to be too early (G3). None missed a cut (M2)."""
-    farther, later = (PartitionMemory(leader_epoch=3, last_epoch=2) for _ in range(2))
-    farther.add_sample(Sample(1_000, 12))
-    later.add_sample(Sample(2_000, 6))
+    farther, later = (partition(one, leader_epoch=3, last_epoch=2) for one in ((1_000, 12), (2_000, 6)))
     both = later.merged(farther)
     assert both == farther.merged(later)
     assert both.merged(farther) == both.merged(later) == both

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,11 @@ from kretain.render.output import about
 from retention_cli.memory import documents as docs, replica as replica_memory
 from retention_cli.memory.disk import (
     DAY_MS,
-    DISK_SAMPLES_AT_MOST,
     LEAST_MS,
+    LOOKS_AT_MOST,
     DiskMemory,
-    DiskSample,
     Growth,
+    DiskSample,
     growth,
     pack as pack_looks,
     unpack as unpack_looks,
@@ -93,8 +93,7 @@ def test_replica_size_is_clean_only_if_the_log_start_has_not_moved_since_it_fell
     passes: list[tuple[int, int, int, int]], *, clean: bool
 ) -> None:
     row = watched(*passes)
-    assert row.clean is clean
-    assert (row.dead_bytes == 0) is clean
+    assert (row.clean, row.dead_bytes == 0) == (clean, clean)
 
 
 def test_size_fall_by_the_log_cleaner_is_no_sweep() -> None:
@@ -104,9 +103,9 @@ def test_size_fall_by_the_log_cleaner_is_no_sweep() -> None:
     assert watched(*passes, (3, 60, 100, 340), compacted=True).clean
 
 
-def test_unknown_sweep_settings_keep_a_replica_size_doubted() -> None:
-    for sweeping in (Sweeping(None, DELAY), Sweeping(CHECK, None)):
-        assert not watched((0, 50, 100, 1000), (9 * WAIT, 50, 100, 1000), sweeping=sweeping).clean
+@pytest.mark.parametrize("sweeping", [Sweeping(None, DELAY), Sweeping(CHECK, None)])
+def test_unknown_sweep_settings_keep_a_replica_size_doubted(sweeping: Sweeping) -> None:
+    assert not watched((0, 50, 100, 1000), (9 * WAIT, 50, 100, 1000), sweeping=sweeping).clean
 
 
 @pytest.mark.parametrize(
@@ -121,24 +120,37 @@ def test_dead_bytes_are_the_share_below_the_log_start(passes: list[tuple[int, in
     assert watched(*passes).dead_bytes == dead
 
 
-def test_swept_bytes_count_as_leaving_until_their_files_are_deleted() -> None:
+SWEPT = ((0, 0, 100, 1000), (1_000, 50, 100, 1000), (2_000, 50, 100, 600))
+SWEPT_LATE = (*SWEPT[:2], (HOUR, 50, 100, 600))
+
+
+@pytest.mark.parametrize(
+    ("passes", "now", "sweeping", "leaving"),
+    [
+        (SWEPT, 2_000, SWEEPING, 400),
+        (SWEPT, 2_000 + DELAY - 1, SWEEPING, 400),
+        (SWEPT, 2_000 + DELAY, SWEEPING, 0),
+        ((*SWEPT, (3_000, 50, 100, 500)), 3_000, SWEEPING, 500),
+        (SWEPT_LATE, HOUR, SWEEPING, 0),  # an hourly run does not wait for what went long ago
+        (SWEPT_LATE, HOUR, Sweeping(None, None), 400),
+    ],
+)
+def test_swept_bytes_count_as_leaving_until_their_files_are_deleted(
+    passes: tuple[tuple[int, int, int, int], ...], now: int, sweeping: Sweeping, leaving: int
+) -> None:
     """``used`` falls ``file.delete.delay.ms`` after the size: counted as in use it would be trimmed a second time."""
-    row = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (2_000, 50, 100, 600))
-    assert (row.leaving_bytes(2_000, SWEEPING), row.leaving_bytes(2_000 + DELAY - 1, SWEEPING)) == (400, 400)
-    assert row.leaving_bytes(2_000 + DELAY, SWEEPING) == 0
-    assert seen_again(row, 7, 3_000, 50, 100, 500, SWEEPING).leaving_bytes(3_000, SWEEPING) == 500
-    late = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (HOUR, 50, 100, 600))
-    assert late.leaving_bytes(HOUR, SWEEPING) == 0  # an hourly run does not wait for what went long ago
-    assert late.leaving_bytes(HOUR, Sweeping(None, None)) == 400
+    assert watched(*passes).leaving_bytes(now, sweeping) == leaving
 
 
+@dataclass
 class Broker:
     """One replica: segments of 10 records of 10 bytes each, a start offset, and sweeps that may come at any time."""
 
-    def __init__(self) -> None:
-        self.start, self.end, self.base = 0, 100, 0
-        self.left = 0
-        """Whether the last sweep left the active segment, all of it dead: it goes once another one is active."""
+    start: int = 0
+    end: int = 100
+    base: int = 0
+    left: int = 0
+    """Whether the last sweep left the active segment, all of it dead: it goes once another one is active."""
 
     @property
     def size(self) -> int:
@@ -224,12 +236,11 @@ _rows = st.lists(
 def test_replica_memories_merge_to_the_same_in_any_order(first: list, second: list, third: list) -> None:
     one, two, three = pack(first), pack(second), pack(third)
     both = replica_memory.merged(one, two)
-    assert both == replica_memory.merged(two, one)
-    assert both == replica_memory.merged(both, one) == replica_memory.merged(both, both)
+    for same in ((two, one), (both, one), (both, both)):
+        assert replica_memory.merged(*same) == both
     assert replica_memory.merged(both, three) == replica_memory.merged(one, replica_memory.merged(two, three))
     memory = PartitionMemory(replicas=one).merged(PartitionMemory(replicas=two))
-    assert memory.replicas == both
-    assert memory.covers(PartitionMemory(replicas=one))
+    assert (memory.replicas, memory.covers(PartitionMemory(replicas=one))) == (both, True)
     assert set(unpack(both)) <= {*first, *second}
 
 
@@ -237,25 +248,24 @@ def test_replica_memory_is_bounded_and_refuses_truncated_bytes() -> None:
     rows = [ReplicaSeen(place, place, 0, 9, 1, 0, 0) for place in range(2 * REPLICAS_AT_MOST)]
     assert {row.place for row in unpack(pack(rows))} == set(range(REPLICAS_AT_MOST, 2 * REPLICAS_AT_MOST))
     assert "cut short" in refusal(ValueError, unpack, pack(rows)[:-1])
-    assert place_of(1, "/a") != place_of(1, "/b")
-    assert place_of(1, "/a") != place_of(2, "/a")
+    assert place_of(1, "/a") not in (place_of(1, "/b"), place_of(2, "/a"))
+
+
+WRITTEN = messages.Written(5, 1)
 
 
 def test_replica_sizes_survive_the_ledger_and_its_documents(tmp_path: Path) -> None:
-    packed = pack([watched((0, 50, 100, 1000))])
+    packed, topic_id = pack([watched((0, 50, 100, 1000))]), "A" * 22
     with Ledger(tmp_path) as ledger:
         ledger.begin({"orders": "id-1"})
         ledger.partition("orders", "id-1", 3).note(replicas=packed)
         ledger.save(1_000)
     with Ledger(tmp_path) as ledger:
-        ledger.begin({"orders": "id-1"})
         assert ledger.partition("orders", "id-1", 3).replicas == packed
-    topic_id = "A" * 22
-    written = messages.Written(5, 1)
     one = docs.TopicDocument(topic_id, "orders", 5, {3: PartitionMemory(replicas=packed), 4: PartitionMemory()})
-    assert messages.decode(topic_id, messages.encode(one, written)) == (one, written)
+    assert messages.decode(topic_id, messages.encode(one, WRITTEN)) == (one, WRITTEN)
     broken = replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])})
-    assert "cut short" in refusal(messages.DocumentError, messages.decode, topic_id, messages.encode(broken, written))
+    assert "cut short" in refusal(messages.DocumentError, messages.decode, topic_id, messages.encode(broken, WRITTEN))
 
 
 # -- how full disks were, and so how fast they grow: what ``kretain disk`` tells of the ledger's samples --
@@ -312,9 +322,9 @@ def test_disk_looks_are_bounded_and_those_close_together_count_as_one() -> None:
         memory.add(DiskSample(NOW + 60_000 * minute, minute, 9))
         memory.add(DiskSample(NOW + 60_000 * minute + 59_999, minute, 9))
     memory.add(DiskSample(NOW + 60_000 * 2_000, 7, 8))
-    assert len(memory.samples) <= DISK_SAMPLES_AT_MOST
-    assert (memory.samples[0].used_bytes, memory.samples[-1]) == (0, DiskSample(NOW + 60_000 * 2_000, 7, 8))
-    assert growth(memory.samples, DiskSample(NOW + 60_000 * 1_999, 1_999, 9)) != growth([], ago(0, 0))
+    assert len(memory.looks) <= LOOKS_AT_MOST
+    assert (memory.looks[0].used_bytes, memory.looks[-1]) == (0, DiskSample(NOW + 60_000 * 2_000, 7, 8))
+    assert growth(memory.looks, DiskSample(NOW + 60_000 * 1_999, 1_999, 9)) != growth([], ago(0, 0))
 
 
 _looks = st.lists(st.builds(DiskSample, st.integers(0, 9_000_000), st.integers(0, 9), st.just(9)), max_size=90).map(
@@ -327,7 +337,7 @@ def test_disk_memories_merge_to_the_same_in_either_order(first: list[DiskSample]
     one, other = DiskMemory(pack_looks(first)), DiskMemory(pack_looks(second))
     both = one.merged(other)
     assert both.packed == other.merged(one).packed
-    assert len(both.samples) <= DISK_SAMPLES_AT_MOST
+    assert len(both.looks) <= LOOKS_AT_MOST
     assert both.covers(both)
 
 
@@ -336,22 +346,23 @@ def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None
         ledger.disk("1:/a").add(ago(0, 5))
         ledger.save(NOW)
     with Ledger(tmp_path) as mine, Ledger(tmp_path) as theirs:
-        assert mine.disk("1:/a").samples == (ago(0, 5),)
-        mine.disk("1:/a").add(ago(-AN_HOUR, 6))
-        theirs.disk("1:/a").add(ago(-2 * AN_HOUR, 7))
+        assert mine.disk("1:/a").looks == (ago(0, 5),)
+        for one, at_ms, used in ((mine, -AN_HOUR, 6), (theirs, -2 * AN_HOUR, 7)):
+            one.disk("1:/a").add(ago(at_ms, used))
         mine.save(NOW)
         theirs.save(NOW)
     with Ledger(tmp_path) as ledger:
-        assert [look.used_bytes for look in ledger.disk("1:/a").samples] == [5, 6, 7]
-        ledger.prune(NOW)
-        assert ledger.disk("1:/a").samples
-        ledger.prune(NOW + 3 * AN_HOUR)
-        assert not ledger.disk("1:/a").samples
-    one, written = docs.DiskDocument("1:/a+/b", DiskMemory(pack_looks([ago(0, 5)]))), messages.Written(5, 1)
-    assert messages.decode(docs.DISK + one.name, messages.encode(one, written)) == (one, written)
-    assert "another disk" in refusal(
-        messages.DocumentError, messages.decode, docs.DISK + "2:/a", messages.encode(one, written)
-    )
+        assert [look.used_bytes for look in ledger.disk("1:/a").looks] == [5, 6, 7]
+        for now_ms, kept in ((NOW, True), (NOW + 3 * AN_HOUR, False)):
+            ledger.prune(now_ms)
+            assert bool(ledger.disk("1:/a").looks) is kept
+
+
+def test_disk_document_reads_back_as_written_and_is_refused_for_another_disk() -> None:
+    one = docs.DiskDocument("1:/a+/b", DiskMemory(pack_looks([ago(0, 5)])))
+    value = messages.encode(one, WRITTEN)
+    assert messages.decode(docs.DISK + one.name, value) == (one, WRITTEN)
+    assert "another disk" in refusal(messages.DocumentError, messages.decode, docs.DISK + "2:/a", value)
     assert "cut short" in refusal(ValueError, unpack_looks, pack_looks([ago(0, 5)])[:-1])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +15,11 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import OnRecord, Range
 from retention_cli.brokers.schemas import SchemaRegistry
 from retention_cli.brokers.security.settings import RegistrySettings
-from retention_cli.core.model import ANCIENT_MS, EventMax, EventPrefix, Maybe, PartitionFacts, TopicPartition
+from retention_cli.core.model import ANCIENT_MS, EventMax, EventPrefix, Maybe, TopicPartition
 from retention_cli.memory import event_scan
 from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.observe.event_times import EventTimes, read_event_times
+from retention_cli.observe.event_times import read_event_times
 from retention_cli.observe.lineage import Reading
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource, Settings, event_source
@@ -55,27 +54,31 @@ def scanned(
     return scan
 
 
+def ends_prefix(time_ms: int | None, cutoff: int, *, skip: bool) -> bool:
+    return not skip if time_ms is None else time_ms >= cutoff
+
+
 def brute(records: Records, log_start: int, cutoff: int, end: int, *, skip: bool) -> int:
     """The longest prefix in which every record is older than the cutoff."""
-    for offset, time_ms in records:
-        if offset >= log_start and ((time_ms is None and not skip) or (time_ms is not None and time_ms >= cutoff)):
-            return offset
-    return max(end, log_start)
+    ending = (offset for offset, time_ms in records if offset >= log_start and ends_prefix(time_ms, cutoff, skip=skip))
+    return next(ending, max(end, log_start))
+
+
+def newest_ms(scan: EventScan) -> int | None:
+    return None if scan.newest is None else scan.newest.time_ms
 
 
 def found_by(scan: EventScan, records: Records, log_start: int, cutoff: int, *, skip: bool) -> tuple[int, int]:
     """Walk over the blocks as the reader does; return the bound, and how many records were read again."""
     position, read = log_start, 0
-    while True:
-        there = scan.prefix(position, cutoff, skip=skip)
-        if isinstance(there, int):
-            return there, read
+    while isinstance(there := scan.prefix(position, cutoff, skip=skip), Block):
         for offset, time_ms in records:
             if there.start <= offset < there.end:
                 read += 1
-                if (time_ms is None and not skip) or (time_ms is not None and time_ms >= cutoff):
+                if ends_prefix(time_ms, cutoff, skip=skip):
                     return offset, read
         position = there.end
+    return there, read
 
 
 @given(partitions(), st.integers(0, 60), st.integers(0, 55), st.booleans(), st.integers(0, 60), st.integers(1, 4))
@@ -93,8 +96,7 @@ def test_event_time_prefix_equals_that_of_reading_every_record(
     scan = EventScan.from_bytes(scan.as_bytes(), "header:et", log_start)
     bound, _read = found_by(scan, records, log_start, cutoff, skip=skip)
     assert bound == brute(records, log_start, cutoff, scan.end, skip=skip)
-    times = [time_ms for _offset, time_ms in records if time_ms is not None]
-    assert (None if scan.newest is None else scan.newest.time_ms) == max(times, default=None)
+    assert newest_ms(scan) == max((time_ms for _offset, time_ms in records if time_ms is not None), default=None)
 
 
 def test_blocks_stay_few_and_a_prefix_reads_little(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +112,10 @@ def test_blocks_stay_few_and_a_prefix_reads_little(monkeypatch: pytest.MonkeyPat
 @given(st.lists(st.integers(0, 100), min_size=1), st.integers(0, 100))
 def test_time_beyond_the_ceiling_ends_a_prefix(times: list[int], ceiling: int) -> None:
     """G4, retention.eventtime.ignore.future."""
-    scan = scanned(enumerate(times), ceiling)
-    fine = [time_ms for time_ms in times if time_ms <= ceiling]
-    assert (None if scan.newest is None else scan.newest.time_ms) == max(fine, default=None)
+    records: Records = list(enumerate(times))
+    scan = scanned(records, ceiling)
+    assert newest_ms(scan) == max((time_ms for time_ms in times if time_ms <= ceiling), default=None)
     for cutoff in (0, 50, 100):
-        records: Records = list(enumerate(times))
         assert found_by(scan, records, 0, cutoff, skip=False)[0] == brute(records, 0, cutoff, len(times), skip=False)
 
 
@@ -127,10 +128,8 @@ def test_another_source_or_broken_memory_restarts_the_scan() -> None:
 
 def test_blocks_of_deleted_records_are_forgotten_but_the_largest_time_stays() -> None:
     later = EventScan.from_bytes(scanned(enumerate([90, 1, 2, 3, 4, 5]), block_records=2).as_bytes(), "header:et", 3)
-    assert [block.start for block in later.blocks] == [2, 4]
-    assert known(later.newest).time_ms == 90
-    assert later.prefix(3, 6, skip=False) == 6
-    assert later.prefix(3, 4, skip=False) == Block(4, 6)
+    assert ([block.start for block in later.blocks], newest_ms(later)) == ([2, 4], 90)
+    assert [later.prefix(3, cutoff, skip=False) for cutoff in (6, 4)] == [6, Block(4, 6)]
 
 
 def test_log_start_that_moved_back_restarts_the_scan() -> None:
@@ -148,8 +147,7 @@ def test_scan_forgets_what_lies_beyond_a_truncation(records: Records, cut: int, 
     """M2: it is as if it had never been read."""
     scan = scanned(records, block_records=block_records)
     left = scan.cut(cut)
-    assert left.end <= max(cut, 0)
-    assert all(block.end <= cut for block in left.blocks)
+    assert max([left.end, *(block.end for block in left.blocks)]) <= cut
     assert left.newest is None or (left.newest.offset or 0) < cut or cut >= scan.end
     below = [(offset, time_ms) for offset, time_ms in records if offset < left.end]
     for cutoff in (0, 25, 51):
@@ -229,22 +227,9 @@ TP = TopicPartition("orders", 0)
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 
 
-@dataclass
-class Message:
-    at: int
-    raw: bytes | None
-
-    def timestamp(self) -> tuple[int, int]:
-        return 0, -1
-
-    def offset(self) -> int:
-        return self.at
-
-    def leader_epoch(self) -> int | None:
-        return None
-
-    def value(self) -> bytes | None:
-        return self.raw
+def message(at: int, raw: bytes | None) -> Any:
+    """A record as the client gives it, without a timestamp."""
+    return SimpleNamespace(timestamp=lambda: (0, -1), offset=lambda: at, leader_epoch=lambda: None, value=lambda: raw)
 
 
 class Partition:
@@ -262,8 +247,8 @@ class Partition:
         )
         reading = Reading(reader, {}, {"orders": self.settings}, {TP: self.memory}, NOW, None, lambda *_: None)
         log = Log(start, [0] * (max(self.records) + 1 - start))
-        one: PartitionFacts = log.facts(self.settings, facts.topic(timestamp_type="LogAppendTime"), {})
-        found: EventTimes = read_event_times(reading, {TP: one})
+        one = log.facts(self.settings, facts.topic(timestamp_type="LogAppendTime"), {})
+        found = read_event_times(reading, {TP: one})
         return found.newest[TP], found.prefix[TP]
 
     def _read_ranges(
@@ -272,8 +257,8 @@ class Partition:
         ended: dict[TopicPartition, RequestFailedError | None] = dict.fromkeys(ranges)
         for tp, part in ranges.items():
             try:
-                for at in range(part.start, part.end):
-                    if at in self.records and on_record(tp, Message(at, self.records[at])):  # type: ignore[arg-type]
+                for at in (at for at in range(part.start, part.end) if at in self.records):
+                    if on_record(tp, message(at, self.records[at])):
                         break
             except RequestFailedError as error:
                 ended[tp] = error
@@ -321,20 +306,15 @@ def test_records_that_are_all_older_than_they_were_hold(registry: Registry, star
     """Another field stands where the event time stood."""
     registry.add(7, of_longs("written", "at"))
     one = Partition(registry, [None, *order(72, 60), None, *order(1, 0)], "avro:/at")
-    _, prefix = one.read()
-    assert known(prefix).offset == 4
+    assert known(one.read()[1]).offset == 4
     registry.add(7, of_longs("at", "written"))
-    _, prefix = one.read(start)
-    assert "those before offset 6 are all older now; does the registry" in why(prefix)
+    assert "those before offset 6 are all older now; does the registry" in why(one.read(start)[1])
 
 
 def test_record_that_is_gone_ends_no_prefix_of_what_cannot_change(registry: Registry) -> None:
     """Compaction takes the young record of a block; JSON says what it always said."""
     values: list[bytes | None] = [str(NOW - one * HOUR).encode() for one in (72, 1)]
     one = Partition(registry, [*values, None], "json:")
-    _, prefix = one.read()
-    assert isinstance(prefix, EventPrefix)
-    assert prefix.offset == 1
+    assert known(one.read()[1]).offset == 1
     del one.records[1]
-    _, prefix = one.read()
-    assert known(prefix).offset == 3
+    assert known(one.read()[1]).offset == 3

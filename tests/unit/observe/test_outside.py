@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.server
 import os
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
@@ -16,14 +14,15 @@ import pytest
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
-from retention_cli.memory.group import GroupMemory, RecalledGroup
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.positions import Commits, Positions, Rows
+from retention_cli.memory.positions import LogNow, Rows
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
+from tests.support.groups import judge_ledger
+from tests.support.http_server import Answer, LocalServer
 from tests.support.reach import reach_at
 
 NOW = 1_800_000_000_000
@@ -40,33 +39,15 @@ TOPICS = {
 CLUSTER = ClusterMetadata("c", frozenset({1}), TOPICS)
 
 
-class Remembering(Ledger):
-    def __init__(self, known: dict[str, Rows]) -> None:
-        super().__init__(None)
-        self.known = known
-
-    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        del now_ms, since_ms
-        there = {(topic, row[0]) for topic, rows in commits.items() for row in rows}
-        gone = {
-            topic: [row for row in rows if (topic, row[0]) not in there]
-            for topic, rows in self.known.get(name, {}).items()
-        }
-        return RecalledGroup(gone)
-
-    def group(self, name: str) -> GroupMemory:
-        return GroupMemory(open=Positions.of(self.known.get(name, {})))
-
-    def gone_groups(
-        self, present: Iterable[str], since_ms: int, *, outside: bool = False
-    ) -> list[tuple[str, int, Rows]]:
-        del outside
-        there = set(present)
-        return [(name, since_ms, rows) for name, rows in self.known.items() if name not in there]
-
-
-def recalling(**known: Rows) -> Recall:
-    return Recall(Remembering({key_of("file", name): rows for name, rows in known.items()}), GroupRules(), NOW)
+def recalling(**seen: Rows) -> Recall:
+    """Recall what was seen a moment ago of consumers in files."""
+    ledger = Ledger(None)
+    ledger.begin({name: f"{name}-id" for name in TOPICS})
+    for name, rows in seen.items():
+        ledger.saw_group(key_of("file", name), rows, NOW - 1, 0)
+    judge_ledger(ledger, lambda _place: LogNow(100, 5), TOPICS)
+    ledger.save(NOW - 1)
+    return Recall(ledger, GroupRules(), NOW)
 
 
 def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> FloorSource:
@@ -138,10 +119,10 @@ def test_position_file_counts_like_a_group(
     ],
 )
 def test_invalid_row_makes_every_topic_of_its_source_unknown(tmp_path: Path, text: str, said: str) -> None:
-    fold = folded(a_file(tmp_path, text, topics=("ord*",)))
-    assert floor(fold) == floor(fold, "orders", 1) == f"F3: file:flink could not be read: {said}"
-    assert floor(fold, "payments") == "70 group:billing"
-    assert floor(folded(a_file(tmp_path, text)), "payments") == f"F3: file:flink could not be read: {said}"
+    some, every = (folded(a_file(tmp_path, text, topics=topics)) for topics in (("ord*",), None))
+    found = [floor(some), floor(some, "orders", 1), floor(every, "payments")]
+    assert found == [f"F3: file:flink could not be read: {said}"] * 3
+    assert floor(some, "payments") == "70 group:billing"
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", EMPTY), ("orders,0,7\norders,1,9\n", "7 file:flink")])
@@ -153,11 +134,10 @@ def test_remembered_position_is_unknown_with_its_source_and_else_counts(
 
 
 def test_readable_source_still_counts_beside_an_unreadable_one(tmp_path: Path) -> None:
-    good = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    fold = folded(good, FloorSource("file", "other", place=str(tmp_path / "missing"), topics=("payments",)))
-    assert floor(fold) == "7 file:flink"
-    assert floor(fold, "payments").startswith("F3: file:other could not be read: ")
-    assert floor(fold, "payments").endswith("no such file or directory")
+    good, missing = a_file(tmp_path, "orders,0,7\norders,1,9\n"), tmp_path / "missing"
+    fold = folded(good, FloorSource("file", "other", place=str(missing), topics=("payments",)))
+    said = f"F3: file:other could not be read: {missing}: no such file or directory"
+    assert [floor(fold), floor(fold, "payments")] == ["7 file:flink", said]
 
 
 def test_file_that_is_too_old_is_unknown(tmp_path: Path) -> None:
@@ -190,10 +170,10 @@ def said_of(source: FloorSource) -> str:
     return str(found)
 
 
-def test_command_prints_what_a_file_holds_and_has_no_shell() -> None:
-    for topic in ("orders", "$(id)"):
-        [found] = read_sources([a_command("printf", r"%s,0,7\n%s,1,9\n", topic, topic)], reach_at(NOW))
-        assert found == {"prod": Consumer({topic: [(0, 7), (1, 9)]})}
+@pytest.mark.parametrize("topic", ["orders", "$(id)"])
+def test_command_prints_what_a_file_holds_and_has_no_shell(topic: str) -> None:
+    [found] = read_sources([a_command("printf", r"%s,0,7\n%s,1,9\n", topic, topic)], reach_at(NOW))
+    assert found == {"prod": Consumer({topic: [(0, 7), (1, 9)]})}
 
 
 @pytest.mark.parametrize(
@@ -240,54 +220,52 @@ def test_sources_that_hang_are_waited_for_together() -> None:
 # -- HTTP ------------------------------------------------------------------------------
 
 
-class _Answers(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = b"orders,0,7\norders,1,9\n"
-        self.send_response(503 if self.path == "/down" else 200)
-        if self.path == "/dribble":
-            self.send_header("Content-Length", "1000000")
-            self.end_headers()
-            for _ in range(40):
-                self.wfile.write(b"o")
-                time.sleep(0.1)
-            return
-        if self.path == "/dated":
-            self.send_header("Last-Modified", formatdate(NOW / 1000, usegmt=True))
-        self.send_header("Content-Length", str(len(body) + (self.path == "/short")))
-        self.end_headers()
-        self.wfile.write(body)
+class Web(LocalServer):
+    """A file with positions, by paths: dated or not, absent, cut short, or byte by byte."""
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def reply(self, path: str, _headers: Mapping[str, str], _content: bytes) -> Answer:
+        body = b"orders,0,7\norders,1,9\n"
+        answers: dict[str, Answer] = {
+            "/dated": (200, {"Last-Modified": formatdate(NOW / 1000, usegmt=True)}, body),
+            "/undated": (200, {}, body),
+            "/down": (503, {}, body),
+            "/short": (200, {"Content-Length": str(len(body) + 1)}, body),
+            "/dribble": (200, {"Content-Length": "1000000"}, dribbled()),
+        }
+        return answers[path]
+
+
+def dribbled() -> Iterator[bytes]:
+    for _ in range(40):
+        yield b"o"
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with Web() as server:
+        yield server.address
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/dated", None),
         ("/undated", 'nothing says how old it is: write JSON with "at"'),
         ("/down", "{url}: HTTP 503"),
         ("/short", "{url}: its answer was cut short"),
         ("/dribble", "{url}: not read within 1 s (timeout)"),
     ],
 )
-def test_file_over_http_is_read_or_fails_with_the_reason(web: str, path: str, said: str | None) -> None:
-    [found] = read_sources([FloorSource("file", "web", place=web + path, timeout_ms=1_000)], reach_at(NOW))
-    if said is None:
-        assert not isinstance(found, SourceError)
-        assert found["web"].positions == {"orders": [(0, 7), (1, 9)]}
-    else:
-        assert str(found) == said.format(url=web + path)
+def test_file_over_http_is_read_or_fails_with_the_reason(web: str, path: str, said: str) -> None:
+    assert said_of(FloorSource("file", "web", place=web + path, timeout_ms=1_000)) == said.format(url=web + path)
+
+
+def test_file_over_http_that_is_dated_is_read(web: str) -> None:
+    [found] = read_sources([FloorSource("file", "web", place=f"{web}/dated")], reach_at(NOW))
+    assert found == {"web": Consumer({"orders": [(0, 7), (1, 9)]})}
 
 
 def test_server_that_does_not_exist_is_an_error() -> None:
-    assert "could not be read" not in said_of(FloorSource("file", "web", place="http://127.0.0.1:1/x"))
-    assert isinstance(folded(FloorSource("file", "web", place="http://127.0.0.1:1/x")).floor(ORDERS, 0, 9), Unknown)
+    source = FloorSource("file", "web", place="http://127.0.0.1:1/x")
+    assert "could not be read" not in said_of(source)
+    assert isinstance(folded(source).floor(ORDERS, 0, 9), Unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -80,6 +80,23 @@ def saved(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
+def refused(path: Path) -> str:
+    """Read a plan that is refused, in one line that names it; return that."""
+    text = refusal(SavedPlanError, read_plan, path)
+    assert str(path) in text
+    assert "\n" not in text
+    return text
+
+
+def read_or_refused(path: Path) -> Plan | None:
+    try:
+        return read_plan(path)
+    except SavedPlanError as error:
+        assert str(path) in str(error)
+        assert "\n" not in str(error)
+        return None
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -109,10 +126,7 @@ def saved(tmp_path: Path, **changes: Any) -> Path:
     ],
 )
 def test_impossible_plan_is_refused_with_its_place(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(SavedPlanError, match=said) as error:
-        read_plan(saved(tmp_path, **changes))
-    assert str(tmp_path) in str(error.value)
-    assert "\n" not in str(error.value)
+    assert said in refused(saved(tmp_path, **changes))
 
 
 @pytest.mark.parametrize(
@@ -126,9 +140,10 @@ def test_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None
     refusal(SavedPlanError, read_plan, path)
 
 
-def test_narrowing_edit_of_a_json_plan_is_accepted(tmp_path: Path) -> None:
-    assert read_plan(saved(tmp_path, row={"trim_to": 20})).decisions[0].trim_to == 20
-    assert read_plan(saved(tmp_path, row={"action": "keep", "trim_to": None})).decisions[0].action == "keep"
+@pytest.mark.parametrize("edit", [{"trim_to": 20}, {"action": "keep", "trim_to": None}])
+def test_narrowing_edit_of_a_json_plan_is_accepted(tmp_path: Path, edit: dict[str, Any]) -> None:
+    first = read_plan(saved(tmp_path, row=edit)).decisions[0]
+    assert first == EVERY.decisions[0]._replace(**edit)
 
 
 numbers = st.none() | st.integers(0, 3) | st.integers(0, 2**62)
@@ -171,8 +186,7 @@ def stored(rows: list[Decision], at_a_time: int = 5) -> StoredDecisions:
 @given(in_order, st.integers(-13, 13), st.integers(-13, 13))
 def test_stored_decisions_can_be_sliced_and_iterated_again(rows: list[Decision], first: int, last: int) -> None:
     there = stored(rows)
-    assert len(there) == len(rows)
-    assert list(there) == list(there) == rows
+    assert (len(there), list(there), list(there)) == (len(rows), rows, rows)
     assert list(there[first:last]) == rows[first:last]
 
 
@@ -181,10 +195,9 @@ def test_most_important_stored_decisions_equal_those_in_memory(rows: list[Decisi
     assert most_important(stored(rows), count) == most_important(rows, count)
 
 
-@given(in_order, actions)
-def test_stored_decisions_filter_like_those_in_memory(rows: list[Decision], wanted: list[str]) -> None:
-    for reasons in (False, True):
-        assert list(having(stored(rows, 3), *wanted, reasons=reasons)) == list(having(rows, *wanted, reasons=reasons))
+@given(in_order, actions, st.booleans())
+def test_stored_decisions_filter_like_those_in_memory(rows: list[Decision], wanted: list[str], reasons: bool) -> None:
+    assert list(having(stored(rows, 3), *wanted, reasons=reasons)) == list(having(rows, *wanted, reasons=reasons))
 
 
 @given(st.lists(decisions, max_size=9), st.lists(decisions, max_size=9))
@@ -198,8 +211,7 @@ def test_row_limit_in_memory_is_shared_by_the_plans_of_a_fleet(rows: list[Decisi
     content = [as_parquet(rows)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("retention_cli.plan.value.IN_MEMORY", 6)
-        assert decisions_in(content) == tuple(rows)
-        assert decisions_in(content, 2) == tuple(rows)
+        assert decisions_in(content) == decisions_in(content, 2) == tuple(rows)
         assert isinstance(decisions_in(content, 3), StoredDecisions)
 
 
@@ -226,8 +238,7 @@ def test_known_owner_of_an_open_transaction_is_named(owner: OpenTransaction, tex
 
 
 def test_transaction_owner_changes_only_the_reason_about_that_transaction() -> None:
-    held = kept(0, HELD, Reason("G1", "R1 would trim to 9, but the high watermark"))
-    other = kept(1, HELD)
+    held, other = kept(0, HELD, Reason("G1", "R1 would trim to 9, but the high watermark")), kept(1, HELD)
     owner = OpenTransaction(5, 1_000, "orders")
     reader: Any = SimpleNamespace(open_transactions=lambda _partitions: {held.tp: owner})
     named = with_owners(reader, [held, other])
@@ -260,7 +271,6 @@ def test_disk_rule_note_lists_topics_kept_forever_by_a_pattern() -> None:
     disks = policy(
         "version: 1\ndisks: {log.retention.disk.usage.percent: 80, capacity: 1TiB}\ntopics: [{match: '*'}]\n"
     )
-    assert disks.disks.percent is not None
     topics = [topic(f"t{number}") for number in range(9)]
     (note,) = reached_by_pattern(topics, {one.name: Settings() for one in topics}, disks)
     assert note.text.startswith("t0, t1, t2 and 6 more: retention.ms is -1")
@@ -322,13 +332,12 @@ def test_topic_off_disks_is_named_where_a_rule_reaches_it(about: TopicFacts, cho
     assert [about.name in note.text for note in found.notes()] == [True] * len(found.notes())
 
 
-def test_notes_name_three_topics_and_how_to_confirm() -> None:
+@pytest.mark.parametrize(("chosen", "unconfirmed"), [(REACHED, True), (CONFIRMED, False)])
+def test_notes_name_three_topics_and_how_to_confirm(chosen: Settings, *, unconfirmed: bool) -> None:
     topics = [topic(f"t{number}", tiered=True) for number in range(9)]
-    (note,) = off_disks(topics, {one.name: REACHED for one in topics}).notes()
+    (note,) = off_disks(topics, {one.name: chosen for one in topics}).notes()
     assert note.text.startswith("t0, t1, t2 and 6 more: ")
-    assert "tiered: trim" in note.text
-    (confirmed,) = off_disks(topics, {one.name: CONFIRMED for one in topics}).notes()
-    assert "tiered: trim" not in confirmed.text
+    assert ("tiered: trim" in note.text) is unconfirmed
 
 
 REAL = json.loads(plan_text(EVERY))
@@ -394,14 +403,12 @@ def check(plan: Plan) -> None:
         assert str(error)
         return
     for planned in plan.decisions:
-        if planned.action == "trim":
-            allowed: Decision | None = FRESH.get(planned.tp)
-            result = reconcile(planned, allowed)
-            if isinstance(result, Target):
-                assert allowed is not None
-                assert allowed.action == "trim"
-                assert planned.topic_id == allowed.topic_id
-                assert (allowed.log_start or 0) < result.offset <= (allowed.trim_to or 0)
+        allowed: Decision | None = FRESH.get(planned.tp)
+        result = reconcile(planned, allowed) if planned.action == "trim" else None
+        if isinstance(result, Target):
+            assert allowed is not None
+            assert (allowed.action, allowed.topic_id) == ("trim", planned.topic_id)
+            assert (allowed.log_start or 0) < result.offset <= (allowed.trim_to or 0)
     plan_text(plan)  # what the audit log and the report take from it can be written
 
 
@@ -410,18 +417,12 @@ def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPa
     document = copy.deepcopy(REAL)
     for _ in range(data.draw(st.integers(1, 3))):
         if isinstance(document, dict | list):
-            place = data.draw(st.sampled_from(places(document)))
-            document = changed(
-                document, place, data.draw(st.sampled_from(["set", "set", "drop", "double"])), data.draw(values)
-            )
+            place, how = data.draw(st.sampled_from(places(document))), st.sampled_from(["set", "set", "drop", "double"])
+            document = changed(document, place, data.draw(how), data.draw(values))
     path = tmp_path_factory.mktemp("plans") / "plan.json"
     path.write_text(json.dumps(document))
-    try:
-        plan = read_plan(path)
-    except SavedPlanError as error:
-        assert str(path) in str(error)
-        assert "\n" not in str(error)
-    else:
+    plan = read_or_refused(path)
+    if plan is not None:
         check(plan)
 
 
@@ -445,10 +446,9 @@ def test_damaged_plan_file_is_refused_or_trims_no_more(
             break
     path = tmp_path_factory.mktemp("plans") / "plan.json"
     path.write_bytes(content)
-    try:
-        check(read_plan(path))
-    except SavedPlanError as error:
-        assert str(path) in str(error)
+    plan = read_or_refused(path)
+    if plan is not None:
+        check(plan)
 
 
 @pytest.mark.parametrize(
@@ -457,10 +457,8 @@ def test_damaged_plan_file_is_refused_or_trims_no_more(
 )
 @pytest.mark.parametrize("max_age_ms", [3_600_000, 10**18])
 def test_plan_with_an_extreme_time_is_refused_or_printable(tmp_path: Path, created_at: str, max_age_ms: int) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps({**REAL, "created_at": created_at}))
     try:
-        plan = read_plan(path)
+        plan = read_plan(saved(tmp_path, created_at=created_at))
         check_saved(plan, SELECTION, NOW, max_age_ms)
         plan_text(plan)
     except (SavedPlanError, PlanRefusedError) as error:
@@ -497,14 +495,15 @@ FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
 def test_saved_plan_is_valid_only_for_its_cluster_age_and_flags(
     changes: dict[str, Any], chosen: Selection, later_ms: int, said: str | None
 ) -> None:
-    saved = replace(EVERY, **changes)
+    def check_both(plan: Plan) -> None:
+        check_saved(plan, chosen, EVERY.created_at_ms + later_ms, 3_600_000)
+        check_cluster(plan, "c1")
+
+    plan = replace(EVERY, **changes)
     if said is None:
-        check_saved(saved, chosen, EVERY.created_at_ms + later_ms, 3_600_000)
-        check_cluster(saved, "c1")
-        return
-    with pytest.raises(PlanRefusedError, match=re.escape(said)):  # noqa: PT012
-        check_saved(saved, chosen, EVERY.created_at_ms + later_ms, 3_600_000)
-        check_cluster(saved, "c1")
+        check_both(plan)
+    else:
+        assert said in refusal(PlanRefusedError, check_both, plan)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -533,6 +532,9 @@ def test_folder_of_parts_in_any_order_reads_as_the_same_plan(tmp_path: Path) -> 
     assert read_plan(of_spark(tmp_path / "plan", head_as_json(EVERY), rows[3:], [], rows[:3])) == EVERY
 
 
+PART = "part-00001-c000.snappy.parquet"
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -540,26 +542,16 @@ def test_folder_of_parts_in_any_order_reads_as_the_same_plan(tmp_path: Path) -> 
         (lambda folder: (folder / HEAD_FILE).write_text("{"), "_plan.json:1 is not a valid plan file"),
         (lambda folder: (folder / HEAD_FILE).write_text("[]"), "not a JSON object"),
         (lambda folder: (folder / "_temporary").mkdir(), "still writing"),
-        (lambda folder: (folder / "part-00001-c000.snappy.parquet").unlink(), "incomplete: cluster c1 has 3 rows"),
-        (
-            lambda folder: (folder / "part-00001-c000.snappy.parquet").write_bytes(b"PAR1"),
-            "not a complete Parquet file",
-        ),
-        (
-            lambda folder: (folder / "again.parquet").write_bytes(
-                (folder / "part-00001-c000.snappy.parquet").read_bytes()
-            ),
-            "its head says 5",
-        ),
+        (lambda folder: (folder / PART).unlink(), "incomplete: cluster c1 has 3 rows"),
+        (lambda folder: (folder / PART).write_bytes(b"PAR1"), "not a complete Parquet file"),
+        (lambda folder: shutil.copy(folder / PART, folder / "again.parquet"), "its head says 5"),
     ],
 )
 def test_incomplete_plan_folder_is_refused(tmp_path: Path, spoil: Callable[[Path], Any], said: str) -> None:
     rows = [("c1", one) for one in EVERY.decisions]
     folder = of_spark(tmp_path / "plan", head_as_json(EVERY), rows[:3], rows[3:])
     spoil(folder)
-    with pytest.raises(SavedPlanError, match=said) as error:
-        read_plan(folder)
-    assert str(folder) in str(error.value)
+    assert said in refused(folder)
 
 
 def test_plan_file_that_changes_after_opening_is_refused(tmp_path: Path) -> None:
@@ -570,7 +562,9 @@ def test_plan_file_that_changes_after_opening_is_refused(tmp_path: Path) -> None
     assert "cluster c1 has 4 rows, its head says 5" in refusal(SavedPlanError, plan)
 
 
-def written(path: Path, head: dict[str, Any], rows: list[dict[str, Any]], columns: pa.Schema) -> Path:
+def written(tmp_path: Path, *, rows: list[dict[str, Any]], columns: pa.Schema = LOOSE, **head: Any) -> Path:
+    path = tmp_path / "plan.parquet"
+    head = head_as_json(EVERY) | head
     pq.write_table(pa.Table.from_pylist(rows, columns.with_metadata({KEY: json.dumps(head)})), path)
     return path
 
@@ -582,7 +576,7 @@ ROWS = [{"cluster": "c1", **row_as_json(one)} for one in EVERY.decisions]
     ("change", "said"),
     [
         ({"partition": 1}, "orders-1 has more than one row"),
-        ({"partition": -1}, r"orders--1\.partition"),
+        ({"partition": -1}, "orders--1.partition"),
         ({"partition": None}, "partition"),
         ({"trim_to": 101}, "outside"),
         ({"trim_to": None}, "needs"),
@@ -602,11 +596,7 @@ ROWS = [{"cluster": "c1", **row_as_json(one)} for one in EVERY.decisions]
     ],
 )
 def test_impossible_row_is_refused_with_its_place(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    path = written(tmp_path / "plan.parquet", head_as_json(EVERY), [ROWS[0] | change, *ROWS[1:]], LOOSE)
-    with pytest.raises(SavedPlanError, match=said) as error:
-        read_plan(path)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
+    assert said in refused(written(tmp_path, rows=[ROWS[0] | change, *ROWS[1:]]))
 
 
 @pytest.mark.parametrize("name", schema().names)
@@ -614,8 +604,7 @@ def test_missing_column_or_one_of_another_type_is_refused(tmp_path: Path, name: 
     place = LOOSE.get_field_index(name)
     rows = [{key: value for key, value in one.items() if key != name} for one in ROWS]
     for columns in (LOOSE.remove(place), LOOSE.set(place, pa.field(name, pa.float64()))):
-        with pytest.raises(SavedPlanError, match=f"column {name} is"):
-            read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY), rows, columns))
+        assert f"column {name} is" in refused(written(tmp_path, rows=rows, columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -630,15 +619,13 @@ def test_missing_column_or_one_of_another_type_is_refused(tmp_path: Path, name: 
     ],
 )
 def test_impossible_head_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    assert said in refusal(
-        SavedPlanError, read_plan, written(tmp_path / "plan.parquet", head_as_json(EVERY) | change, ROWS, LOOSE)
-    )
+    assert said in refused(written(tmp_path, rows=ROWS, **change))
 
 
 def test_foreign_or_missing_parquet_file_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path := tmp_path / "other.parquet")
-    assert "its metadata has no kretain.plan" in refusal(SavedPlanError, read_plan, path)
-    assert "cannot be read: No such file" in refusal(SavedPlanError, read_plan, tmp_path / "nowhere.parquet")
+    assert "its metadata has no kretain.plan" in refused(path)
+    assert "cannot be read: No such file" in refused(tmp_path / "nowhere.parquet")
 
 
 def test_truncated_or_damaged_plan_file_is_refused_or_reads_equal(tmp_path: Path) -> None:
@@ -647,13 +634,11 @@ def test_truncated_or_damaged_plan_file_is_refused_or_reads_equal(tmp_path: Path
     whole = path.read_bytes()
     for end in (0, 4, 11, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:end])
-        assert "not a complete Parquet file" in refusal(SavedPlanError, read_plan, path)
+        assert "not a complete Parquet file" in refused(path)
     for place in range(0, len(whole), 13):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
-        try:
-            assert read_plan(path).decisions == EVERY.decisions, place
-        except SavedPlanError as error:
-            assert "\n" not in str(error)
+        found = read_or_refused(path)
+        assert found is None or found.decisions == EVERY.decisions, place
 
 
 def test_plan_with_reordered_or_dictionary_columns_is_accepted(tmp_path: Path) -> None:
@@ -661,4 +646,4 @@ def test_plan_with_reordered_or_dictionary_columns_is_accepted(tmp_path: Path) -
     columns = pa.schema([LOOSE.field(name) for name in sorted(LOOSE.names)])
     for name in ("cluster", "topic"):
         columns = columns.set(columns.get_field_index(name), pa.field(name, pa.dictionary(pa.int32(), pa.string())))
-    assert read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY), ROWS, columns)) == EVERY
+    assert read_plan(written(tmp_path, rows=ROWS, columns=columns)) == EVERY
