@@ -6,8 +6,10 @@ import datetime as dt
 import hashlib
 import ipaddress
 import os
+import ssl
 import struct
 from functools import cache
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization as ser
@@ -38,6 +40,14 @@ def self_signed(number: int = 0) -> str:
 def key_pem(password: bytes | None = None) -> str:
     sealed = ser.NoEncryption() if password is None else ser.BestAvailableEncryption(password)
     return pair(0)[0].private_bytes(PEM, ser.PrivateFormat.PKCS8, sealed).decode()
+
+
+def serving(certificate: Path) -> ssl.SSLContext:
+    """Return a server's side of TLS, with a certificate that it writes to a file."""
+    certificate.write_text(self_signed() + key_pem())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
 
 
 def key_der() -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -21,10 +21,20 @@ from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Unknown
 from retention_cli.observe.cluster import bare_facts
 from tests.support.answers import batched
+from tests.support.facts import known
 
 
 def made(**values: Any) -> Any:
     return SimpleNamespace(**values)
+
+
+def answering(value: Any) -> Any:
+    """Return a coroutine function that returns this, whatever it is asked."""
+
+    async def answer(*_: Any, **__: Any) -> Any:
+        return value
+
+    return answer
 
 
 def outcome(error_code: int = 0, **topics: list[tuple[int, ...]]) -> Any:
@@ -47,8 +57,7 @@ def test_committed_offset_zero_counts_and_minus_one_does_not() -> None:
 def test_group_error_is_not_an_empty_answer(code: int) -> None:
     """F3, F9: loading, not available, not coordinator, not authorized, unstable, anything."""
     found = outcome(error_code=code)
-    assert isinstance(found, CommitsUnknown)
-    assert found.topics is None, "it may stand anywhere"
+    assert (type(found), found.topics) == (CommitsUnknown, None), "it may stand anywhere"
 
 
 def test_deleted_group_has_no_commits() -> None:
@@ -58,29 +67,20 @@ def test_deleted_group_has_no_commits() -> None:
 def test_error_of_one_partition_affects_only_its_topic() -> None:
     """F3: what was read of the other topics still counts."""
     found = outcome(t=[(0, 5, 0, 0)], u=[(0, 5, 0, 88), (1, 7, 0, 0)], v=[(0, -2, 0, 0)])
-    assert isinstance(found, CommitsUnknown)
-    assert found.topics == frozenset({"u"})
+    assert (type(found), found.topics, found.retriable) == (CommitsUnknown, frozenset({"u"}), True)
     assert found.read == GroupCommits("a", {"t": [(0, 5, 0)], "v": []}, {"v": {0: -2}})
-    assert found.retriable
     assert found.text.startswith("u-0: ")
 
 
 def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def found(_wire: Any, names: list[str], _deadline: float) -> Any:
-        return dict.fromkeys(names, 1), {}
+    async def failing(work: Any, on_reply: Any, **_: int) -> None:
+        for job in work[1]:
+            on_reply(job.about, RequestFailedError("time-out", retriable=False))
 
-    class Silent:
-        async def highest_version(self, _broker: int, _key: int) -> int:
-            return 8
-
-        async def fan_out(self, work: Any, on_reply: Any, **_: int) -> None:
-            for job in work[1]:
-                on_reply(job.about, RequestFailedError("time-out", retriable=False))
-
-    monkeypatch.setattr(commits, "find_coordinators", found)
+    monkeypatch.setattr(commits, "find_coordinators", answering(({"a": 1, "b": 1}, {})))
     told: list[Any] = []
-    with pytest.raises(StopIteration):
-        commits.read_commits(cast(Any, Silent()), ["a", "b"], told.append, 0).send(None)
+    wire = made(highest_version=answering(8), fan_out=failing)
+    asyncio.run(commits.read_commits(wire, ["a", "b"], told.append, 0))
     assert {one.group: one.text for one in told} == {"a": "time-out", "b": "time-out"}
 
 
@@ -89,8 +89,7 @@ def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch
     [(3, True), (6, True), (14, True), (15, True), (16, True), (29, False), (30, False), (42, False)],
 )
 def test_error_codes_know_whether_a_retry_helps(code: int, *, retriable: bool) -> None:
-    error = error_named(code)
-    assert error is not None
+    error = known(error_named(code))
     assert (error.retriable, error.answered) == (retriable, True)
     assert error_named(0) is None
 
@@ -106,56 +105,37 @@ def member(subscribed: list[str], assigned: list[str]) -> Any:
 
 def test_share_group_that_no_answer_names_a_coordinator_of_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """F3: left out of what is read, it would hold nothing. Kafka's own brokers name each; a proxy may not."""
-
-    async def nowhere(*_: Any) -> Any:
-        return {}, {}
-
-    async def nothing(*_: Any, **__: Any) -> None:
-        pass
-
-    monkeypatch.setattr(commits, "find_coordinators", nowhere)
+    monkeypatch.setattr(commits, "find_coordinators", answering(({}, {})))
     found: list[Any] = []
-    asyncio.run(commits.read_share_offsets(cast(Any, made(fan_out=nothing)), ["s"], found.append, 0.0))
+    asyncio.run(commits.read_share_offsets(made(fan_out=answering(None)), ["s"], found.append, 0.0))
     assert found == [CommitsUnknown("s", "its coordinator was not named", None)]
 
 
 def test_group_that_keeps_rebalancing_is_awaited_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """F3: it costs a run a few seconds, not each recheck of a trim. Once it has told, it is waited for again."""
-    asked: list[str] = []
-    told: list[tuple[str, Any]] = []
-    settled = False
-
-    async def once(_wire: Any, some: list[groups.ListedGroup], on_answer: groups.OnMembers, _deadline: float) -> None:
-        for one in some:
-            asked.append(one.name)
-            on_answer(
-                one.name, frozenset({"t"}) if settled else groups.MembersUnknownError("rebalancing", retriable=True)
-            )
-
-    class Asleep:
-        async def sleep(self, _seconds: float) -> None:
-            pass
-
-    monkeypatch.setattr(groups, "_describe_once", once)
     monkeypatch.setattr(groups, "_REBALANCE_PATIENCE_S", 0.5)
-    restless, unsettled = groups.ListedGroup("g", "classic", "consumer", "PreparingRebalance"), set[str]()
+    restless, unsettled = ListedGroup("g", "classic", "consumer", "PreparingRebalance"), set[str]()
+    unknown, members = groups.MembersUnknownError("rebalancing", retriable=True), frozenset({"t"})
 
-    def describe() -> int:
-        asked.clear()
-        told.clear()
-        later = time.monotonic() + 60
-        asyncio.run(groups.describe_members(Asleep(), [restless], lambda *one: told.append(one), later, unsettled))  # type: ignore[arg-type]
-        return len(asked)
+    def describe(answer: Any) -> tuple[int, list[Any]]:
+        """Return how often the group is asked where it answers this, and what is told of it."""
+        asked, told = list[str](), list[Any]()
 
-    assert describe() > 1
-    assert [isinstance(what, RequestFailedError) for _, what in told] == [True]
-    assert describe() == 1
-    assert [isinstance(what, RequestFailedError) for _, what in told] == [True], "it holds all the same"
-    settled = True
-    assert describe() == 1
-    assert told == [("g", frozenset({"t"}))]
-    settled = False
-    assert describe() > 1
+        async def once(_wire: Any, some: list[ListedGroup], on_answer: groups.OnMembers, _deadline: float) -> None:
+            for one in some:
+                asked.append(one.name)
+                on_answer(one.name, answer)
+
+        monkeypatch.setattr(groups, "_describe_once", once)
+        wire, later = made(sleep=answering(None)), time.monotonic() + 60
+        asyncio.run(groups.describe_members(wire, [restless], lambda *one: told.append(one), later, unsettled))
+        return len(asked), told
+
+    asked, told = describe(unknown)
+    assert (asked > 1, told) == (True, [("g", unknown)])
+    assert describe(unknown) == (1, [("g", unknown)]), "it holds all the same"
+    assert describe(members) == (1, [("g", members)])
+    assert describe(unknown)[0] > 1
 
 
 def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]) -> Any:
@@ -250,11 +230,10 @@ def test_only_empty_or_dead_group_has_no_members(state: str, *, may: bool) -> No
 
 
 def test_zero_topic_id_is_unknown() -> None:
-    assert topic_id_text(bytes(16)) is None
-    assert topic_id_text(uuid.UUID(int=1).bytes) == "AAAAAAAAAAAAAAAAAAAAAQ"
-    facts = bare_facts(TopicMetadata("t", None, internal=False))
-    assert isinstance(facts.topic_id, Unknown)
-    assert facts.topic_id.reasons[0].code == "topic-id"
+    assert [topic_id_text(uuid.UUID(int=number).bytes) for number in (0, 1)] == [None, "AAAAAAAAAAAAAAAAAAAAAQ"]
+    topic_id = bare_facts(TopicMetadata("t", None, internal=False)).topic_id
+    assert isinstance(topic_id, Unknown)
+    assert topic_id.reasons[0].code == "topic-id"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,10 @@ from retention_cli.brokers.security.sasl_settings import OAuthSettings
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.security.tokens import TokenProvider
 from tests.support.client_files import of, refused
+from tests.support.facts import known
 from tests.support.http_server import Answer, LocalServer
+from tests.support.refusals import refusal
+from tests.support.says import says
 
 AWS_SECRET = "aws-s3cret"
 MODULE = "software.amazon.msk.auth.iam"
@@ -41,9 +43,7 @@ ROLE = "arn:aws:iam::123456789012:role/kretain"
 
 
 def identity(settings: ConnectionSettings) -> AwsIdentity:
-    assert settings.oauth is not None
-    assert settings.oauth.aws is not None
-    return settings.oauth.aws
+    return known(known(settings.oauth).aws)
 
 
 # -- a client's file -----------------------------------------------------------------------
@@ -52,8 +52,7 @@ def identity(settings: ConnectionSettings) -> AwsIdentity:
 @pytest.mark.parametrize("keys", [IAM, BEARER, PLAIN], ids=["iam", "oauth", "librdkafka"])
 def test_msk_client_file_is_accepted_and_nothing_of_it_is_without_effect(keys: dict[str, str]) -> None:
     settings = of(keys)
-    assert identity(settings) == AwsIdentity()
-    assert settings.left_out == ()
+    assert (identity(settings), settings.left_out) == (AwsIdentity(), ())
     assert settings.for_librdkafka()["sasl.mechanism"] == "OAUTHBEARER"  # librdkafka has no AWS_MSK_IAM
     assert settings.for_kafka_python()["sasl_mechanism"] == settings.mechanism
 
@@ -64,8 +63,8 @@ def test_options_of_the_java_login_module_name_the_identity(keys: dict[str, str]
         f'awsProfileName="prod" awsRoleArn="{ROLE}" awsRoleSessionName="s" awsRoleExternalId="e" '
         'awsStsRegion="eu-west-1" awsDebugCreds="true" awsMaxRetries="3";'
     )
-    found = identity(of({**keys, "sasl.jaas.config": keys["sasl.jaas.config"].replace(";", f" {options}")}))
-    assert found == AwsIdentity(None, "prod", ROLE, "s", "e", "eu-west-1")
+    settings = of({**keys, "sasl.jaas.config": keys["sasl.jaas.config"].replace(";", f" {options}")})
+    assert identity(settings) == AwsIdentity(None, "prod", ROLE, "s", "e", "eu-west-1")
 
 
 @pytest.mark.parametrize(
@@ -106,9 +105,7 @@ def test_region_is_that_of_the_brokers_names(address: str, region: str | None) -
     ],
 )
 def test_unusable_msk_client_file_is_refused_in_one_line(keys: dict[str, str], said: str) -> None:
-    text = refused(keys)
-    assert said in text
-    assert AWS_SECRET not in text
+    says(refused(keys), said, never=[AWS_SECRET])
 
 
 # -- signatures ------------------------------------------------------------------------------
@@ -120,14 +117,14 @@ def test_signature_is_the_java_librarys() -> None:
     host = "b-1.c.x.c2.kafka.eu-central-1.amazonaws.com"
     now = dt.datetime(2026, 11, 27, 10, 11, 12, tzinfo=dt.UTC)
     payload = json.loads(signer.payload(host, now))
-    assert payload["x-amz-signature"] == "28d0ffc44f86f6becbd1cb27b7b73c6089b5005510ded244cace37b176061fcb"
-    assert (payload["host"], payload["x-amz-expires"], payload["user-agent"]) == (host, "900", "kretain")
+    names = ("x-amz-signature", "host", "x-amz-expires", "user-agent")
+    signature = "28d0ffc44f86f6becbd1cb27b7b73c6089b5005510ded244cace37b176061fcb"
+    assert [payload[name] for name in names] == [signature, host, "900", "kretain"]
     token = signer.bearer(now)
     url = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
     assert url.startswith("https://kafka.eu-central-1.amazonaws.com?Action=kafka-cluster%3AConnect&")
-    for secret in ("se/cr+et", "tok/en"):
-        assert secret not in repr(signer)
-    assert "se/cr+et" not in url
+    says(repr(signer), never=["se/cr+et", "tok/en"])
+    says(url, never=["se/cr+et"])
 
 
 # -- where credentials come from ------------------------------------------------------------
@@ -166,9 +163,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine outside AWS, without variables; the file is its AWS configuration."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    files = {"SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"), "CONFIG_FILE": str(tmp_path / "config")}
+    variables(monkeypatch, EC2_METADATA_DISABLED="true", **files)
     (tmp_path / "config").write_text(
         "[profile prod]\nregion = eu-west-3\n"
         f"aws_access_key_id = AKIDPROD\naws_secret_access_key = {AWS_SECRET}\n"
@@ -182,24 +178,25 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config"
 
 
+def variables(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    for name, value in values.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+
+
 def test_without_a_profile_the_default_chain_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "prod")
+    variables(monkeypatch, PROFILE="prod")
     assert sign_in(AwsIdentity())[0].access_key == "AKIDPROD"
     monkeypatch.delenv("AWS_PROFILE")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", AWS_SECRET)
-    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    variables(monkeypatch, ACCESS_KEY_ID="AKIDENV", SECRET_ACCESS_KEY=AWS_SECRET, REGION="eu-north-1")
     assert sign_in(AwsIdentity())[0] == Signer("AKIDENV", AWS_SECRET, None, "eu-north-1")
 
 
 def test_role_is_assumed_with_its_session_name_and_external_id(sts: Sts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "prod")
+    variables(monkeypatch, PROFILE="prod")
     wanted = AwsIdentity("eu-west-1", role=ROLE, session="trims", external_id="e-1")
     assert sign_in(wanted) == (Signer("AKIDROLE", AWS_SECRET, "t", "eu-west-1"), 900)
     (asked,) = sts.asked
-    assert "RoleSessionName=trims" in asked
-    assert "ExternalId=e-1" in asked
-    assert AWS_SECRET not in asked
+    says(asked, "RoleSessionName=trims", "ExternalId=e-1", never=[AWS_SECRET])
 
 
 def test_where_a_file_names_profile_and_role_the_profile_counts_as_in_java(sts: Sts) -> None:
@@ -229,60 +226,52 @@ def test_missing_credentials_are_named_in_one_line_without_a_secret(
 ) -> None:
     with pytest.raises(BrokerError) as failed:
         sign_in(whose)
-    assert type(failed.value) is kind
-    assert said in str(failed.value)
-    assert "\n" not in str(failed.value)
-    assert AWS_SECRET not in str(failed.value)
-    assert failed.value.__cause__ is None
+    assert (type(failed.value), failed.value.__cause__) == (kind, None)
+    says(str(failed.value), said, never=["\n", AWS_SECRET])
 
 
 def test_broken_aws_configuration_is_named_without_its_text(machine: Path) -> None:
     machine.write_text(f"[profile prod\n{AWS_SECRET}")
-    with pytest.raises(SettingsError, match=r"can't be read \(ConfigParseError\)") as failed:
-        sign_in(AwsIdentity("eu-west-1", "prod"))
-    assert AWS_SECRET not in str(failed.value)
+    said = refusal(SettingsError, sign_in, AwsIdentity("eu-west-1", "prod"))
+    says(said, "can't be read (ConfigParseError)", never=[AWS_SECRET])
 
 
 def test_refused_role_and_silent_sts_are_named(sts: Sts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "prod")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    variables(monkeypatch, PROFILE="prod", MAX_ATTEMPTS="1")
     sts.refuses = True
-    with pytest.raises(UnauthorizedError, match=r"role/kretain\): AWS refused them \(AccessDenied\)$"):
-        sign_in(AwsIdentity("eu-west-1", role=ROLE))
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:9")
-    with pytest.raises(UnreachableError, match="AWS did not answer"):
-        sign_in(AwsIdentity("eu-west-1", role=ROLE))
+    whose = AwsIdentity("eu-west-1", role=ROLE)
+    said = refusal(UnauthorizedError, sign_in, whose)
+    assert said.endswith("role/kretain): AWS refused them (AccessDenied)")
+    variables(monkeypatch, ENDPOINT_URL_STS="http://127.0.0.1:9")
+    assert "AWS did not answer" in refusal(UnreachableError, sign_in, whose)
 
 
-def process(tmp_path: Path, life_s: float) -> dict[str, Any]:
+def profile(folder: Path, key: str, life_s: float) -> None:
+    """Have a profile, ``temp``, whose keys are of a process and expire so soon."""
     until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=life_s)
-    keys = {"Version": 1, "AccessKeyId": "AKIDTEMP", "SecretAccessKey": AWS_SECRET, "SessionToken": "t"}
-    (tmp_path / "keys.json").write_text(json.dumps({**keys, "Expiration": until.isoformat()}))
-    (tmp_path / "config").write_text(f"[profile temp]\ncredential_process = cat {tmp_path}/keys.json\n")
-    return keys
+    keys = {"Version": 1, "AccessKeyId": key, "SecretAccessKey": AWS_SECRET, "SessionToken": "t"}
+    (folder / "keys.json").write_text(json.dumps({**keys, "Expiration": until.isoformat()}))
+    (folder / "config").write_text(f"[profile temp]\ncredential_process = cat {folder}/keys.json\n")
 
 
-def test_credentials_that_expire_soon_sign_for_a_short_while_only(tmp_path: Path) -> None:
-    process(tmp_path, 3600)
-    assert sign_in(AwsIdentity("eu-west-1", "temp"))[1] == 900
-    process(tmp_path, 800)
-    assert sign_in(AwsIdentity("eu-west-1", "temp"))[1] == 60
+@pytest.mark.parametrize(("life_s", "signs_s"), [(3600, 900), (800, 60)])
+def test_credentials_that_expire_soon_sign_for_a_short_while_only(tmp_path: Path, life_s: float, signs_s: int) -> None:
+    profile(tmp_path, "AKIDTEMP", life_s)
+    assert sign_in(AwsIdentity("eu-west-1", "temp"))[1] == signs_s
 
 
 def test_credentials_are_read_again_before_their_signature_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process(tmp_path, 3600)
+    profile(tmp_path, "AKIDTEMP", 3600)
     provider = TokenProvider(OAuthSettings(aws=AwsIdentity("eu-west-1", "temp")))
     first = provider.token()
     assert first.expires_s - first.obtained_s == pytest.approx(900)
     assert provider.token() is first
-    (tmp_path / "keys.json").write_text((tmp_path / "keys.json").read_text().replace("AKIDTEMP", "AKIDLATER"))
+    profile(tmp_path, "AKIDLATER", 3600)
     clock = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: clock() + 730)  # past four fifths
     later = provider.token()
-    assert later.signer is not None
-    assert later.signer.access_key == "AKIDLATER"
+    assert known(later.signer).access_key == "AKIDLATER"
     for one in (first, later):
-        assert AWS_SECRET not in repr(one)
-        assert one.value not in repr(one)
+        says(repr(one), never=[AWS_SECRET, one.value])

@@ -19,6 +19,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire, _Heard, error_named
 from retention_cli.brokers.wire.problems import LATE, client_problem, connection_problem, tls_problem
+from tests.support.facts import known
+from tests.support.refusals import refusal
 
 VERIFY = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c:1006)"
 THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")
@@ -53,14 +55,13 @@ THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")
 )
 def test_tls_error_is_reported_in_our_words(said: str, ours: str) -> None:
     found = connection_problem(kafka_errors.KafkaConnectionError(said))
-    assert ours in found
-    assert THEIRS.search(found) is None
+    assert (ours in found, THEIRS.search(found)) == (True, None), found
 
 
 def test_tls_problem_names_only_the_settings_in_use() -> None:
     alert = "[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca (_ssl.c:2580)"
-    assert "refused the client certificate" in (tls_problem(alert, sends_ours=True) or "")
-    assert "security.protocol SASL_PLAINTEXT" in (tls_problem("wrong version number", sasl=True) or "")
+    assert "refused the client certificate" in known(tls_problem(alert, sends_ours=True))
+    assert "security.protocol SASL_PLAINTEXT" in known(tls_problem("wrong version number", sasl=True))
     assert tls_problem("something new") is None
 
 
@@ -106,11 +107,8 @@ def test_connection_error_is_reported_in_our_words(error: Exception, ours: str) 
     ],
 )
 def test_broker_error_code_is_reported_in_our_words(code: int, needs: str, ours: str) -> None:
-    error = error_named(code, "The broker's.", needs=needs)
-    assert error is not None
-    assert str(error) == ours
-    assert error.code == re.findall(r"[A-Z_]{9,}", ours)[-1]
-    assert error.answered
+    error = known(error_named(code, "The broker's.", needs=needs))
+    assert (str(error), error.code, error.answered) == (ours, re.findall(r"[A-Z_]{9,}", ours)[-1], True)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +133,14 @@ PORT_CLOSED = kafka_errors.KafkaConnectionError("111 ECONNREFUSED")
 REFUSED = kafka_errors.SaslAuthenticationFailedError("no")
 
 
+def heard(bootstrap: str, level: int, text: str, *attempts: tuple[object, ...]) -> _Heard:
+    """Return what is heard of a client that logs this of each attempt."""
+    found = _Heard(ConnectionSettings(bootstrap))
+    for arguments in attempts:
+        found.emit(logging.LogRecord("kafka", level, "", 0, text, arguments, None))
+    return found
+
+
 @pytest.mark.parametrize(
     ("errors", "last", "refused"),
     [
@@ -146,12 +152,9 @@ REFUSED = kafka_errors.SaslAuthenticationFailedError("no")
     ids=["late", "the last is late", "the first is late", "refused"],
 )
 def test_late_attempt_does_not_hide_the_reason_of_another(errors: list[Exception], last: str, refused: bool) -> None:
-    heard = _Heard(ConnectionSettings("h:1"))
-    for error in errors:
-        heard.emit(logging.LogRecord("kafka", logging.ERROR, "", 0, "%s", (error,), None))
-    assert heard.last is not None
-    assert last in heard.last
-    assert (heard.refusal is not None) is refused
+    found = heard("h:1", logging.ERROR, "%s", *((error,) for error in errors))
+    assert last in known(found.last)
+    assert (found.refusal is not None) is refused
 
 
 @pytest.mark.parametrize(
@@ -169,10 +172,7 @@ def test_late_attempt_does_not_hide_the_reason_of_another(errors: list[Exception
 def test_cluster_is_nowhere_only_if_every_address_refuses(
     attempts: tuple[tuple[str, Exception], ...], nowhere: bool
 ) -> None:
-    heard = _Heard(ConnectionSettings("h:1,h:2"))
-    for address, error in attempts:
-        heard.emit(logging.LogRecord("kafka", logging.WARNING, "", 0, "%s failed: %s", (address, error), None))
-    assert heard.nowhere is nowhere
+    assert heard("h:1,h:2", logging.WARNING, "%s failed: %s", *attempts).nowhere is nowhere
 
 
 def test_connection_opens_while_the_logging_lock_is_taken() -> None:
@@ -196,31 +196,22 @@ API_VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
 UNSUPPORTED_VERSION, SASL_AUTHENTICATION_FAILED = 35, 58
 
 
-def exactly(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        if not (part := connection.recv(size - len(found))):
-            raise EOFError
-        found += part
-    return found
-
-
 def refuse(connection: socket.socket) -> None:
-    with connection, contextlib.suppress(EOFError, OSError):
-        while True:
-            (size,) = struct.unpack(">i", exactly(connection, 4))
-            key, version, number = struct.unpack(">hhi", exactly(connection, size)[:8])
-            if key == API_VERSIONS:
-                offered = ((API_VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (AUTHENTICATE, 0, 1), (3, 0, 9))
-                body = struct.pack(">hi", UNSUPPORTED_VERSION if version else 0, len(offered))
-                body += b"".join(struct.pack(">hhh", *one) for one in offered)
-            elif key == HANDSHAKE:
-                body = struct.pack(">hih", 0, 1, 5) + b"PLAIN"
-            else:
-                body = struct.pack(">hh", SASL_AUTHENTICATION_FAILED, 2) + b"no" + struct.pack(">iq", 0, 0)
+    """Answer as a broker that lets nobody in, and hang up at once."""
+    offered = ((API_VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (AUTHENTICATE, 0, 1), (3, 0, 9))
+    ranges = b"".join(struct.pack(">hhh", *one) for one in offered)
+    bodies = {
+        HANDSHAKE: struct.pack(">hih", 0, 1, 5) + b"PLAIN",
+        AUTHENTICATE: struct.pack(">hh", SASL_AUTHENTICATION_FAILED, 2) + b"no" + struct.pack(">iq", 0, 0),
+    }
+    key = None
+    with connection, connection.makefile("rb") as asked, contextlib.suppress(struct.error, OSError):
+        while key != AUTHENTICATE:
+            (size,) = struct.unpack(">i", asked.read(4))
+            key, version, number = struct.unpack(">hhi", asked.read(size)[:8])
+            versions = struct.pack(">hi", UNSUPPORTED_VERSION if version else 0, len(offered)) + ranges
+            body = bodies.get(key, versions)
             connection.sendall(struct.pack(">ii", 4 + len(body), number) + body)
-            if key == AUTHENTICATE:
-                return
 
 
 @pytest.fixture
@@ -240,5 +231,5 @@ def refusing() -> Iterator[str]:
 def test_refusal_right_before_the_end_of_the_connection_is_heard(refusing: str) -> None:
     settings = ConnectionSettings(refusing, "SASL_PLAINTEXT", "PLAIN", "ada", "wrong")
     for _ in range(10):  # the first connection can lose the race, too
-        with pytest.raises(UnauthorizedError, match="did not accept the user or the password"):
-            ClusterReader(settings, 1.0).__enter__()
+        said = refusal(UnauthorizedError, ClusterReader(settings, 1.0).__enter__)
+        assert "did not accept the user or the password" in said

@@ -7,10 +7,10 @@ import json
 import re
 import sys
 import time
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+import html5lib
 import pytest
 
 import kretain
@@ -43,10 +43,12 @@ from retention_cli.reports.ledger import NotRememberedError
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.run import PlanRefusedError
 from tests.support.plans import HOLD, KEEP, plan as plan_of
+from tests.support.says import says
 from tests.support.terminal import Terminal
 from tests.support.world import run_cli
 
 NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "30s")
+DOCTOR = ("-m", "kretain", "doctor", "-b", "127.0.0.1:1", "--timeout", "1s")
 COMMANDS = {
     "plan": ("plan", "x", "--older-than", "1d"),
     "trim": ("trim", "x", "--older-than", "1d"),
@@ -67,6 +69,14 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
 
 
+def ended(where: Path, *words: str, code: int = 1, columns: int = 80, **variables: str) -> Terminal:
+    """Run Python with these arguments in a terminal; return it once it has ended with this exit code."""
+    command = [sys.executable, *words]
+    with Terminal(command, environ={**environ(where), **variables}, columns=columns) as terminal:
+        assert terminal.wait() == code, terminal.text
+    return terminal
+
+
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_terminal_shows_progress_before_anything_slow(command: tuple[str, ...], tmp_path: Path) -> None:
     with Terminal([sys.executable, "-m", "kretain", *command, *NOWHERE], environ=environ(tmp_path)) as terminal:
@@ -75,20 +85,17 @@ def test_terminal_shows_progress_before_anything_slow(command: tuple[str, ...], 
 
 def test_refused_cluster_fails_within_seconds_while_progress_moves(tmp_path: Path) -> None:
     began = time.monotonic()
-    with Terminal([sys.executable, "-m", "kretain", "doctor", *NOWHERE], environ=environ(tmp_path)) as terminal:
-        assert terminal.wait() == 1
+    shown = ended(tmp_path, "-m", "kretain", "doctor", *NOWHERE).shown
     assert 3 <= time.monotonic() - began < 29, "it neither gave up at once nor waited for the time-out"
-    assert len([one for one in FRAME.findall(terminal.shown) if one.startswith("connecting to 127.0.0.1:1")]) > 10
-    end = terminal.shown.rpartition("\x1b[J")[2]
+    assert len([one for one in FRAME.findall(shown) if one.startswith("connecting to 127.0.0.1:1")]) > 10
+    end = shown.rpartition("\x1b[J")[2]
     assert end.startswith("kretain: 127.0.0.1:1 could not be reached within 3 s: connection refused\r\n")
     assert FRAME.search(end) is None, "nothing is drawn over the error"
 
 
 def test_quiet_terminal_shows_no_progress(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "kretain", "doctor", "--quiet", "-b", "127.0.0.1:1", "--timeout", "1s"]
-    with Terminal(words, environ=environ(tmp_path)) as terminal:
-        assert terminal.wait() == 1
-    assert terminal.shown.startswith("kretain: 127.0.0.1:1 could not be reached within 1 s")
+    shown = ended(tmp_path, *DOCTOR, "--quiet").shown
+    assert shown.startswith("kretain: 127.0.0.1:1 could not be reached within 1 s")
 
 
 def test_pipe_shows_no_progress() -> None:
@@ -120,27 +127,33 @@ progress.still()
 
 
 def test_progress_makes_room_for_output_and_questions(tmp_path: Path) -> None:
-    with Terminal([sys.executable, "-c", DRAWN], environ=environ(tmp_path)) as terminal:
-        assert terminal.wait() == 0
-    shown = terminal.shown
-    assert "reading offsets  ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  500/2,000" in shown
+    shown = ended(tmp_path, "-c", DRAWN, code=0).shown
+    says(
+        shown,
+        "reading offsets  ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  500/2,000",
+        "\r\x1b[Ja warning\r\n",  # the line is erased before a warning
+        "question? \r\n",  # nothing is drawn behind a question
+    )
     assert re.search(r"500/2,000  \d+/s  0:01  0:0\d left", shown)
-    assert "\r\x1b[Ja warning\r\n" in shown, "the line is erased before a warning"
-    assert "question? \r\n" in shown, "nothing is drawn behind a question"
     assert re.search(r"eu: groups  3\r\n. us: connecting", shown), "a line for each cluster"
     assert shown.endswith("\x1b[Jresult\r\n"), "after the result nothing is drawn"
 
 
 def test_progress_without_utf8_is_ascii(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "kretain", "doctor", "-b", "127.0.0.1:1", "--timeout", "1s"]
-    with Terminal(words, environ={**environ(tmp_path), "LANG": "C", "PYTHONIOENCODING": "ascii"}) as terminal:
-        assert terminal.wait() == 1
-    assert terminal.shown.isascii()
-    assert re.search(r"[|/\\-] connecting to", terminal.shown)
+    shown = ended(tmp_path, *DOCTOR, LANG="C", PYTHONIOENCODING="ascii").shown
+    assert shown.isascii()
+    assert re.search(r"[|/\\-] connecting to", shown)
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
 PROBLEMS = [PolicyProblem("p.yaml", 1, "key", "is wrong"), PolicyProblem("p.yaml", 2, "", "so\nis this")]
+
+
+def of_json(text: str) -> dict[str, Any]:
+    """Return the one error of a text, which is its one line."""
+    assert text.count("\n") == 1, text
+    found: dict[str, Any] = json.loads(text)["error"]
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -184,24 +197,25 @@ def test_every_error_is_reported_in_one_line_with_its_code(
 ) -> None:
     choose(["plan", "--errors", "json"], {})
     exits.report(error, 0)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    found = json.loads(said)["error"]
-    assert list(found) == ["exit", "code", "text", "hint", "docs"]
-    assert (found["exit"], found["code"]) == (int(exits.exit_code_for(error)), code)
+    found = of_json(capsys.readouterr().err)
     assert found["text"]
-    assert (found["hint"], found["docs"]) == (CODES[code].hint, CODES[code].docs)
+    kind = CODES[code]
+    assert list(found.items()) == [
+        ("exit", int(exits.exit_code_for(error))),
+        ("code", code),
+        ("text", found["text"]),
+        ("hint", kind.hint),
+        ("docs", kind.docs),
+    ]
     assert code_of(error) == code
 
 
-def test_error_after_a_delete_has_the_commands_exit_code(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_error_after_a_delete_has_the_commands_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     choose([], {"KRETAIN_ERRORS": "json"})
-    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deletions="run r: 3 records trimmed")
-    found = json.loads(capsys.readouterr().err)["error"]
-    assert (found["exit"], found["code"]) == (5, "unreachable")
-    assert found["text"] == "gone; before that: run r: 3 records trimmed"
+    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deeds="run r: 3 records trimmed")
+    found = of_json(capsys.readouterr().err)
+    said = (5, "unreachable", "gone; before that: run r: 3 records trimmed")
+    assert (found["exit"], found["code"], found["text"]) == said
 
 
 @pytest.mark.parametrize(
@@ -238,10 +252,8 @@ def test_error_format_is_found_on_an_invalid_command_line(
 )
 def test_commands_print_errors_as_json(arguments: list[str], code: str, text: str) -> None:
     done = run_cli(*arguments)
-    assert done.out == ""
-    assert done.err.count("\n") == 1, done.err
-    found = json.loads(done.err)["error"]
-    assert (found["exit"], found["code"]) == (done.code, code)
+    found = of_json(done.err)
+    assert (done.out, found["exit"], found["code"]) == ("", done.code, code)
     assert text in found["text"]
     assert found["hint"]
 
@@ -284,24 +296,22 @@ def test_same_kind_of_error_has_the_same_exit_code_everywhere(arguments: list[st
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lines"),
+    ("arguments", "code", "lines"),
     [
-        (["plan", "--bogus"], ["kretain: no such option: --bogus", "  hint: see kretain plan --help"]),
-        (["plan"], ["kretain: no policy: give -p FILE", "  hint: see kretain plan --help"]),
-        (["policy", "show"], ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
+        (["plan", "--bogus"], 2, ["kretain: no such option: --bogus", "  hint: see kretain plan --help"]),
+        (["plan"], 2, ["kretain: no policy: give -p FILE", "  hint: see kretain plan --help"]),
+        (["policy", "show"], 2, ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
         (
             ["policy", "check", "nowhere.yaml"],
+            1,
             ["kretain: nowhere.yaml: cannot be read", "kretain policy check lists them again · docs/policy.md"],
         ),
-        (["history", "--run", "x"], ["kretain: there is no run 'x'", "  hint: check --state-dir · docs/memory.md"]),
+        (["history", "--run", "x"], 1, ["kretain: there is no run 'x'", "  hint: check --state-dir · docs/memory.md"]),
     ],
     ids=lambda one: " ".join(one[:2]) if isinstance(one, list) else None,
 )
-def test_terminal_shows_a_hint_and_a_page(arguments: list[str], lines: list[str], tmp_path: Path) -> None:
-    environ = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(tmp_path)}
-    with Terminal([sys.executable, "-m", "kretain", *arguments], environ=environ, columns=200) as terminal:
-        assert terminal.wait() in (1, 2)
-    assert all(line in terminal.text for line in lines), terminal.text
+def test_terminal_shows_a_hint_and_a_page(arguments: list[str], code: int, lines: list[str], tmp_path: Path) -> None:
+    says(ended(tmp_path, "-m", "kretain", *arguments, code=code, columns=200).text, *lines)
 
 
 # -- the Python API without a cluster: its names, its errors by kind, and a plan in a notebook --
@@ -309,28 +319,11 @@ def test_terminal_shows_a_hint_and_a_page(arguments: list[str], lines: list[str]
 STUB = Path(kretain.__file__).with_suffix(".pyi")
 
 
-class Tags(HTMLParser):
-    """The tags of a document, and its texts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.texts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert attrs == []
-        self.tags.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
 def test_module_lists_its_api_and_nothing_private() -> None:
     names = dir(kretain)
-    assert {name for name in names if name.startswith("_")} == {"__version__"}
+    assert [name for name in names if name.startswith("_")] == ["__version__"]
     assert kretain.__version__ == __version__
-    assert all(getattr(kretain, name) is not None for name in names)
+    assert [name for name in names if getattr(kretain, name) is None] == []
     stub = {
         alias.asname
         for node in ast.parse(STUB.read_text()).body
@@ -382,16 +375,14 @@ def test_plan_is_iterable_and_a_notebook_shows_it_escaped() -> None:
     rows = [HOLD._replace(partition=number, reasons=(reason,)) for number in range(50)]
     rows += [KEEP._replace(partition=number) for number in range(50, 53)]
     plan = plan_value(Origin(plan_of(*rows), None, None))
-    assert [row.action for row in plan] == ["hold"] * 50 + ["keep"] * 3
-    assert len(plan) == 53
+    assert ([row.action for row in plan], len(plan)) == (["hold"] * 50 + ["keep"] * 3, 53)
     html = plan._repr_html_()
-    found = Tags(html)
-    assert found.tags.count("tr") == 41
-    assert "script" not in found.tags
+    root = html5lib.parse(html, treebuilder="etree", namespaceHTMLElements=False)
+    tags = [one.tag for one in root.iter()]
+    assert ({name for one in root.iter() for name in one.attrib}, tags.count("tr")) == (set(), 41)
+    assert "script" not in tags
+    says("".join(root.itertext()), "<script>alert(1)</script> & ", "and 10 more", "0 trim, 3 keep, 50 hold, 0 skip")
     assert "\x1b" not in html
-    assert any("<script>alert(1)</script> & " in text for text in found.texts)
-    assert "and 10 more" in found.texts
-    assert "0 trim, 3 keep, 50 hold, 0 skip" in "".join(found.texts)
 
 
 def test_result_is_a_sequence_of_read_only_rows_with_exact_integers() -> None:
@@ -402,7 +393,6 @@ def test_result_is_a_sequence_of_read_only_rows_with_exact_integers() -> None:
     with pytest.raises(TypeError):
         found[0]["topic"] = "v"  # type: ignore[index]
     assert found.to_dict() == {"format": "kretain.offsets/v1", "partitions": rows}
-    frame = found.to_pandas()
-    assert str(frame["offset"].dtype) == "Int64"
-    assert int(frame["offset"][0]) == 2**53 + 1
+    offsets = found.to_pandas()["offset"]
+    assert (str(offsets.dtype), int(offsets[0])) == ("Int64", 2**53 + 1)
     assert repr(found) == "<kretain.Result kretain.offsets/v1: 2 partitions>"

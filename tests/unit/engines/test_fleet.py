@@ -77,8 +77,8 @@ def member(name: str, bootstrap: str = "") -> Member:
     ],
 )
 def test_fleet_exit_code_is_partial_where_clusters_differ(codes: list[int], whole: int) -> None:
-    assert of_many([Exit(one) for one in codes]) == whole
-    assert of_many([Exit(one) for one in reversed(codes)]) == whole
+    exits = [Exit(one) for one in codes]
+    assert (of_many(exits), of_many(exits[::-1])) == (whole, whole)
 
 
 # -- planning ----------------------------------------------------------------------------------------
@@ -102,8 +102,7 @@ def planned(*answers: tuple[str, Plan | Failure], names: tuple[str, ...] = ("eu"
 
 def test_fleet_plan_lists_clusters_in_file_order_whatever_finishes_first() -> None:
     made = planned(("us", US), ("eu", EU), ("ap", DOWN), names=("eu", "ap", "us"))
-    assert made == FLEET
-    assert list(made.clusters) == ["eu", "ap", "us"]
+    assert (made, list(made.clusters)) == (FLEET, ["eu", "ap", "us"])
 
 
 def test_cluster_left_out_by_an_engine_is_a_failure() -> None:
@@ -122,17 +121,12 @@ def test_two_names_with_one_address_are_an_error_before_connecting() -> None:
 
 
 def test_local_engine_bounds_concurrency_and_isolates_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, running, most = threading.Lock(), 0, 0
-    together = threading.Barrier(CONCURRENT, timeout=30)
+    free, together = threading.Semaphore(CONCURRENT), threading.Barrier(CONCURRENT, timeout=30)
 
     def plan_one(one: Member, now_ms: int, names: Any, progress: Progress) -> Plan:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
+        assert free.acquire(blocking=False), "more than that at once"
         together.wait()  # so many are under way at once, or this fails
-        with lock:
-            running -= 1
+        free.release()
         if one.name == "n3":
             raise UnreachableError("n3:9092 could not\n be reached")
         return replace(EU, cluster_id=f"id-{one.name}", created_at_ms=now_ms)
@@ -147,7 +141,6 @@ def test_local_engine_bounds_concurrency_and_isolates_a_failure(monkeypatch: pyt
     monkeypatch.setattr("retention_cli.engines.fleet.planning.plan_one", plan_one)
     members = [member(f"n{number}") for number in range(3 * CONCURRENT)]
     made = make_fleet_plan(plan_here, members, 7, source="f", digest=None, watch=watch)
-    assert most == CONCURRENT
     assert made.failures == {"n3": Failure("n3:9092 could not be reached")}
     assert [one.created_at_ms for one in made.plans.values()] == [7] * (3 * CONCURRENT - 1)
     assert sorted(seen) == sorted(one.name for one in members)
@@ -253,27 +246,31 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def bootstraps(found: object) -> dict[str, str]:
+def some_of(common: Common, flags: FleetFlags) -> Fleet:
+    """Return the several clusters that are meant."""
+    found = chosen(common, flags)
     assert isinstance(found, Fleet)
+    return found
+
+
+def bootstraps(found: Fleet) -> dict[str, str]:
     return {name: one.settings().bootstrap for name, one in found.clusters.items()}
 
 
 def test_context_glob_selects_a_fleet_and_a_context_name_one_cluster(here: Path) -> None:
-    several = chosen(Common(context="prod-*"), FleetFlags())
+    several = some_of(Common(context="prod-*"), FleetFlags())
     assert bootstraps(several) == {"prod-eu": "eu:9092", "prod-us": "us:9092"}
-    assert isinstance(several, Fleet)
     assert (several.source, several.digest) == ("context prod-*", None)
     assert several.clusters["prod-us"].state_dir == here / "us-state"
     for one in ("prod-us", "odd*"):  # a context that is called so is that one
         assert not isinstance(chosen(Common(context=one), FleetFlags()), Fleet)
-    assert bootstraps(chosen(Common(context="stag*"), FleetFlags())) == {"staging": "staging:9092"}
+    assert bootstraps(some_of(Common(context="stag*"), FleetFlags())) == {"staging": "staging:9092"}
 
 
 def test_fleet_file_entry_inherits_its_context_and_overrides_it(here: Path) -> None:
-    found = chosen(Common(), FleetFlags(here / "fleet.yaml"))
+    found = some_of(Common(), FleetFlags(here / "fleet.yaml"))
     assert bootstraps(found) == {"eu": "eu:9092", "us": "us:9092", "ap": "ap:9092"}
-    assert isinstance(found, Fleet)
-    assert (found.clusters["eu"].policy, found.clusters["us"].policy) == (here / "p.yaml", here / "p.yaml")
+    assert [found.clusters[name].policy for name in ("eu", "us")] == [here / "p.yaml"] * 2
     assert found.clusters["us"].state_dir == here / "mine"
     with pytest.raises(UsageError, match=r"ap has no policy: .*fleet\.yaml names none"):
         found.members(None, OneOff())
@@ -283,12 +280,11 @@ def test_fleet_file_entry_inherits_its_context_and_overrides_it(here: Path) -> N
 
 
 def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Path) -> None:
-    text = (here / "fleet.yaml").read_text().replace("clusters:", "policy: shared.yaml\nclusters:", 1)
-    (here / "fleet.yaml").write_text(text)
-    found: Any = chosen(Common(), FleetFlags(here / "fleet.yaml"))
-    assert {one.policy for one in found.clusters.values()} == {here / "shared.yaml"}
+    file = here / "fleet.yaml"
+    file.write_text(file.read_text().replace("clusters:", "policy: shared.yaml\nclusters:", 1))
+    assert {one.policy for one in some_of(Common(), FleetFlags(file)).clusters.values()} == {here / "shared.yaml"}
     with pytest.raises(UsageError, match="names policies: omit KRETAIN_POLICY"):
-        chosen(Common(policy=Path("x"), given_by={"policy": "variable"}), FleetFlags(here / "fleet.yaml"))
+        chosen(Common(policy=Path("x"), given_by={"policy": "variable"}), FleetFlags(file))
 
 
 @pytest.mark.parametrize(
@@ -351,8 +347,7 @@ def trimmed_in_turn(
     def trim(one: Member, _plan: Plan, _how: fleet_trim.FleetTrim, sent: list[TrimReport]) -> TrimReport:
         reached.append(one.name)
         answer = answers[one.name]
-        if one.name in (before or {}):
-            sent.append((before or {})[one.name])
+        sent.extend(report for name, report in (before or {}).items() if name == one.name)
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -364,16 +359,19 @@ def trimmed_in_turn(
     return dict(fleet_trim.trim_each([member("eu"), member("ap"), member("us")], wishes, how)), reached
 
 
+def failure(found: TrimReport | Failure) -> Failure:
+    assert isinstance(found, Failure)
+    return found
+
+
 @pytest.mark.parametrize(
     "error", [UnreachableError("down"), LockedError("locked"), RuntimeError("a bug"), OSError("disk")]
 )
 def test_failed_cluster_leaves_the_others_trimmed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     report = REPORT.reports["eu"]
     found, reached = trimmed_in_turn(monkeypatch, {"eu": error, "us": report}, {"ap": DOWN})
-    assert reached == ["eu", "us"]
-    assert (found["ap"], found["us"]) == (DOWN, report)
-    failed = found["eu"]
-    assert isinstance(failed, Failure)
+    assert (reached, found["ap"], found["us"]) == (["eu", "us"], DOWN, report)
+    failed = failure(found["eu"])
     assert str(error) in failed.error
     assert fleets.code_of_failure(failed) == (Exit.REFUSED if isinstance(error, LockedError) else Exit.FAILED)
 
@@ -387,8 +385,8 @@ def test_cluster_report_is_kept_if_an_error_follows_its_deletes(
     found, reached = trimmed_in_turn(monkeypatch, {"eu": error, "us": report}, {"ap": DOWN}, {"eu": report})
     interrupted = isinstance(error, KeyboardInterrupt)
     assert found["eu"] == replace(report, interrupted=interrupted)
-    assert reached == (["eu"] if interrupted else ["eu", "us"])
-    assert capsys.readouterr().err == ("" if interrupted else "kretain: down\n")
+    said = (["eu"], "") if interrupted else (["eu", "us"], "kretain: down\n")
+    assert (reached, capsys.readouterr().err) == said
 
 
 @pytest.mark.parametrize("raised", [True, False])
@@ -398,10 +396,7 @@ def test_ctrl_c_during_a_fleet_trim_skips_later_clusters(monkeypatch: pytest.Mon
     first = KeyboardInterrupt() if raised else report
     found, reached = trimmed_in_turn(monkeypatch, {"eu": first, "ap": report, "us": report}, {})
     assert reached == ["eu"]
-    for name in ("ap", "us"):
-        left = found[name]
-        assert isinstance(left, Failure)
-        assert left.error == "interrupted before its turn"
+    assert [failure(found[name]).error for name in ("ap", "us")] == ["interrupted before its turn"] * 2
     assert FleetReport("f", None, found).interrupted
 
 
@@ -418,8 +413,8 @@ def test_fleet_confirmation_covers_all_clusters_and_names_those_left_out() -> No
 
 
 def test_fleet_report_is_interrupted_if_any_cluster_is() -> None:
-    assert replace(REPORT, clusters={"eu": Failure("interrupted", KeyboardInterrupt())}).interrupted
-    assert replace(REPORT, clusters={"eu": replace(REPORT.reports["eu"], interrupted=True)}).interrupted
+    ends = (Failure("interrupted", KeyboardInterrupt()), replace(REPORT.reports["eu"], interrupted=True))
+    assert [replace(REPORT, clusters={"eu": end}).interrupted for end in ends] == [True, True]
     assert not REPORT.interrupted
 
 
@@ -451,18 +446,29 @@ def problems(text: str) -> list[str]:
 
 
 def test_fleet_paths_are_relative_to_its_file() -> None:
-    eu, us, ap = parsed(GOOD).entries
-    assert (eu.name, eu.context) == ("eu", None)
-    assert eu.values == {
-        "bootstrap-server": "eu-1:9092,eu-2:9092",
-        "command-config": Path("/fleet/secrets/eu.properties"),
-        "state-dir": Path("/fleet/state"),
-        "policy": Path("/fleet/shared.yaml"),
-    }
-    assert (us.context, us.values) == ("us-prod", {"policy": Path("/etc/kretain/us.yaml"), "timeout": 90_000})
-    assert ap.values["settings"] == {"bootstrap.servers": "ap:9092", "enable.ssl.certificate.verification": "false"}
     [alone] = parsed("version: 1\nclusters: [{name: a, context: a}]\n").entries
-    assert alone.values == {}, "no policy: one may be given beside the file"
+    assert [(one.name, one.context, one.values) for one in (*parsed(GOOD).entries, alone)] == [
+        (
+            "eu",
+            None,
+            {
+                "bootstrap-server": "eu-1:9092,eu-2:9092",
+                "command-config": Path("/fleet/secrets/eu.properties"),
+                "state-dir": Path("/fleet/state"),
+                "policy": Path("/fleet/shared.yaml"),
+            },
+        ),
+        ("us", "us-prod", {"policy": Path("/etc/kretain/us.yaml"), "timeout": 90_000}),
+        (
+            "ap",
+            None,
+            {
+                "policy": Path("/fleet/shared.yaml"),
+                "settings": {"bootstrap.servers": "ap:9092", "enable.ssl.certificate.verification": "false"},
+            },
+        ),
+        ("a", "a", {}),  # no policy: one may be given beside the file
+    ]
 
 
 @pytest.mark.parametrize(

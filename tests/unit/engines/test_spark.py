@@ -26,10 +26,12 @@ from retention_cli.core.model import (
     Usage,
     Watermark,
 )
-from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, chunks, packed
+from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, packed, pieces
 from retention_cli.engines.spark.session import LOG, as_spark_error, start_failure
 from retention_cli.engines.spark.shipping import from_bytes, to_bytes
 from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
+from tests.support.facts import known
+from tests.support.says import says
 
 NOW = 1_800_000_000_000
 
@@ -50,11 +52,11 @@ NOW = 1_800_000_000_000
 def test_pieces_end_at_multiples_and_never_start_behind_an_open_transaction(
     span: tuple[int, int], stable: int | None, expected: list[tuple[int, int]]
 ) -> None:
-    assert list(chunks(Range(*span), stable, 10)) == expected
+    assert list(pieces(Range(*span), stable, 10)) == expected
 
 
 def test_profile_piece_never_exceeds_the_front_limit() -> None:
-    """Else hours of chunks would not merge to exact ones."""
+    """Else hours of pieces would not merge to exact ones."""
     assert OFFSETS_A_SLICE <= STEPS_AT_MOST
 
 
@@ -62,24 +64,19 @@ def test_profile_piece_never_exceeds_the_front_limit() -> None:
 def test_slices_contain_every_piece_once_within_their_limit(
     spans: list[tuple[int, int]], most: int, brokers: int
 ) -> None:
-    tps = [TopicPartition("t", number) for number in range(len(spans))]
-    cut = {
-        tp: list(chunks(Range(start, start + size), start + size, most))
-        for tp, (start, size) in zip(tps, spans, strict=True)
-    }
-    leaders = {tp: tp.partition % brokers for tp in tps}
-    slices = packed(cut, leaders, most)
-    found: dict[TopicPartition, list[Range]] = {tp: [] for tp in tps}
-    for one in slices:
+    ranges = {TopicPartition("t", number): Range(start, start + size) for number, (start, size) in enumerate(spans)}
+    cut = {tp: list(pieces(span, span.end, most)) for tp, span in ranges.items()}
+    leaders = {tp: tp.partition % brokers for tp in ranges}
+    found: dict[TopicPartition, list[Range]] = {tp: [] for tp in ranges}
+    for one in packed(cut, leaders, most):
         assert len({leaders[tp] for tp in one}) == 1
         assert sum(span.end - span.start for span in one.values()) <= most
         for tp, span in one.items():
             found[tp].append(span)
     assert found == cut, "each once, in order"
-    for tp, (start, size) in zip(tps, spans, strict=True):
-        ends = [start, *(span.end for span in cut[tp])]
-        assert list(pairwise(ends)) == cut[tp]
-        assert ends[-1] == start + size
+    for tp, span in ranges.items():
+        ends = [span.start, *(piece.end for piece in cut[tp])]
+        assert (list(pairwise(ends)), ends[-1]) == (cut[tp], span.end)
 
 
 @given(
@@ -94,7 +91,8 @@ def test_pieces_merge_in_any_order_but_not_behind_a_gap(
 ) -> None:
     frame = Frame(NOW)
     stamps = [NOW - 40 * 3_600_000 + one for one in times]
-    cut = list(chunks(Range(0, len(stamps)), len(stamps), most))
+    cut = list(pieces(Range(0, len(stamps)), len(stamps), most))
+    end = len(stamps) if broken_at is None else min(broken_at, len(stamps))
 
     def hours(start: int, end: int, *, piece: bool) -> PartitionHours:
         found = PartitionHours.begin(frame, start, piece=piece)
@@ -104,22 +102,16 @@ def test_pieces_merge_in_any_order_but_not_behind_a_gap(
 
     results = []
     for one in cut:
-        reached = one.end
-        if broken_at is not None and one.start <= broken_at < one.end:
-            reached = broken_at
+        reached = end if one.start <= end < one.end else one.end
         error = RequestFailedError("gone", retriable=True) if failed and reached < one.end else None
         results.append((one, Ended(reached, error), hours(one.start, reached, piece=True)))
     chance.shuffle(results)
     partition = _Partition(cut, PartitionHours.begin(frame, 0))
     for result in results:
         partition.take(*result)
-    whole = broken_at is None or broken_at >= len(stamps)
-    end = len(stamps) if whole else broken_at
-    assert end is not None
-    expected = hours(0, end, piece=False)
-    assert partition.ended is not None
-    assert (partition.ended.offset, partition.ended.error is not None) == (end, failed and not whole)
-    assert list(partition.hours.items()) == list(expected.items())
+    ended = known(partition.ended)
+    assert (ended.offset, ended.error is not None) == (end, failed and end < len(stamps))
+    assert list(partition.hours.items()) == list(hours(0, end, piece=False).items())
     assert partition.hours.exact
 
 
@@ -166,11 +158,9 @@ class TheirError(Exception):
     ],
 )
 def test_spark_error_is_reported_in_one_line_with_a_remedy(text: str, said: str, todo: str) -> None:
-    told = str(as_spark_error(TheirError(text)))
-    assert told.startswith("Spark could not carry it out: ")
-    assert f"{said}; {todo}" in told or (said in told and todo in told)
-    assert "\n" not in told
-    assert "collectToPython" not in told
+    shown = str(as_spark_error(TheirError(text)))
+    assert shown.startswith("Spark could not carry it out: ")
+    says(shown, said, todo, never=["\n", "collectToPython"])
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), ConnectionRefusedError("a broker's"), KeyboardInterrupt()])
@@ -194,8 +184,7 @@ def test_error_that_is_not_sparks_is_unchanged(error: BaseException) -> None:
 )
 def test_failed_spark_start_is_explained_from_its_log(log: str, said: str | None, tmp_path: Path) -> None:
     (tmp_path / LOG).write_text(log)
-    assert start_failure(tmp_path / LOG) == said
-    assert start_failure(tmp_path / "none") is None
+    assert [start_failure(tmp_path / name) for name in (LOG, "none")] == [said, None]
 
 
 WHY = Unknown((Reason("offsets", "nobody answered"), Reason("F3", "nor did a group")))

@@ -6,6 +6,8 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -27,11 +29,14 @@ from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
 from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.recheck import Recheck
 from tests.support.archives import SOURCE, sample, written
+from tests.support.audit_logs import BEGUN
 from tests.support.evidence import observation
+from tests.support.says import says
 
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("free", 0)
 URL = "s3://bucket/kafka"
+OLD, NEW = os.urandom(32), os.urandom(32)
 
 
 def decision(tp: TopicPartition = TP, start: int | None = 10, to: int = 100, topic_id: str = "A") -> Decision:
@@ -49,10 +54,10 @@ def fresh(archives: dict[str, str] | None = None) -> Recheck:
 
 
 class Copier(Archiver):
-    """Copies by word alone."""
+    """Copies by word alone; where consumers of a topic stood, it can't keep."""
 
-    def __init__(self, copied: Archived | Reason | None, differing: Reason | None = None) -> None:
-        self.copied, self.reason = copied, differing
+    def __init__(self, copied: Archived | Reason | None, differing: Reason | None = None, unkept: str = "") -> None:
+        self.copied, self.reason, self.unkept = copied, differing, unkept
         self.asked: list[list[TopicPartition]] = []
 
     def copy(self, wanted, progress):  # noqa: ARG002
@@ -61,6 +66,10 @@ class Copier(Archiver):
 
     def differing(self, copied, leaders):  # noqa: ARG002
         return {} if self.reason is None else dict.fromkeys(copied, self.reason)
+
+    def keep(self, url, positions):
+        if positions.topic == self.unkept:
+            raise ArchiveError(f"{url} can't be written: no space")
 
 
 def copied(url: str = URL, topic_id: str = "A", start: int = 10, end: int = 100) -> Archived:
@@ -82,8 +91,7 @@ def test_topic_without_an_archive_passes() -> None:
 def test_missing_archiver_holds() -> None:
     gate = ArchivedFirst(None)
     sorted_ = gate.sort({TP: target(), OTHER: target()}, fresh())
-    assert list(sorted_.ready) == [OTHER]
-    assert sorted_.held[TP].reasons[0].code == "archive"
+    assert (list(sorted_.ready), sorted_.held[TP].reasons[0].code) == ([OTHER], "archive")
     gate.copy({TP: (URL, target())}, silent)
     assert list(gate.sort({TP: target()}, fresh()).held) == [TP]
 
@@ -92,8 +100,7 @@ def test_partition_is_copied_once_before_its_trim() -> None:
     copier = Copier(copied())
     gate = ArchivedFirst(copier)
     first = gate.sort({TP: target()}, fresh())
-    assert (first.ready, first.held) == ({}, {})
-    assert first.uncopied == {TP: (URL, target())}
+    assert (first.ready, first.held, first.uncopied) == ({}, {}, {TP: (URL, target())})
     assert after(gate, target()).ready == {TP: target()}
     assert copier.asked == [[TP]]
 
@@ -108,60 +115,35 @@ class Sealer(Archiver):
         return {TP: done}
 
 
-def same(key: Path) -> tuple[Path, ...]:
-    return (key,)
-
-
-def replaced(key: Path) -> tuple[Path, ...]:
-    key.write_bytes(os.urandom(32))
-    return (key,)
-
-
-def lost(key: Path) -> tuple[Path, ...]:
-    key.unlink()
-    return (key,)
-
-
-def rotated(key: Path) -> tuple[Path, ...]:
-    newer = key.with_name("newer.key")
-    newer.write_bytes(os.urandom(32))
-    return (newer, key)
-
-
-def dropped(key: Path) -> tuple[Path, ...]:
-    return rotated(key)[:1]
-
-
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("now", "given_", "said"),
     [
-        (same, None),
-        (rotated, None),
-        (replaced, "no file of archive.key has it"),
-        (dropped, "no file of archive.key has it"),
-        (lost, "can't be read"),
-        (lambda _key: (), "no file of archive.key has it"),
+        pytest.param(OLD, ["archive.key"], None, id="the same"),
+        pytest.param(OLD, ["newer.key", "archive.key"], None, id="rotated"),
+        pytest.param(NEW, ["archive.key"], "no file of archive.key has it", id="replaced"),
+        pytest.param(OLD, ["newer.key"], "no file of archive.key has it", id="dropped"),
+        pytest.param(None, ["archive.key"], "can't be read", id="lost"),
+        pytest.param(OLD, [], "no file of archive.key has it", id="none"),
     ],
 )
-def test_copy_that_no_key_file_decrypts_any_longer_releases_nothing(tmp_path: Path, change, said: str | None) -> None:
+def test_copy_that_no_key_file_decrypts_any_longer_releases_nothing(
+    tmp_path: Path, now: bytes | None, given_: list[str], said: str | None
+) -> None:
     """The key may be replaced or lost between the copy and the delete: then the log has the only records to read."""
-
-    class Reader:
-        def epoch_ends(self, wanted, leaders):  # noqa: ARG002
-            return {}
-
     key, url = tmp_path / "archive.key", str(tmp_path / "archive")
-    key.write_bytes(os.urandom(32))
-    gate = ArchivedFirst(Sealer(Reader(), SOURCE.cluster_id))  # type: ignore[arg-type]
+    key.write_bytes(OLD)
+    reader: Any = SimpleNamespace(epoch_ends=lambda _wanted, _leaders: {})
+    gate = ArchivedFirst(Sealer(reader, SOURCE.cluster_id))
     wanted = {TP: target(30, start=0, topic_id=SOURCE.topic_id)}
     seen = replace(fresh({"orders": url}), archive_keys=(str(key),))
     gate.copy(gate.sort(wanted, seen).uncopied, silent)
-    sorted_ = gate.sort(wanted, replace(seen, archive_keys=tuple(map(str, change(key)))))
-    if said is None:
-        assert sorted_.ready == wanted
-    else:
-        assert sorted_.ready == {}
-        assert said in sorted_.held[TP].reasons[0].text
+    (tmp_path / "newer.key").write_bytes(NEW)
+    key.unlink()
+    if now is not None:
+        key.write_bytes(now)
+    sorted_ = gate.sort(wanted, replace(seen, archive_keys=tuple(str(tmp_path / name) for name in given_)))
+    assert sorted_.ready == (wanted if said is None else {})
+    assert said is None or said in sorted_.held[TP].reasons[0].text
 
 
 FULL, CUT = Reason("archive", "the disk is full"), Reason("archive", "the log was cut back")
@@ -193,8 +175,7 @@ def test_log_without_a_copy_of_its_own_records_releases_nothing(
 def test_trim_never_passes_the_end_of_the_copy(start: int, copied_from: int, end: int, wanted: int) -> None:
     sorted_ = after(ArchivedFirst(Copier(copied(start=copied_from, end=end))), target(start + wanted, start=start))
     for one in sorted_.ready.values():
-        assert start < one.offset <= min(end, start + wanted)
-        assert copied_from <= start
+        assert copied_from <= start < one.offset <= min(end, start + wanted)
     assert sorted_.ready or sorted_.held
 
 
@@ -207,26 +188,17 @@ def test_dry_run_names_what_would_be_archived() -> None:
 
 def test_audit_log_records_archived_ranges(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
-    log.append(
-        {
-            "event": "run",
-            "run": "r",
-            "at": "a",
-            "user": "u",
-            "host": "h",
-            "cluster": {"id": "c"},
-            "policy": {"source": "p"},
-            "planned": {"partitions": 1},
-        }
-    )
+    log.append({**BEGUN, "run": "r"})
     AuditJournal(log, "r", lambda: 0).archived({TP: copied(), OTHER: Reason("archive", "the disk is full")})
-    told = json.loads(log.path.read_text().splitlines()[1])
-    assert told["event"] == "archive"
-    assert told["partitions"] == [
-        {"topic": "orders", "partition": 0, "topic_id": "A", "url": URL, "from": 10, "to": 100, "records": 90}
-        | {"manifests": [copied().segments[0].path], "notes": []},
-        {"topic": "free", "partition": 0, "reason": "the disk is full"},
-    ]
+    line = json.loads(log.path.read_text().splitlines()[1])
+    assert (line["event"], line["partitions"]) == (
+        "archive",
+        [
+            {"topic": "orders", "partition": 0, "topic_id": "A", "url": URL, "from": 10, "to": 100, "records": 90}
+            | {"manifests": [copied().segments[0].path], "notes": []},
+            {"topic": "free", "partition": 0, "reason": "the disk is full"},
+        ],
+    )
     assert list(log.runs()) == ["r"]
 
 
@@ -254,12 +226,12 @@ def test_unwritable_audit_log_ends_the_trim() -> None:
 def test_archived_copy_counts_only_while_its_last_record_is_in_the_log(answer, said: str | None) -> None:
     """Offset 49 in leader epoch 3: the epoch must end behind it (KIP-101)."""
 
-    class Reader:
-        def epoch_ends(self, wanted, leaders):  # noqa: ARG002
-            assert wanted == [(TP, 3)]
-            return {(TP, 3): answer}
+    def epoch_ends(wanted, _leaders):
+        assert wanted == [(TP, 3)]
+        return {(TP, 3): answer}
 
-    found = other_log(Reader(), {TP: [(49, 3)]}, {TP: PartitionMetadata(1, 5)})  # type: ignore[arg-type]
+    reader: Any = SimpleNamespace(epoch_ends=epoch_ends)
+    found = other_log(reader, {TP: [(49, 3)]}, {TP: PartitionMetadata(1, 5)})
     assert not found if said is None else said in found[TP]
 
 
@@ -283,18 +255,11 @@ def test_joined_segments_contain_each_offset_once(given_spans: list[tuple[int, i
 
 def test_topic_whose_positions_cannot_be_kept_is_held_and_not_copied() -> None:
     """Where consumers stood is kept before anything is copied; another topic of the run goes on."""
-
-    class Full(Copier):
-        def keep(self, url, positions):
-            if positions.topic == "orders":
-                raise ArchiveError(f"{url} can't be written: no space")
-
-    other = TopicPartition("kept", 0)
-    archiver = Full(None)
-    where = {name: Positions("C", name, "A", 0, (0,)) for name in ("orders", "kept")}
-    gate = ArchivedFirst(archiver, positions=lambda topics: {name: where[name] for name in topics})
+    archiver, other = Copier(None, unkept="orders"), TopicPartition("kept", 0)
+    gate = ArchivedFirst(
+        archiver, positions=lambda topics: {name: Positions("C", name, "A", 0, (0,)) for name in topics}
+    )
     gate.copy({TP: (URL, target()), other: (URL, Target(100, decision(other)))}, silent)
     assert archiver.asked == [[other]]
     held = gate.sort({TP: target()}, fresh()).held[TP]
-    assert "orders-0 could not be archived" in held.reasons[0].text
-    assert "no space" in held.reasons[0].text
+    says(held.reasons[0].text, "orders-0 could not be archived", "no space")

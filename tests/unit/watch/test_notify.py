@@ -27,7 +27,11 @@ from retention_cli.watch.board import Board, Server
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.notify import DAY_MS, TIMEOUT_S, Held, Notice, Notifier, body, of_report
 from tests.support.facts import known
+from tests.support.plans import row
+from tests.support.refusals import refusal
+from tests.support.says import says
 from tests.support.webhook import Webhook
+from tests.support.world import wait_until
 
 SECRET = "s3cr3t"
 
@@ -46,25 +50,8 @@ def posted(rules: NotifyRules, *notices: Notice) -> tuple[list[str], float]:
 
 
 def decision(topic: str, partition: int, action: str, *codes: str) -> Decision:
-    return Decision(
-        topic,
-        "id",
-        partition,
-        action,  # type: ignore[arg-type]
-        0,
-        9,
-        9,
-        None,
-        None,
-        None,
-        0,
-        0,
-        0,
-        None,
-        None,
-        tuple(Reason(code, "why") for code in codes),
-        leader_epoch=0,
-    )
+    reasons = tuple(Reason(code, "why") for code in codes)
+    return row(topic=topic, partition=partition, action=action, trim_to=None, reasons=reasons)
 
 
 def report(*outcomes: str) -> TrimReport:
@@ -78,8 +65,7 @@ def report(*outcomes: str) -> TrimReport:
 def test_webhook_gets_sentence_and_facts_of_asked_events() -> None:
     with Webhook() as hook:
         notices = of_report(report("trimmed", "trimmed", "failed", "unchanged"))
-        lines, _ = posted(NotifyRules(hook.url, ("trimmed",)), *notices)
-    assert lines == []
+        assert posted(NotifyRules(hook.url, ("trimmed",)), *notices)[0] == []
     assert hook.bodies == [
         {
             "text": "kretain, prod: trimmed 14 records of 2 partitions, run run-1",
@@ -92,8 +78,7 @@ def test_webhook_gets_sentence_and_facts_of_asked_events() -> None:
             "bytes": None,
         }
     ]
-    assert [one.event for one in notices] == ["trimmed", "failed"]
-    assert notices[1].text == "1 partition failed, run run-1"
+    assert ([one.event for one in notices], notices[1].text) == (["trimmed", "failed"], "1 partition failed, run run-1")
     assert of_report(report("unchanged", "held", "would-trim")) == []
 
 
@@ -118,8 +103,7 @@ def test_webhook_that_never_answers_delays_nothing_and_costs_one_line_each() -> 
 )
 def test_webhook_that_cannot_be_used_costs_one_line_without_its_url(url: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "not-a-url").write_text(f"slack/{SECRET}\n")
-    lines, _ = posted(NotifyRules(url, folder=tmp_path), Notice("failed", "x"))
-    [found] = lines
+    [found] = posted(NotifyRules(url, folder=tmp_path), Notice("failed", "x"))[0]
     assert found.startswith("not posted (failed): ")
     assert line in found
 
@@ -163,34 +147,30 @@ def test_url_is_read_from_a_variable_or_a_file_beside_the_policy(
     ],
 )
 def test_invalid_notify_is_a_policy_problem_that_never_shows_the_url(notify: str) -> None:
-    with pytest.raises(PolicyError) as error:
-        parse_policy(f"version: 1\nnotify: {notify}\ntopics: [{{match: t}}]\n", "p.yaml", "")
-    assert error.value.lines[0].startswith("p.yaml:2: ")
-    assert SECRET not in str(error.value)
+    said = refusal(PolicyError, parse_policy, f"version: 1\nnotify: {notify}\ntopics: [{{match: t}}]\n", "p.yaml", "")
+    assert (said.startswith("p.yaml:2: "), SECRET in said) == (True, False), said
 
 
 def test_slack_gets_text_alone_without_markup_of_others() -> None:
     notice = Notice("held", "group <!channel> & \x1b[2J", "id", {"partitions": 1})
     found = body("https://hooks.slack.com/services/x", "prod", notice)
     assert list(found) == ["text"]
-    assert "&lt;!channel&gt; &amp; " in str(found["text"])
-    assert "\x1b" not in str(found["text"])
-    assert body("https://example.com/x", "prod", notice)["partitions"] == 1
-    assert len(str(body("https://example.com/x", "prod", Notice("failed", "x" * 9_999))["text"])) == 2_000
+    says(str(found["text"]), "&lt;!channel&gt; &amp; ", never=["\x1b"])
+    other = "https://example.com/x"
+    assert body(other, "prod", notice)["partitions"] == 1
+    assert len(str(body(other, "prod", Notice("failed", "x" * 9_999))["text"])) == 2_000
 
 
 def test_hold_is_posted_once_after_a_day_without_a_break() -> None:
     held = Held()
     first = [decision("a", 0, "hold", "F2"), decision("b", 0, "hold", "F4", "F2"), decision("c", 0, "keep")]
-    assert held.take_in(first, 0, "id") is None
-    assert held.take_in(first[1:], DAY_MS // 2, "id") is None
-    notice = known(held.take_in(first, DAY_MS, "id"))
+    looks = ((first, 0), (first[1:], DAY_MS // 2), (first, DAY_MS), (first, DAY_MS + 1), (first, 2 * DAY_MS))
+    found = [held.look(rows, now_ms, "id") for rows, now_ms in (*looks, ([], 3 * DAY_MS), (first, 3 * DAY_MS + 1))]
+    assert [one is None for one in found] == [True, True, False, True, False, True, True]
+    notice = known(found[2])
     assert notice.text == "1 partition on hold for a day: b (1); F4 1; kretain why CODE says what to do"
     assert notice.facts == {"partitions": 1, "holds": {"F4": 1}}
-    assert held.take_in(first, DAY_MS + 1, "id") is None
-    assert "a (1)" in known(held.take_in(first, 2 * DAY_MS, "id")).text
-    assert held.take_in([], 3 * DAY_MS, "id") is None
-    assert held.take_in(first, 3 * DAY_MS + 1, "id") is None
+    assert "a (1)" in known(found[4]).text
 
 
 # -- ``watch`` answers health checks while other clients misbehave --
@@ -198,9 +178,8 @@ def test_hold_is_posted_once_after_a_day_without_a_break() -> None:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server("127.0.0.1", 0, Board(300, lambda: True, lambda: True))
-    yield made
-    made.close()
+    with contextlib.closing(Server("127.0.0.1", 0, Board(300, lambda: True, lambda: True))) as made:
+        yield made
 
 
 def get(server: Server, path: str) -> tuple[int, str]:
@@ -223,8 +202,7 @@ def test_idle_clients_do_not_block_health_checks(server: Server, said: bytes) ->
             peer.sendall(said)
         for _ in range(20):
             assert (get(server, "/healthz")[0], get(server, "/metrics")[0]) == (200, 200)
-        assert get(server, "/readyz")[0] == 503
-        assert answering() <= 17
+        assert (get(server, "/readyz")[0], answering() <= 17) == (503, True)
 
 
 def test_dripping_client_is_disconnected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,27 +226,21 @@ def test_client_that_reads_nothing_is_disconnected(server: Server, monkeypatch: 
     server.set_app(large)  # (its own answers fit into a socket's buffer)
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as peer:
         peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-        began = time.monotonic()
-        while not answering() and time.monotonic() < began + 3:
-            time.sleep(0.01)
+        wait_until(lambda: answering() > 0, "an answer", 3)
         time.sleep(0.3)
         assert answering(), "it writes"
-        deadline = time.monotonic() + 5
-        while answering() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not answering()
+        wait_until(lambda: not answering(), "the end of the answer", 5)
 
 
 def test_metrics_request_for_the_leader_returns_only_that_metric(server: Server) -> None:
     status, text = get(server, "/metrics?name[]=kretain_leader")
     assert status == 200
-    assert "\nkretain_leader{" in text
-    assert "kretain_policy_valid" not in text
+    says(text, "\nkretain_leader{", never=["kretain_policy_valid"])
 
 
 def test_election_connects_next_with_the_certificates_of_the_latest_pass() -> None:
     old, new = (ConnectionSettings("127.0.0.1:1", ca_pem=pem) for pem in ("old", "new"))
     leadership = Leadership("kretain-watch", lambda _text, _event="note", /, **_facts: None)
     leadership.candidate = Candidate(old, "kretain-watch", "cluster")
-    leadership.take_part(ClusterReader(new, 1), "local")
+    leadership.look(ClusterReader(new, 1), "local")
     assert leadership.candidate.settings is new
