@@ -339,7 +339,9 @@ def test_slow_use_of_records_is_not_taken_for_a_silent_broker(
             time.sleep(1.5)
         read.append(record.offset)
 
-    reached = read_complete(ConnectionSettings(world.bootstrap), TopicPartition(topic, 0), Range(0, 1_200), 1.0, on_record)
+    reached = read_complete(
+        ConnectionSettings(world.bootstrap), TopicPartition(topic, 0), Range(0, 1_200), 1.0, on_record
+    )
     assert (reached, read) == (1_200, list(range(1_200)))
 
 

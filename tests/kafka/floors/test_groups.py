@@ -47,7 +47,7 @@ def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path
 
     each = json_of(world, *asked, "--groups", "--group", "file:*")["partitions"]
     with reader_for(world.bootstrap) as reader:
-        sizes, _ = reader.sizes_soon(reader.metadata({topic}).places([topic])).result()
+        sizes, _ = reader.sizes_soon(reader.metadata({topic}).partitions_of([topic])).result()
     by_partition = {tp.partition: size for tp, size in sizes.items()}
     assert [pick(row, "partition", "committed", "records", "bytes") for row in each] == [
         (0, 5, 5, by_partition[0] * 5 // 10),

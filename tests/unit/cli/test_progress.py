@@ -212,7 +212,7 @@ def test_every_error_is_reported_in_one_line_with_its_code(
 
 def test_error_after_a_delete_has_the_commands_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     choose([], {"KRETAIN_ERRORS": "json"})
-    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deeds="run r: 3 records trimmed")
+    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deletions="run r: 3 records trimmed")
     found = of_json(capsys.readouterr().err)
     said = (5, "unreachable", "gone; before that: run r: 3 records trimmed")
     assert (found["exit"], found["code"], found["text"]) == said

@@ -441,7 +441,7 @@ def test_partition_with_a_replica_on_a_silent_broker_stays_held_after_a_second_l
     reader: Any = LogDirAnswers(repeat(answer))
     leaders = {tp: PartitionMetadata(1, 0, (1, 2)) for tp in (FIRST, AGAIN)}
     for some in (leaders, {AGAIN: leaders[AGAIN]}):
-        state.look(reader, {}, {}, some, Remembered(Ledger(None), {}, some, 0, 0), lambda: 0)
+        state.take_samples(reader, {}, {}, some, Remembered(Ledger(None), {}, some, 0, 0), lambda: 0)
     assert [set(one.replicas) for one in state.disks if not one.dirs] == [{FIRST, AGAIN}]
 
 

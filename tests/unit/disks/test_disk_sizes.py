@@ -412,7 +412,7 @@ def test_disk_memory_keeps_the_lowest_of_close_looks() -> None:
     memory = DiskMemory()
     for second, used in ((0, 100), (10, 70), (20, 90)):
         memory.add(DiskSample(second * 1000, used, 1000), lowest=True)
-    assert [one.used_bytes for one in memory.looks] == [70]
+    assert [one.used_bytes for one in memory.samples] == [70]
 
 
 def stay(memory: Ledger, minute: int, disk: Disk, may_leave: int | None = 0) -> int:
@@ -446,7 +446,7 @@ def test_ledger_counts_nothing_as_staying_after_a_replica_left_the_disk() -> Non
     both = replace(FULL, replicas={ORDERS: 200, CLICKS: 200})
     looks = ((0, both), (8, both), (9, FULL), (12, FULL), (20, FULL))
     assert [stay(memory, minute, disk) for minute, disk in looks] == [0, 300, 0, 0, 300]
-    assert memory.disk(FULL.key).looks == (), "looks at how full it is are others"
+    assert memory.disk(FULL.key).samples == (), "looks at how full it is are others"
 
 
 NEAR = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
@@ -592,5 +592,5 @@ def test_smallest_amount_of_the_last_hour_outlives_thinning(apart_s: int) -> Non
         for now in range(0, began + 3600, apart_s):
             used = 10 if now == began else 100
             if now > began:
-                assert lowest(memory.looks, DiskSample(now * 1000, used, 1000), 360_000) == 10
+                assert lowest(memory.samples, DiskSample(now * 1000, used, 1000), 360_000) == 10
             memory.add(DiskSample(now * 1000, used, 1000), lowest=True)

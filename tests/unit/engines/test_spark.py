@@ -26,7 +26,7 @@ from retention_cli.core.model import (
     Usage,
     Watermark,
 )
-from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, packed, pieces
+from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, chunks, packed
 from retention_cli.engines.spark.session import LOG, as_spark_error, start_failure
 from retention_cli.engines.spark.shipping import from_bytes, to_bytes
 from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
@@ -52,11 +52,11 @@ NOW = 1_800_000_000_000
 def test_pieces_end_at_multiples_and_never_start_behind_an_open_transaction(
     span: tuple[int, int], stable: int | None, expected: list[tuple[int, int]]
 ) -> None:
-    assert list(pieces(Range(*span), stable, 10)) == expected
+    assert list(chunks(Range(*span), stable, 10)) == expected
 
 
 def test_profile_piece_never_exceeds_the_front_limit() -> None:
-    """Else hours of pieces would not merge to exact ones."""
+    """Else hours of chunks would not merge to exact ones."""
     assert OFFSETS_A_SLICE <= STEPS_AT_MOST
 
 
@@ -65,7 +65,7 @@ def test_slices_contain_every_piece_once_within_their_limit(
     spans: list[tuple[int, int]], most: int, brokers: int
 ) -> None:
     ranges = {TopicPartition("t", number): Range(start, start + size) for number, (start, size) in enumerate(spans)}
-    cut = {tp: list(pieces(span, span.end, most)) for tp, span in ranges.items()}
+    cut = {tp: list(chunks(span, span.end, most)) for tp, span in ranges.items()}
     leaders = {tp: tp.partition % brokers for tp in ranges}
     found: dict[TopicPartition, list[Range]] = {tp: [] for tp in ranges}
     for one in packed(cut, leaders, most):
@@ -91,7 +91,7 @@ def test_pieces_merge_in_any_order_but_not_behind_a_gap(
 ) -> None:
     frame = Frame(NOW)
     stamps = [NOW - 40 * 3_600_000 + one for one in times]
-    cut = list(pieces(Range(0, len(stamps)), len(stamps), most))
+    cut = list(chunks(Range(0, len(stamps)), len(stamps), most))
     end = len(stamps) if broken_at is None else min(broken_at, len(stamps))
 
     def hours(start: int, end: int, *, piece: bool) -> PartitionHours:

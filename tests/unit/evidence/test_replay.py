@@ -32,7 +32,7 @@ from retention_cli.evidence.format import (
     rows_of,
 )
 from retention_cli.evidence.replay import Difference, Replayed, merged, recorded, replay, rows_about
-from retention_cli.evidence.value import Commit, Commits, Planned, ReadTimes, Result, Row, RecordedDecision
+from retention_cli.evidence.value import Commit, Commits, Planned, ReadTimes, RecordedDecision, Result, Row
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.observe.floors.fold import Kind, Seen
 from retention_cli.observe.request import Observation
@@ -251,7 +251,7 @@ def test_the_same_policy_deletes_the_same(past: Past, monkeypatch: pytest.Monkey
     past.run(at(1, 50, 150, 140, 90), trimmed={0: 90})
     found = past.under(R1_TEXT % 24)
     assert (list(found.differences()), found.totals["same"], found.decisions) == ([], 90, 2)
-    assert [(one.kept, one.under_policy) for one in found.days] == [(500, 500), (600, 600)]
+    assert [(one.retained, one.under_policy) for one in found.days] == [(500, 500), (600, 600)]
 
 
 def test_what_the_policy_deletes_sooner_later_and_not_at_all_is_counted(past: Past) -> None:
@@ -293,7 +293,7 @@ def test_topic_that_was_created_anew_is_another_log(past: Past) -> None:
     past.run(at(1, 0, 10, 8, 5, about=topic(topic_id="id-2")), trimmed={0: 5})
     found = past.under("  hold: legal\n")
     assert [one.never for one in found.differences()] == [50, 5]
-    assert [(day.kept, day.under_policy) for day in found.days] == [(500, 1000), (50, 100)]
+    assert [(day.retained, day.under_policy) for day in found.days] == [(500, 1000), (50, 100)]
 
 
 @pytest.mark.parametrize("text", ["  retention.ms: 1h\n", R1_TEXT % 2, "  hold: legal\n"])
@@ -339,7 +339,7 @@ def test_verify_accepts_evidence_without_a_log_from_plans_alone(
 ) -> None:
     one = row(0, 100, 80, {DAY: 50})
     if wrong:
-        one = one._replace(said=one.said._replace(trim_to=51))
+        one = one._replace(decision=one.decision._replace(trim_to=51))
     name = past.run(one, by=[Seen("a", "orders", "commit", [(0, 80, 0)])], plan=is_plan)
     (verdict,) = verify_runs(past.state, [name])
     assert [text.partition(" (")[0] for _, text in verdict.findings] == found
@@ -352,7 +352,7 @@ def test_disk_ceiling_holds_what_other_rules_keep() -> None:
     found = Deciding(under, lambda _why, _amount: None).decide(table(some))
     new = known(under.settings_for("orders"))
     assert found.held.tolist() == [redecide(one, new, under.disks).action == "hold" for one in some]
-    assert np.array_equal(found.target, [-1 if one.said.trim_to is None else one.said.trim_to for one in some])
+    assert np.array_equal(found.target, [-1 if one.decision.trim_to is None else one.decision.trim_to for one in some])
 
 
 HEAD = {"format": FORMAT}
@@ -444,13 +444,13 @@ def by_verify(folder: Path) -> list[str]:
 
 def damaged(row: Row, draw: random.Random) -> Row:
     """Return a row of which something does not follow from the rest, or might not."""
-    said, facts, step = row.said, row.facts, draw.choice([-1, 1, 1000])
+    said, facts, step = row.decision, row.facts, draw.choice([-1, 1, 1000])
     return draw.choice(
         [
-            row._replace(said=said._replace(trim_to=(said.trim_to or 5) + step)),
-            row._replace(said=said._replace(action=draw.choice(["trim", "hold", "keep", "skip"]))),
-            row._replace(said=said._replace(rule=draw.choice(["consumed", "forced-age", "min-timestamp"]))),
-            row._replace(said=said._replace(limited_by=draw.choice([None, Code.G1, Code.G2]))),
+            row._replace(decision=said._replace(trim_to=(said.trim_to or 5) + step)),
+            row._replace(decision=said._replace(action=draw.choice(["trim", "hold", "keep", "skip"]))),
+            row._replace(decision=said._replace(rule=draw.choice(["consumed", "forced-age", "min-timestamp"]))),
+            row._replace(decision=said._replace(limited_by=draw.choice([None, Code.G1, Code.G2]))),
             row._replace(reads=row.reads._replace(ends=row.reads.ends + draw.choice([-600, 9_000]))),
             row._replace(now_ms=row.now_ms + draw.choice([-2, 4_000])),
             row._replace(planned=row.planned._replace(trim_to=row.planned.trim_to + step)),
@@ -496,8 +496,8 @@ def test_both_checkers_accept_what_a_trim_leaves_behind(seed: int, tmp_path: Pat
     rows = [drawn(one, draw) for one in plain]
     left_behind(tmp_path / "c", rows, seen, trimmed(rows))
     assert (by_verify(tmp_path / "c"), by_sql(tmp_path / "c")) == ([], [])
-    assert {one.said.action for one in rows} == {"trim", "hold", "keep", "skip"}
-    assert {one.said.rule for one in rows} > {"consumed", "min-timestamp", "forced-age"}
+    assert {one.decision.action for one in rows} == {"trim", "hold", "keep", "skip"}
+    assert {one.decision.rule for one in rows} > {"consumed", "min-timestamp", "forced-age"}
 
 
 @pytest.mark.parametrize("seed", range(6))

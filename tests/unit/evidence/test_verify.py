@@ -39,7 +39,7 @@ from retention_cli.evidence.format import (
     part_of,
     rows_of,
 )
-from retention_cli.evidence.value import Commits, Result, Row, RecordedDecision
+from retention_cli.evidence.value import Commits, RecordedDecision, Result, Row
 from retention_cli.evidence.verify import Verdict, verify_runs
 from retention_cli.observe.request import Observation
 from retention_cli.plan.reconcile import Target
@@ -113,9 +113,9 @@ def old(row: Row, offset: int) -> Row:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda row: row._replace(said=row.said._replace(trim_to=row.said.trim_to + 1)), "trim_to was"),
-        (lambda row: row._replace(said=row.said._replace(rule="forced-age")), "rule was forced-age"),
-        (lambda row: row._replace(said=row.said._replace(size_bytes=1)), "size_bytes was 1"),
+        (lambda row: row._replace(decision=row.decision._replace(trim_to=row.decision.trim_to + 1)), "trim_to was"),
+        (lambda row: row._replace(decision=row.decision._replace(rule="forced-age")), "rule was forced-age"),
+        (lambda row: row._replace(decision=row.decision._replace(size_bytes=1)), "size_bytes was 1"),
         (lambda row: old(row, row.facts.log_start + 1), "trim_to was"),
         (lambda row: facts(row, floor=Floor(row.facts.high_watermark, row.facts.floor.by)), "F1: the floor is"),
         (lambda row: facts(row, floor=Floor(row.facts.floor.offset, "group:other")), "F1: the floor is group:other's"),
@@ -219,11 +219,11 @@ def test_what_is_odd_about_a_row_counts_and_not_its_columns(name: str) -> None:
 
 def test_number_that_stands_for_none_is_named(folder: Path) -> None:
     kept = ROWS[0]._replace(settings=replace(ROWS[0].settings, consumed_after_ms=None))
-    kept = kept._replace(said=RecordedDecision.of(decided(kept)))
-    assert kept.said.trim_to is None
+    kept = kept._replace(decision=RecordedDecision.of(decided(kept)))
+    assert kept.decision.trim_to is None
     left_behind(folder, [kept, *ROWS[1:]], SEEN, RESULTS[1:])
     assert findings(folder) == []
-    none = kept._replace(said=kept.said._replace(trim_to=-1))
+    none = kept._replace(decision=kept.decision._replace(trim_to=-1))
     left_behind(folder, [none, *ROWS[1:]], SEEN, RESULTS[1:], "20270116T080000Z-0002")
     (found,) = verify_runs(folder.parent, ["20270116T080000Z-0002"])
     assert [one.text for one in found.findings] == ["trim_to was -1; by the facts it is none"]
@@ -338,7 +338,7 @@ def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataO
     row = row._replace(settings=replace(row.settings, consumed_after_ms=HOUR, unconsumed=unconsumed))
     again = decided(row)
     wrong: dict[str, Any] = data.draw(st.sampled_from([{}, {"trim_to": 5}, {"action": "keep"}, {"limited_by": "G1"}]))
-    made = row._replace(said=row.said.of(again)._replace(**wrong))
+    made = row._replace(decision=row.decision.of(again)._replace(**wrong))
     read = part([*ROWS[:n], made, *ROWS[n + 1 :]])
     found = check_columns(read, inventory=False)
     wrong_is = [*wrong_decision(made, again, inventory=False)]

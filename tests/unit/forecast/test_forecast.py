@@ -203,7 +203,7 @@ def test_loss_waits_for_the_trim_that_takes_the_record(
 ) -> None:
     loss = known(time_to_loss(behind, brokers, settings, r6_ms, 300_000))  # type: ignore[arg-type]
     assert (loss.cause, loss.if_stopped_ms) == found
-    assert seconds_to_loss(loss) == (found[1].low / 1000 if loss.sure else None)
+    assert seconds_to_loss(loss) == (found[1].low / 1000 if loss.is_measured else None)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_group_that_keeps_reading_has_a_longer_time_to_loss(read: Rate, low: flo
 
 def test_record_older_than_the_ledger_has_no_certain_time_to_loss() -> None:
     found = known(time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, ENDLESS))
-    assert (found.if_stopped_ms, found.sure, seconds_to_loss(found)) == (Span(0, 24 * HOUR), False, None)
+    assert (found.if_stopped_ms, found.is_measured, seconds_to_loss(found)) == (Span(0, 24 * HOUR), False, None)
     due = time_to_loss(unread(Span(3 * DAY, math.inf)), limits(retention_ms=DAY, segment_ms=0), None, ENDLESS)
     assert seconds_to_loss(due) == 0
 
@@ -319,14 +319,14 @@ def test_disk_fills_within_the_forecast_at_any_growth(replicas: list[Growing], r
     full = math.inf
     for now in range(1, 1000):
         sizes = [
-            min(size + within(one.per_ms), max(size, within(one.kept_bytes)))
+            min(size + within(one.per_ms), max(size, within(one.retained_bytes)))
             for size, one in zip(sizes, replicas, strict=True)
         ]
         if sum(sizes) >= most - 1e-6:
             full = now
             break
     assert found.low <= full + 1e-3
-    if math.isfinite(found.high) and all(one.size_bytes <= one.kept_bytes.low for one in replicas):
+    if math.isfinite(found.high) and all(one.size_bytes <= one.retained_bytes.low for one in replicas):
         assert full <= found.high + 1
 
 
@@ -373,7 +373,7 @@ def test_soonest_disk_decides_and_an_unknown_disk_makes_the_deadline_unknown() -
 
 def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
     here = disk(400)
-    waiting = part()._replace(kept=Retained(Span(0, 150), "R1", (), 120))  # until R1 begins (F10) the disk fills
+    waiting = part()._replace(retained=Retained(Span(0, 150), "R1", (), 120))  # until R1 begins (F10) the disk fills
     for one, due in ((part(kept=Span(0, 150)), ENDLESS), (part(0.0), ENDLESS), (waiting, Span(100, math.inf))):
         assert r6_deadline([queue_of(here, 50, {HERE: one}, [])], NOTHING, LAST_LOOK) == due
     assert certain(queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]))(LAST_LOOK) == 100

@@ -150,7 +150,7 @@ def test_rule_that_waits_for_groups_to_be_watched_is_forecast_from_then_on(
     facts = facts._replace(watched_since_ms=None if watched_ms is None else NOW - watched_ms)
     seen = Seen(facts, [Sample(NOW - 5 * HOUR, 5)], Sample(NOW, 10))
     [found] = forecast_partitions([seen], limits(), settings, Terms(0, HOUR, NOW))
-    kept = known(found.kept)
+    kept = known(found.retained)
     assert (kept.by, kept.waits_ms, [one.code for one in kept.notes]) == ("R1", waits_ms, ["F10"] if waits_ms else [])
 
 

@@ -12,11 +12,11 @@ from kretain.render.output import about
 from retention_cli.memory import documents as docs, replica as replica_memory
 from retention_cli.memory.disk import (
     DAY_MS,
+    DISK_SAMPLES_AT_MOST,
     LEAST_MS,
-    LOOKS_AT_MOST,
     DiskMemory,
-    Growth,
     DiskSample,
+    Growth,
     growth,
     pack as pack_looks,
     unpack as unpack_looks,
@@ -322,9 +322,9 @@ def test_disk_looks_are_bounded_and_those_close_together_count_as_one() -> None:
         memory.add(DiskSample(NOW + 60_000 * minute, minute, 9))
         memory.add(DiskSample(NOW + 60_000 * minute + 59_999, minute, 9))
     memory.add(DiskSample(NOW + 60_000 * 2_000, 7, 8))
-    assert len(memory.looks) <= LOOKS_AT_MOST
-    assert (memory.looks[0].used_bytes, memory.looks[-1]) == (0, DiskSample(NOW + 60_000 * 2_000, 7, 8))
-    assert growth(memory.looks, DiskSample(NOW + 60_000 * 1_999, 1_999, 9)) != growth([], ago(0, 0))
+    assert len(memory.samples) <= DISK_SAMPLES_AT_MOST
+    assert (memory.samples[0].used_bytes, memory.samples[-1]) == (0, DiskSample(NOW + 60_000 * 2_000, 7, 8))
+    assert growth(memory.samples, DiskSample(NOW + 60_000 * 1_999, 1_999, 9)) != growth([], ago(0, 0))
 
 
 _looks = st.lists(st.builds(DiskSample, st.integers(0, 9_000_000), st.integers(0, 9), st.just(9)), max_size=90).map(
@@ -337,7 +337,7 @@ def test_disk_memories_merge_to_the_same_in_either_order(first: list[DiskSample]
     one, other = DiskMemory(pack_looks(first)), DiskMemory(pack_looks(second))
     both = one.merged(other)
     assert both.packed == other.merged(one).packed
-    assert len(both.looks) <= LOOKS_AT_MOST
+    assert len(both.samples) <= DISK_SAMPLES_AT_MOST
     assert both.covers(both)
 
 
@@ -346,16 +346,16 @@ def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None
         ledger.disk("1:/a").add(ago(0, 5))
         ledger.save(NOW)
     with Ledger(tmp_path) as mine, Ledger(tmp_path) as theirs:
-        assert mine.disk("1:/a").looks == (ago(0, 5),)
+        assert mine.disk("1:/a").samples == (ago(0, 5),)
         for one, at_ms, used in ((mine, -AN_HOUR, 6), (theirs, -2 * AN_HOUR, 7)):
             one.disk("1:/a").add(ago(at_ms, used))
         mine.save(NOW)
         theirs.save(NOW)
     with Ledger(tmp_path) as ledger:
-        assert [look.used_bytes for look in ledger.disk("1:/a").looks] == [5, 6, 7]
+        assert [look.used_bytes for look in ledger.disk("1:/a").samples] == [5, 6, 7]
         for now_ms, kept in ((NOW, True), (NOW + 3 * AN_HOUR, False)):
             ledger.prune(now_ms)
-            assert bool(ledger.disk("1:/a").looks) is kept
+            assert bool(ledger.disk("1:/a").samples) is kept
 
 
 def test_disk_document_reads_back_as_written_and_is_refused_for_another_disk() -> None:

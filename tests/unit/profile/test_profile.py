@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from kretain.commands.topics import check_out
 from kretain.errors import UsageError
 from kretain.options.common import TimeRange
-from kretain.render.profile import AXIS, HEIGHT, columns_of, retained_by, picture, sentences
+from kretain.render.profile import AXIS, HEIGHT, columns_of, picture, retained_by, sentences
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.policy.settings import EventSource

@@ -165,7 +165,7 @@ def test_hold_is_posted_once_after_a_day_without_a_break() -> None:
     held = Held()
     first = [decision("a", 0, "hold", "F2"), decision("b", 0, "hold", "F4", "F2"), decision("c", 0, "keep")]
     looks = ((first, 0), (first[1:], DAY_MS // 2), (first, DAY_MS), (first, DAY_MS + 1), (first, 2 * DAY_MS))
-    found = [held.look(rows, now_ms, "id") for rows, now_ms in (*looks, ([], 3 * DAY_MS), (first, 3 * DAY_MS + 1))]
+    found = [held.take_in(rows, now_ms, "id") for rows, now_ms in (*looks, ([], 3 * DAY_MS), (first, 3 * DAY_MS + 1))]
     assert [one is None for one in found] == [True, True, False, True, False, True, True]
     notice = known(found[2])
     assert notice.text == "1 partition on hold for a day: b (1); F4 1; kretain why CODE says what to do"
@@ -242,5 +242,5 @@ def test_election_connects_next_with_the_certificates_of_the_latest_pass() -> No
     old, new = (ConnectionSettings("127.0.0.1:1", ca_pem=pem) for pem in ("old", "new"))
     leadership = Leadership("kretain-watch", lambda _text, _event="note", /, **_facts: None)
     leadership.candidate = Candidate(old, "kretain-watch", "cluster")
-    leadership.look(ClusterReader(new, 1), "local")
+    leadership.take_part(ClusterReader(new, 1), "local")
     assert leadership.candidate.settings is new
