@@ -334,8 +334,8 @@ def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataO
             ANCIENT_MS: LookUp(ends["log_start"] + data.draw(near)),
         },
     )
-    unconsumed = data.draw(st.sampled_from(["hold", "trim"]))
-    row = row._replace(settings=replace(row.settings, consumed_after_ms=HOUR, unconsumed=unconsumed))
+    settings = replace(row.settings, consumed_after_ms=HOUR, unconsumed=data.draw(st.sampled_from(["hold", "trim"])))
+    row = row._replace(settings=settings)
     again = decided(row)
     wrong: dict[str, Any] = data.draw(st.sampled_from([{}, {"trim_to": 5}, {"action": "keep"}, {"limited_by": "G1"}]))
     made = row._replace(said=row.said.of(again)._replace(**wrong))
