@@ -30,7 +30,6 @@ from retention_cli import __version__
 from retention_cli.policy.load import parse_policy
 from retention_cli.watch.board import KINDS, NAMES, Board, registry_of
 from tests.support.command_lines import parse
-from tests.support.facts import known
 from tests.support.watching import PLAN_SERIES
 
 ROOT = Path(__file__).parents[3]
@@ -131,11 +130,11 @@ def test_metrics_page_lists_exactly_the_real_metrics_with_types_and_the_error_ki
 @pytest.mark.parametrize("unit", ["kretain-watch", "kretain-trim"])
 def test_systemd_unit_has_a_command_that_parses(unit: str) -> None:
     text = (DEPLOY / f"{unit}.service").read_text()
-    words = shlex.split(known(re.search(r"^ExecStart=(.*)$", text, re.MULTILINE))[1])
-    assert words[0].endswith("/kretain")
-    parse(words[1:])
-    seconds = known(re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE))
-    assert int(seconds[1]) > 30 + 5, "a batch, and asking whether it may still go"
+    [line], [seconds] = (re.findall(rf"^{key}=(.*)$", text, re.MULTILINE) for key in ("ExecStart", "TimeoutStopSec"))
+    command, *words = shlex.split(line)
+    assert command.endswith("/kretain")
+    parse(words)
+    assert int(seconds) > 30 + 5, "a batch, and asking whether it may still go"
 
 
 def test_systemd_timer_starts_its_oneshot_unit_without_catching_up() -> None:
@@ -245,9 +244,8 @@ def test_chart_values_schema_knows_every_value_and_refuses_others() -> None:
 
 
 def test_chart_policy_is_valid_and_its_version_current() -> None:
-    values = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
+    values, chart = (yaml.safe_load((HELM / "kretain" / f"{name}.yaml").read_text()) for name in ("values", "Chart"))
     assert parse_policy(values["policy"], "values.yaml", "sha256:x").state == "cluster"
-    chart = yaml.safe_load((HELM / "kretain" / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
 
 
