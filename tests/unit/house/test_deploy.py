@@ -171,9 +171,9 @@ def test_manifest_has_a_valid_command_and_mounts_its_volumes(name: str) -> None:
             assert parse_policy(one["data"]["policy.yaml"], "policy.yaml", "sha256:x").state == "cluster"
     [(_name, pod)] = templates(documents)
     container = volumes_are_mounted(pod)
-    kretain, *words = [*container["command"], *container["args"]]
-    assert kretain == "kretain"
-    parse(words)
+    command = [*container["command"], *container["args"]]
+    assert command[0] == "kretain"
+    parse(command[1:])
     for probe in [container[key]["httpGet"] for key in ("livenessProbe", "readinessProbe") if key in container]:
         assert probe["path"] in ("/healthz", "/readyz")
         assert probe["port"] in {one["name"] for one in container["ports"]}
