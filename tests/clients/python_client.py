@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -40,31 +41,28 @@ def confluent(bootstrap: str, group: str, topic: str, command: str, argument: st
         "auto.offset.reset": "earliest",
         "session.timeout.ms": 6000,
     }
-    consumer = Consumer(settings)
 
     def poll() -> Iterator[Any]:
         message: Any = consumer.poll(0.2)
         if message is not None and not message.error():
             yield message.partition(), message.offset(), message
 
-    try:
+    with contextlib.closing(Consumer(settings)) as consumer:
         if command == "reset":
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT_S)
             start = TopicPartition(topic, 0, low if argument == "start" else high)
             consumer.commit(offsets=[start], asynchronous=False)
-            return {}
-        if command == "transact":
+        elif command == "transact":
             producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{group}-tx"})
             producer.init_transactions(WAIT_S)
             producer.begin_transaction()
             offsets = [TopicPartition(topic, 0, int(argument))]
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), WAIT_S)
             producer.commit_transaction(WAIT_S)
-            return {}
-        consumer.subscribe([topic])
-        return follow(command, argument, poll, lambda one: consumer.commit(message=one, asynchronous=False))
-    finally:
-        consumer.close()
+        else:
+            consumer.subscribe([topic])
+            return follow(command, argument, poll, lambda one: consumer.commit(message=one, asynchronous=False))
+        return {}
 
 
 def kafka_python(bootstrap: str, group: str, topic: str, command: str, argument: str) -> Any:
@@ -94,7 +92,7 @@ def kafka_python(bootstrap: str, group: str, topic: str, command: str, argument:
             for one in records:
                 yield one.partition, one.offset, {place: OffsetAndMetadata(one.offset + 1, "", one.leader_epoch)}
 
-    try:
+    with contextlib.closing(consumer):
         if command == "reset":
             consumer.assign([tp])
             (consumer.seek_to_beginning if argument == "start" else consumer.seek_to_end)(tp)
@@ -102,8 +100,6 @@ def kafka_python(bootstrap: str, group: str, topic: str, command: str, argument:
             return {}
         consumer.subscribe([topic])
         return follow(command, argument, poll, consumer.commit)
-    finally:
-        consumer.close()
 
 
 def aiokafka(bootstrap: str, group: str, topic: str, command: str, argument: str) -> Any:

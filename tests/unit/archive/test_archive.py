@@ -81,14 +81,14 @@ def test_archived_records_read_back_one_for_one(tmp_path_factory: pytest.TempPat
 def test_archiving_the_same_records_twice_writes_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, log: list[Record]
 ) -> None:
-    """Idempotent: the same names, the same content."""
-    found = []
-    for name in ("a", "b"):
-        folder = tmp_path_factory.mktemp(name)
+    folders = [tmp_path_factory.mktemp(name) for name in ("a", "b")]
+    for folder in (*folders, *folders):
         written(Store(str(folder)), log)
-        written(Store(str(folder)), log)
-        found.append({str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
-    assert found[0] == found[1]
+    one, other = (
+        {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in folders
+    )
+    assert one == other
 
 
 FIELDS = Record(7, 1, 5, "CreateTime", b"k", b"v", (("a", b"1"), ("b", b"2")))

@@ -140,12 +140,6 @@ def test_history_names_a_broken_line_and_exits_1(log: AuditLog, arguments: list[
     assert said.err.startswith(f"kretain: {log.path}:3: a broken line")
 
 
-def test_unknown_keys_in_a_line_are_ignored(log: AuditLog) -> None:
-    """A newer kretain may write more."""
-    append(log, {**BEGUN, "new": 1}, {"event": "note", "run": "r1", "at": AT}, {**changed_row(new=1), "new": 1})
-    assert log.trimmed_since("")[0] == Amount(10, 100)
-
-
 def test_unwritable_log_is_an_error(log: AuditLog) -> None:
     log.path.parent.write_text("a file where the folder should be")
     assert "state directory" in refusal(StateError, log.append, BEGUN)
@@ -257,11 +251,14 @@ def test_history_table_folds_idle_runs(log: AuditLog) -> None:
     assert "omit TOPIC, --run" in history(log, "--verify", "--limit", "1", check=2).err
 
 
-def test_unknown_event_of_a_newer_version_is_skipped(log: AuditLog) -> None:
+def test_unknown_events_and_keys_of_a_newer_version_are_skipped(log: AuditLog) -> None:
     """Also before any run has begun."""
     unknown = {"event": "weighed", "run": "r9", "at": AT}
-    append(log, unknown, BEGUN, unknown, batch(1, 0), result(1, {0: "trimmed"}))
-    assert (list(log.runs()), log.trimmed_since("")[0].records) == (["r1"], 10)
+    new = {"new": 1}
+    append(log, unknown, BEGUN | new, unknown, {"event": "note", "run": "r1", "at": AT}, changed_row(**new) | new)
+    assert (list(log.runs()), log.trimmed_since("")[0]) == (["r1"], Amount(10, 100))
+    append(log, result(1, {0: "trimmed"}))
+    assert log.trimmed_since("")[0] == Amount(10, 100)
 
 
 AUDITED = "version: 1\naudit: {{{}}}\ntopics: [{{match: t, retention.ms: 1d}}]\n"

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 import pytest
@@ -53,23 +54,19 @@ def served() -> Iterator[Served]:
             assert not one.is_alive()
 
 
-def drip(before: bytes, again: bytes) -> Callable[[socket.socket], None]:
+def sends(before: bytes, again: bytes, pause_s: float = 0.0) -> Callable[[socket.socket], None]:
+    """Send, then send the second part again and again, until the client closes the connection."""
+
     def answer(peer: socket.socket) -> None:
         peer.sendall(before)
         while True:
             peer.sendall(again)
-            time.sleep(0.05)
+            time.sleep(pause_s)
 
     return answer
 
 
-def flood(before: bytes) -> Callable[[socket.socket], None]:
-    def answer(peer: socket.socket) -> None:
-        peer.sendall(before)
-        for _ in range(4096):
-            peer.sendall(bytes(1 << 20))
-
-    return answer
+drip = partial(sends, pause_s=0.05)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +95,7 @@ def test_dripping_server_costs_one_timeout(served: Served, answer: Callable[[soc
 def test_endless_body_is_not_read_into_memory(served: Served, status: bytes, length: bytes) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     chunk = b"ffffffff\r\n" if b"chunked" in length else b""
-    url = served(flood(b"HTTP/1.1 " + status + b"\r\n" + length + b"\r\n" + chunk))
+    url = served(sends(b"HTTP/1.1 " + status + b"\r\n" + length + b"\r\n" + chunk, bytes(1 << 20)))
     with pytest.raises(HttpError, match=r"longer than 1,024 KiB|redirect"):
         ask(url, timeout_s=5, most_bytes=1 << 20)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10

@@ -107,7 +107,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def resolve(cache: Path, version: str, tell: Callable[[str], object] = print) -> Path:
+def resolve(cache: Path, version: str, tell: Callable[[str], None] = print) -> Path:
     return jars.resolve("kafka_2.13", version, tell, cache=cache)
 
 

@@ -129,15 +129,15 @@ def test_decision_anew_is_exact_or_holds(
 
 
 @pytest.mark.parametrize(
-    ("new", "fact"),
+    ("new", "lost"),
     [
-        pytest.param(replace(R1, require_groups=("b",)), "floor", id="groups.require"),
-        pytest.param(replace(R1, min_wallclock_ms=HOUR), "samples", id="wall clock"),
+        pytest.param(replace(R1, require_groups=("b",)), {"floor": UNKNOWN}, id="groups.require"),
+        pytest.param(replace(R1, min_wallclock_ms=HOUR), {"samples": UNKNOWN}, id="wall clock"),
     ],
 )
-def test_fact_that_old_settings_shaped_is_unknown_under_others(new: Settings, fact: str) -> None:
+def test_fact_that_old_settings_shaped_is_unknown_under_others(new: Settings, lost: dict[str, Any]) -> None:
     one = row(10, 100, 70, {DAY: 50})
-    found, wanted = redecide(one, new, DiskRules()), decide(one.facts._replace(**{fact: UNKNOWN}), new, NOW)
+    found, wanted = redecide(one, new, DiskRules()), decide(one.facts._replace(**lost), new, NOW)
     assert (found.action, found.trim_to) == (wanted.action, wanted.trim_to) == ("hold", None)
     assert {reason.code for reason in found.reasons} == {"evidence"}
 
@@ -360,7 +360,8 @@ HEAD = {"format": FORMAT}
 
 def plain(row: Row) -> Row:
     """Return a row with its sequences as tuples: which kind of sequence a fact is, is no fact."""
-    sequences = {name: tuple(value) for name, value in row.facts._asdict().items() if isinstance(value, list)}
+    facts = row.facts._asdict().items()
+    sequences: dict[str, Any] = {name: tuple(value) for name, value in facts if isinstance(value, list)}
     return row._replace(facts=row.facts._replace(**sequences))
 
 

@@ -9,6 +9,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -334,8 +335,8 @@ def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataO
             ANCIENT_MS: LookUp(ends["log_start"] + data.draw(near)),
         },
     )
-    unconsumed = data.draw(st.sampled_from(["hold", "trim"]))
-    row = row._replace(settings=replace(row.settings, consumed_after_ms=HOUR, unconsumed=unconsumed))
+    settings = replace(row.settings, consumed_after_ms=HOUR, unconsumed=data.draw(st.sampled_from(["hold", "trim"])))
+    row = row._replace(settings=settings)
     again = decided(row)
     wrong: dict[str, Any] = data.draw(st.sampled_from([{}, {"trim_to": 5}, {"action": "keep"}, {"limited_by": "G1"}]))
     made = row._replace(decision=row.decision.of(again)._replace(**wrong))
@@ -392,7 +393,7 @@ RUNS: Final = (RUN, "20270116T080000Z-0002")
 EACH: Final = 17
 
 Random = random.Random
-Mutation = Callable[[Path, Random], None]
+Mutation = Callable[[Path, Random], object]
 
 
 @pytest.fixture(autouse=True)
@@ -458,10 +459,6 @@ def cut_tail(place: Path, draw: Random) -> None:
     path.write_bytes(whole[: draw.randrange(len(whole) - 1)])  # the last byte of a text says nothing
 
 
-def dropped_file(place: Path, draw: Random) -> None:
-    a_file(place, draw, ANY).unlink()
-
-
 def swapped_files(place: Path, draw: Random) -> None:
     kind = draw.choice([EVIDENCE, "archive/**/*.parquet", "archive/**/*.json"])
     one, other = draw.sample(sorted(place.glob(kind)), 2)
@@ -519,8 +516,9 @@ def values_of_log(place: Path, draw: Random) -> None:
     path.write_text("\n".join([*lines, ""]))
 
 
-def change_table(path: Path, draw: Random, kind: str) -> None:
+def change_rows(place: Path, draw: Random, kind: str) -> Path:
     """Change a file's rows, and write it as kretain does: its own checksums are right."""
+    path = a_file(place, draw, EVIDENCE)
     part = part_of(path.name, path.read_bytes())
     rows: list[dict[str, Any]] = part.table.to_pylist()
     n, other = draw.sample(range(len(rows)), 2)
@@ -538,10 +536,7 @@ def change_table(path: Path, draw: Random, kind: str) -> None:
             name = draw.choice([one for one in rows[n] if rows[n][one] != rows[other][one]])
             rows[n][name], rows[other][name] = rows[other][name], rows[n][name]
     rewrite(path, part, rows)
-
-
-def changed_rows(kind: str) -> Mutation:
-    return lambda place, draw: change_table(a_file(place, draw, EVIDENCE), draw, kind)
+    return path
 
 
 def forged(place: Path, draw: Random) -> None:
@@ -553,8 +548,7 @@ def forged(place: Path, draw: Random) -> None:
         event = draw.choice([one for one in events if one["event"] in ("run", "batch", "end", "result")])
         event["at"] = "2026-01-01T00:00:00.000Z"
     else:
-        path = a_file(place, draw, EVIDENCE)
-        change_table(path, draw, kind)
+        path = change_rows(place, draw, kind)
         named = ("evidence", path.parent.name, path.name)
         for event in events:
             if (event["event"], event["run"], Path(event.get("file", "")).name) == named:
@@ -572,12 +566,12 @@ def forged(place: Path, draw: Random) -> None:
 KINDS: Final[Mapping[str, Mutation]] = {
     "any byte": any_byte,
     "a tail cut off": cut_tail,
-    "a dropped file": dropped_file,
+    "a dropped file": lambda place, draw: a_file(place, draw, ANY).unlink(),
     "two swapped files": swapped_files,
     "an older file": older_file,
     "lines of the log": lines_of_log,
     "values in the log": values_of_log,
-    **{f"evidence: {kind}": changed_rows(kind) for kind in ("value", "clock", "drop", "swap")},
+    **{f"evidence: {kind}": partial(change_rows, kind=kind) for kind in ("value", "clock", "drop", "swap")},
     "all hashes made again": forged,
 }
 

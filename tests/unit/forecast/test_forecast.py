@@ -88,7 +88,8 @@ def test_true_age_and_mean_rate_lie_within_their_bounds(gaps: list[int], looks: 
     samples = without_repeats(
         [Sample(at, sum(one <= at for one in written)) for at in sorted(now_ms * look // 100 for look in looks)]
     )
-    if samples and data.draw(st.booleans()):
+    thin: bool = data.draw(st.booleans())
+    if samples and thin:
         samples = thinned(samples)
     now = Sample(now_ms, len(written))
     offset = data.draw(st.integers(0, len(written)))

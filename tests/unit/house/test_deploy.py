@@ -30,7 +30,6 @@ from retention_cli import __version__
 from retention_cli.policy.load import parse_policy
 from retention_cli.watch.board import KINDS, NAMES, Board, registry_of
 from tests.support.command_lines import parse
-from tests.support.facts import known
 from tests.support.watching import PLAN_SERIES
 
 ROOT = Path(__file__).parents[3]
@@ -79,14 +78,9 @@ def selectors(text: str) -> list[Any]:
     Raises:
         ValueError: it is no PromQL.
     """
-    found: list[Any] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, promql_parser.VectorSelector):
-            found.append(node)
-
-    promql_parser.walk(promql_parser.parse(text), visit)
-    return found
+    nodes: list[Any] = []
+    promql_parser.walk(promql_parser.parse(text), nodes.append)
+    return [one for one in nodes if isinstance(one, promql_parser.VectorSelector)]
 
 
 @pytest.mark.parametrize("text", expressions())
@@ -136,19 +130,17 @@ def test_metrics_page_lists_exactly_the_real_metrics_with_types_and_the_error_ki
 @pytest.mark.parametrize("unit", ["kretain-watch", "kretain-trim"])
 def test_systemd_unit_has_a_command_that_parses(unit: str) -> None:
     text = (DEPLOY / f"{unit}.service").read_text()
-    words = shlex.split(known(re.search(r"^ExecStart=(.*)$", text, re.MULTILINE))[1])
-    assert words[0].endswith("/kretain")
-    parse(words[1:])
-    seconds = known(re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE))
-    assert int(seconds[1]) > 30 + 5, "a batch, and asking whether it may still go"
+    [line], [seconds] = (re.findall(rf"^{key}=(.*)$", text, re.MULTILINE) for key in ("ExecStart", "TimeoutStopSec"))
+    command, *words = shlex.split(line)
+    assert command.endswith("/kretain")
+    parse(words)
+    assert int(seconds) > 30 + 5, "a batch, and asking whether it may still go"
 
 
 def test_systemd_timer_starts_its_oneshot_unit_without_catching_up() -> None:
-    timer = (DEPLOY / "kretain-trim.timer").read_text()
-    assert (DEPLOY / "kretain-trim.service").is_file()
+    timer = (DEPLOY / "kretain-trim.timer").read_text().splitlines()
     assert "Type=oneshot" in (DEPLOY / "kretain-trim.service").read_text()
-    assert "Persistent=false" in timer
-    assert re.search(r"^OnCalendar=\*:0/15$", timer, re.MULTILINE)
+    assert {"Persistent=false", "OnCalendar=*:0/15"} <= {*timer}
 
 
 def templates(documents: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
@@ -227,11 +219,10 @@ def test_chart_renders_what_kubernetes_and_kretain_accept(name: str) -> None:
         parse(container["args"])  # the image's entry point is the command
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
-        for volume in pod["spec"]["volumes"]:
-            if "configMap" in volume:
-                assert ("ConfigMap", volume["configMap"]["name"]) in named
-            if "persistentVolumeClaim" in volume:
-                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in named
+        volumes = pod["spec"]["volumes"]
+        assert {("ConfigMap", one["configMap"]["name"]) for one in volumes if "configMap" in one} <= named
+        claims = {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
+        assert {("PersistentVolumeClaim", one) for one in claims} <= named
     deletes = {name for name, pod in pods if {"trim", "--trim"} & set(pod["spec"]["containers"][0]["args"])}
     assert deletes == DELETES[name], "a chart with its defaults deletes nothing"
     for part, pod in pods:
@@ -244,26 +235,17 @@ def test_chart_values_schema_knows_every_value_and_refuses_others() -> None:
     defaults = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
     check = jsonschema.Draft7Validator(schema)
     check.check_schema(schema)
-    for given in (
-        defaults,
-        *({**defaults, **yaml.safe_load((HELM / f"{name}.yaml").read_text())} for name in ("all", "trim")),
-    ):
-        assert list(check.iter_errors(given)) == []
+    for values in ({}, *(yaml.safe_load((HELM / f"{name}.yaml").read_text()) for name in ("all", "trim"))):
+        assert list(check.iter_errors(defaults | values)) == []
     assert schema["properties"].keys() - defaults.keys() == {"global"}, "global is Helm's own"
-    wrong_ones: list[dict[str, Any]] = [
-        {"wacth": {}},
-        {"watch": {"replica": 2}},
-        {"state": {"accessModes": ["RWX"]}},
-        {"trim": {"enabled": "yes"}},
-    ]
-    for wrong in wrong_ones:
-        assert not check.is_valid({**defaults, **wrong})
+    misspelled: list[dict[str, Any]] = [{"wacth": {}}, {"watch": {"replica": 2}}]
+    for wrong in (*misspelled, {"state": {"accessModes": ["RWX"]}}, {"trim": {"enabled": "yes"}}):
+        assert not check.is_valid(defaults | wrong)
 
 
 def test_chart_policy_is_valid_and_its_version_current() -> None:
-    values = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
+    values, chart = (yaml.safe_load((HELM / "kretain" / f"{name}.yaml").read_text()) for name in ("values", "Chart"))
     assert parse_policy(values["policy"], "values.yaml", "sha256:x").state == "cluster"
-    chart = yaml.safe_load((HELM / "kretain" / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
 
 
@@ -308,19 +290,22 @@ def test_health_check_asks_only_a_watch_at_its_listen_address(command: str, wher
 
 
 def test_silent_watch_is_unhealthy(tmp_path: Path) -> None:
-    (tmp_path / "cmdline").write_bytes(b"kretain\0watch\0--listen\x00127.0.0.1:1\0")
-    assert main(tmp_path) == 1
-    (tmp_path / "cmdline").write_bytes(b"kretain\0plan\0")
-    assert main(tmp_path) == 0
+    for words, code in ((b"kretain\0watch\0--listen\x00127.0.0.1:1\0", 1), (b"kretain\0plan\0", 0)):
+        (tmp_path / "cmdline").write_bytes(words)
+        assert main(tmp_path) == code
+
+
+def copied() -> list[tuple[str, str]]:
+    """Return each file or folder that is copied from the sources into the image, and where to."""
+    lines = [line.split() for line in steps("COPY") if not line.startswith("--from")]
+    return [(name, words[-1]) for words in lines for name in words[:-1]]
 
 
 def test_every_file_copied_into_the_image_exists_and_is_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    for line in steps("COPY"):
-        if not line.startswith("--from"):
-            for name in line.split()[:-1]:
-                assert (ROOT / name).exists(), name
-                assert f"!{name}" in ignored
+    for name, _target in copied():
+        assert (ROOT / name).exists(), name
+        assert f"!{name}" in ignored
 
 
 @contextlib.contextmanager
@@ -358,17 +343,13 @@ def root_with(environment: Path, state: Path, folder: Path) -> Iterator[Path]:
 def test_image_steps_build_a_kretain_that_runs_without_privileges_or_a_shell(tmp_path: Path) -> None:
     assert os.geteuid() == 0, "this makes mounts"
     source, environment, state = tmp_path / "src", tmp_path / "environment", tmp_path / "state"
-    for line in steps("COPY"):
-        if line.startswith("--from"):
-            continue
-        *names, target = line.split()
-        for name in names:
-            into = source / target if target != "./" else source / name
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, into, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                into.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, into)
+    for name, target in copied():
+        into = source / target if target != "./" else source / name
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, into, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, into)
     for line in steps("RUN"):
         words = shlex.split(line.replace("/opt/kretain", str(environment)))
         words = [sys.executable, *words[1:]] if words[0] == "python" else words
@@ -442,11 +423,10 @@ def test_wheel_contains_types_completions_and_manual_pages_but_no_tests(dist: Pa
 
 def test_source_package_builds_alone_and_contains_the_docs(dist: Path) -> None:
     with tarfile.open(next(dist.glob("*.tar.gz"))) as source:
-        names = {name.partition("/")[2] for name in source.getnames()}
         modes = {one.name.partition("/")[2]: one.mode for one in source.getmembers()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "docs/policy.md", "completions/kretain.bash"} <= names
-    assert not [name for name in names if name.startswith((".venv", ".git/"))]
-    assert {"docs/runbooks/lib.sh", "docs/runbooks/undo.md"} <= names
+    assert {"pyproject.toml", "README.md", "LICENSE", "docs/policy.md", "completions/kretain.bash"} <= modes.keys()
+    assert {"docs/runbooks/lib.sh", "docs/runbooks/undo.md"} <= modes.keys()
+    assert not [name for name in modes if name.startswith((".venv", ".git/"))]
     assert modes["docs/runbooks/undo.sh"] & 0o111, "runbooks can be run"
 
 

@@ -76,11 +76,18 @@ Print = Callable[[Any, Any], None]
 
 
 def positions(seed: str) -> Positions:
-    hint: dict[str, Any] = dict.fromkeys(
-        ("log_start", "high_watermark", "last_stable_offset", "min_commit", "lag", "lost", "committed"), int | None
-    )
-    hint |= {"records": int | None, "bytes": int | None, "partitions": int, "unknown": int, "unread_since": int | None}
-    hint |= {"min_commit_by": str | None, "group": str, "remembered": bool, "reasons": tuple[Reason, ...], "topic": str}
+    offsets = ("log_start", "high_watermark", "last_stable_offset", "min_commit", "lag", "lost", "committed")
+    hint: dict[str, Any] = {
+        **dict.fromkeys((*offsets, "records", "bytes"), int | None),
+        "partitions": int,
+        "unknown": int,
+        "unread_since": int | None,
+        "min_commit_by": str | None,
+        "group": str,
+        "remembered": bool,
+        "reasons": tuple[Reason, ...],
+        "topic": str,
+    }
     rows = []
     for number in range(4):
         row = {key: made(one, seed, f"{key}{number}") for key, one in hint.items()}
