@@ -220,7 +220,7 @@ def test_overlapping_segment_with_other_records_is_not_joined(store: Store) -> N
     assert spans(catalog(store).segments) == [(0, 20), (10, 20)]
 
 
-@pytest.mark.parametrize("when", ["before its file goes", "before its manifest goes"])
+@pytest.mark.parametrize("when", ["before its file goes", "once both are joined", "before its manifest goes"])
 def test_segment_archived_again_during_compaction_is_kept(store: Store, tmp_path: Path, when: str) -> None:
     """A trim writes a part again, of a log that was replaced, just as the old one is deleted: the same names."""
     segments(store, (0, 10, 0), (10, 20, 0))
@@ -228,11 +228,19 @@ def test_segment_archived_again_during_compaction_is_kept(store: Store, tmp_path
     class Raced(Store):
         raced = False
 
-        def delete(self, path: str) -> None:
-            super().delete(path)
+        def _race(self) -> None:
             if not self.raced:
                 self.raced = True
                 written(Store(str(tmp_path)), log(0, 10, 5, "another"), 0, 10, leader_epoch=5)
+
+        def write(self, path: str, content: Any) -> None:
+            super().write(path, content)
+            if when == "once both are joined" and path.endswith(".json"):
+                self._race()
+
+        def delete(self, path: str) -> None:
+            super().delete(path)
+            self._race()
 
     one = catalog(store)
     if when == "before its file goes":  # after it was planned, and the records are read then
