@@ -79,8 +79,7 @@ def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(commits, "find_coordinators", answering(({"a": 1, "b": 1}, {})))
     told: list[Any] = []
-    wire = made(highest_version=answering(8), fan_out=failing)
-    asyncio.run(commits.read_commits(wire, ["a", "b"], told.append, 0))
+    asyncio.run(commits.read_commits(made(highest_version=answering(8), fan_out=failing), ["a", "b"], told.append, 0))
     assert {one.group: one.text for one in told} == {"a": "time-out", "b": "time-out"}
 
 

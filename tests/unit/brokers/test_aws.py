@@ -240,8 +240,7 @@ def test_refused_role_and_silent_sts_are_named(sts: Sts, monkeypatch: pytest.Mon
     variables(monkeypatch, PROFILE="prod", MAX_ATTEMPTS="1")
     sts.refuses = True
     whose = AwsIdentity("eu-west-1", role=ROLE)
-    said = refusal(UnauthorizedError, sign_in, whose)
-    assert said.endswith("role/kretain): AWS refused them (AccessDenied)")
+    assert refusal(UnauthorizedError, sign_in, whose).endswith("role/kretain): AWS refused them (AccessDenied)")
     variables(monkeypatch, ENDPOINT_URL_STS="http://127.0.0.1:9")
     assert "AWS did not answer" in refusal(UnreachableError, sign_in, whose)
 

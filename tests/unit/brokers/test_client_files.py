@@ -130,8 +130,7 @@ def test_single_line_key_with_its_chain_keeps_its_headers(tmp_path: Path) -> Non
         "bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.keystore.type=PEM\nssl.key.password=secret\n"
         f"ssl.keystore.certificate.chain={self_signed().strip().replace(chr(10), ' ')}\nssl.keystore.key={one_line}\n"
     )
-    found = known(translate(read_properties(path)).key_pem)
-    assert load_pem_private_key(found.encode(), b"secret") is not None
+    assert load_pem_private_key(known(translate(read_properties(path)).key_pem).encode(), b"secret") is not None
     old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"
     assert _in_lines(old) == old
 
@@ -146,8 +145,7 @@ def test_byte_order_mark_is_not_part_of_the_first_key(tmp_path: Path) -> None:
 def test_ini_section_is_refused_by_name(tmp_path: Path, line: str) -> None:
     path = tmp_path / "client.ini"
     path.write_text(f"# ours\n{line}\nbootstrap.servers=a:1\n")
-    said = refusal(SettingsError, read_properties, path)
-    assert f"client.ini:2: {line.strip()} begins a section" in said
+    assert f"client.ini:2: {line.strip()} begins a section" in refusal(SettingsError, read_properties, path)
 
 
 @pytest.mark.parametrize(

@@ -230,8 +230,7 @@ def order(**fields: Any) -> bytes:
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(proto_file())
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("x.Order"))
-    return bytes(made(**fields).SerializeToString())
+    return bytes(message_factory.GetMessageClass(pool.FindMessageTypeByName("x.Order"))(**fields).SerializeToString())
 
 
 SECOND = b"\x02\x02"
@@ -360,8 +359,7 @@ def test_number_of_requests_is_bounded(registry: Registry, monkeypatch: pytest.M
     monkeypatch.setattr(schemas, "MAX_FETCHES", 3)
     one = of(registry)
     for number in range(5):
-        said = unread(one, "avro", framed(number, b"\0"))
-        assert ("HTTP 404" if number < 3 else "more than 3 requests") in said
+        assert ("HTTP 404" if number < 3 else "more than 3 requests") in unread(one, "avro", framed(number, b"\0"))
     assert len(registry.asked) == 3
 
 
@@ -431,8 +429,7 @@ def test_client_file_names_the_registry(given: dict[str, str], url: str, user_in
     says(found.problem, problem, never=["s3cret"])
     assert "a:b" not in repr(found)
     if problem:  # files that clients share may name what kretain never needs: only who needs it hears of it
-        said = unread(SchemaRegistry(found), "avro", RAW)
-        assert said.startswith("schema 7, which could not be fetched from")
+        assert unread(SchemaRegistry(found), "avro", RAW).startswith("schema 7, which could not be fetched from")
 
 
 def test_registry_settings_have_an_effect_and_are_masked() -> None:

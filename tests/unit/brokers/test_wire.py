@@ -301,11 +301,11 @@ def test_metadata_answer_equals_kafka_pythons_decoding(
 ) -> None:
     data = encoded(brokers, cluster_id, topics, version)
     theirs, ours = MetadataResponse[version].decode(data), decode_metadata(data, version)
-    assert (ours.cluster_id, ours.brokers, ours.missing) == (
+    assert [ours.cluster_id, ours.brokers, ours.missing] == [
         theirs.cluster_id or "",
         {one.node_id for one in theirs.brokers},
         {one.name for one in theirs.topics if one.error_code == 3},
-    )
+    ]
     assert ours.topics == {
         one.name: TopicMetadata(
             one.name,

@@ -50,8 +50,7 @@ def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
         ("prod", True, "b1:9092", "name"),
         ("lab", False, "********@c:1", None),
     ]
-    shown = kretain("context", "show", "lab").out
-    says(shown, "settings.sasl.password      ********", never=["hunter2", "a:b"])
+    says(kretain("context", "show", "lab").out, "settings.sasl.password      ********", never=["hunter2", "a:b"])
 
 
 def test_report_names_the_contexts_with_the_address_of_its_cluster(kretain: Said, config: Path, tmp_path: Path) -> None:
@@ -154,8 +153,7 @@ def test_no_policy_flag_overrides_the_contexts_policy(
 ) -> None:
     """With a policy that can't be read, the difference shows before any cluster is asked."""
     config.with_name("prod.yaml").write_text("not a policy")
-    said = kretain("plan", "t", "-b", "127.0.0.1:1", *arguments, check=code).err
-    says(" ".join(said.split()), *parts, never=never)
+    says(" ".join(kretain("plan", "t", "-b", "127.0.0.1:1", *arguments, check=code).err.split()), *parts, never=never)
 
 
 @pytest.mark.parametrize(

@@ -336,8 +336,7 @@ def test_descriptions_of_commands_are_whole_sentences(line: str) -> None:
 
 
 def test_only_live_keys_complete() -> None:
-    names = set(names_of("kretain policy unset orders ret"))
-    assert {"retention.ms"} <= names <= LIVE_KEYS
+    assert {"retention.ms"} <= set(names_of("kretain policy unset orders ret")) <= LIVE_KEYS
     assert "retention.ms=" in names_of("kretain policy set orders retention.m")
 
 

@@ -94,8 +94,7 @@ def test_refused_cluster_fails_within_seconds_while_progress_moves(tmp_path: Pat
 
 
 def test_quiet_terminal_shows_no_progress(tmp_path: Path) -> None:
-    shown = ended(tmp_path, *DOCTOR, "--quiet").shown
-    assert shown.startswith("kretain: 127.0.0.1:1 could not be reached within 1 s")
+    assert ended(tmp_path, *DOCTOR, "--quiet").shown.startswith("kretain: 127.0.0.1:1 could not be reached within 1 s")
 
 
 def test_pipe_shows_no_progress() -> None:

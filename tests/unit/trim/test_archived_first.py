@@ -261,5 +261,4 @@ def test_topic_whose_positions_cannot_be_kept_is_held_and_not_copied() -> None:
     )
     gate.copy({TP: (URL, target()), other: (URL, Target(100, decision(other)))}, silent)
     assert archiver.asked == [[other]]
-    held = gate.sort({TP: target()}, fresh()).held[TP]
-    says(held.reasons[0].text, "orders-0 could not be archived", "no space")
+    says(gate.sort({TP: target()}, fresh()).held[TP].reasons[0].text, "orders-0 could not be archived", "no space")

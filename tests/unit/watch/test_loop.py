@@ -204,8 +204,7 @@ def test_file_changed_during_a_pass_stops_it_and_settles_again(tmp_path: Path, t
     put(path, text)
     refusal(StopError, file.again, digest)
     path.write_text(GOOD)
-    looks = [file.look().hold is None for _ in range(2)]
-    assert looks == [False, True], "it was another text in between"
+    assert [file.look().hold is None for _ in range(2)] == [False, True], "it was another text in between"
 
 
 def test_signal_waits_for_the_critical_section() -> None:
@@ -363,8 +362,7 @@ def r6(bytes_per_ms: float | None) -> Sequence[Maybe[Queue]]:
     rate: Maybe[Rate] = (
         Unknown.because("rate", "?") if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, HOUR)
     )
-    part = PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)
-    return [queue_of(FULL_SOON, 50, {TP: part}, [])]
+    return [queue_of(FULL_SOON, 50, {TP: PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)}, [])]
 
 
 def seconds(
