@@ -38,7 +38,6 @@ BEARER = {
     "sasl.login.callback.handler.class": f"{MODULE}.IAMOAuthBearerLoginCallbackHandler",
     "sasl.client.callback.handler.class": f"{MODULE}.IAMOAuthBearerLoginCallbackHandler",
 }
-PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}
 ROLE = "arn:aws:iam::123456789012:role/kretain"
 
 
@@ -49,7 +48,11 @@ def identity(settings: ConnectionSettings) -> AwsIdentity:
 # -- a client's file -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keys", [IAM, BEARER, PLAIN], ids=["iam", "oauth", "librdkafka"])
+@pytest.mark.parametrize(
+    "keys",
+    [IAM, BEARER, {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}],
+    ids=["iam", "oauth", "librdkafka"],
+)
 def test_msk_client_file_is_accepted_and_nothing_of_it_is_without_effect(keys: dict[str, str]) -> None:
     settings = of(keys)
     assert (identity(settings), settings.left_out) == (AwsIdentity(), ())

@@ -126,12 +126,8 @@ def server() -> Iterator[TokenServer]:
         yield one
 
 
-def settings_for(server: TokenServer, **more: object) -> OAuthSettings:
-    return dataclasses.replace(OAuthSettings(server.url, CLIENT, CLIENT_SECRET), **more)  # type: ignore[arg-type]
-
-
-def provider_of(server: TokenServer, **more: object) -> TokenProvider:
-    return TokenProvider(settings_for(server, **more))
+def provider_of(server: TokenServer, **more: Any) -> TokenProvider:
+    return TokenProvider(dataclasses.replace(OAuthSettings(server.url, CLIENT, CLIENT_SECRET), **more))
 
 
 def test_concurrent_callers_share_one_token_request(server: TokenServer) -> None:

@@ -28,8 +28,6 @@ from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
 from tests.support.says import says
 from tests.support.world import run_cli
 
-COMMANDS = [["--help"], ["history", "-o", "json"], ["policy", "schema"]]
-
 
 @pytest.mark.parametrize(
     ("outlet", "code", "said"),
@@ -39,7 +37,7 @@ COMMANDS = [["--help"], ["history", "-o", "json"], ["policy", "schema"]]
         pytest.param(UNREAD, 0, "", id="a pipe whose reader ended"),
     ],
 )
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", [["--help"], ["history", "-o", "json"], ["policy", "schema"]], ids=" ".join)
 def test_unprintable_result_is_an_error_unless_its_reader_ended(
     command: list[str], outlet: str, code: int, said: str
 ) -> None:
@@ -72,25 +70,24 @@ def test_file_opened_with_closed_standard_streams_gets_a_descriptor_above_2(tmp_
 
 
 ROOT = Path(__file__).parents[3]
-POLICY = """
-version: 1
-topics:
-  - {match: a, hold: "größer ⚠ 😀"}
-"""
-ASCII = [
-    {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-    *(
-        pytest.param(one, marks=pytest.mark.thorough)
-        for one in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"})
-    ),
-]
 
 
-@pytest.mark.parametrize("environ", ASCII, ids=str)
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        pytest.param({"PYTHONIOENCODING": "ascii"}, marks=pytest.mark.thorough),
+        pytest.param({"LC_ALL": "C"}, marks=pytest.mark.thorough),
+        pytest.param({"PYTHONIOENCODING": "latin-1"}, marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
 def test_character_outside_the_encoding_is_escaped_and_json_stays_utf_8(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    wanted = "größer ⚠ 😀"
+    policy = f'version: 1\ntopics: [{{match: a, hold: "{wanted}"}}]\n'
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
 
     def shown(output: str) -> bytes:
         done = subprocess.run(
@@ -103,7 +100,6 @@ def test_character_outside_the_encoding_is_escaped_and_json_stays_utf_8(
         assert (done.returncode, done.stderr) == (0, b"")
         return done.stdout
 
-    wanted = "größer ⚠ 😀"
     for found in (json.loads(shown("json").decode("utf-8")), yaml.safe_load(shown("yaml").decode("utf-8"))):
         assert {one["key"]: one["value"] for one in found["settings"]}["hold"] == wanted
     for form in ("table", "csv"):

@@ -27,7 +27,6 @@ from retention_cli.core.state_dir import LockedError
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.planning import (
     CONCURRENT,
-    Engine,
     Member,
     SameClusterError,
     check_addresses,
@@ -48,11 +47,11 @@ from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spa
 from tests.support.refusals import refusal
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
-SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
 
 
 def member(name: str, bootstrap: str = "") -> Member:
-    return Member(name, ConnectionSettings(bootstrap or f"{name}:9092"), 1.0, Path("/nowhere"), lambda: SELECTION)
+    settings = ConnectionSettings(bootstrap or f"{name}:9092")
+    return Member(name, settings, 1.0, Path("/nowhere"), lambda: Selection(parse_policy(POLICY, "p.yaml", "sha256:0")))
 
 
 # -- exit codes --------------------------------------------------------------------------------------
@@ -84,19 +83,15 @@ def test_fleet_exit_code_is_partial_where_clusters_differ(codes: list[int], whol
 # -- planning ----------------------------------------------------------------------------------------
 
 
-def answering(*answers: tuple[str, Plan | Failure]) -> Engine:
-    return lambda _members, _now_ms, _watch: iter(answers)
-
-
 def planned(*answers: tuple[str, Plan | Failure], names: tuple[str, ...] = ("eu", "us")) -> FleetPlan:
-    members, quiet = [member(name) for name in names], contextlib.nullcontext(silent)
+    """Plan these clusters by an engine that answers so."""
     return make_fleet_plan(
-        answering(*answers),
-        members,
+        lambda _members, _now_ms, _watch: iter(answers),
+        [member(name) for name in names],
         EU.created_at_ms,
         source="fleet.yaml",
         digest="sha256:f",
-        watch=lambda _name: quiet,
+        watch=lambda _name: contextlib.nullcontext(silent),
     )
 
 

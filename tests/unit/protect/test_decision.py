@@ -269,15 +269,12 @@ def test_topics_share_the_room_of_a_disk() -> None:
     assert DAY < known(second.new) < first.new
 
 
-def sized(tail: Any) -> TopicFacts:
-    live = {"retention.ms": Live(None, None, None), "retention.bytes": Live(None, 4 * GIB, 4 * GIB)}
-    return facts(live=live, unread={0: Unread("billing", 0, (0, 2), None, HOUR, tail)})
-
-
 @pytest.mark.parametrize(("tail", "action"), [(GIB, "none"), (2 * GIB, "none"), (3 * GIB, "raise"), (UNKNOWN, "none")])
 def test_retention_bytes_is_raised_before_what_is_unread_outgrows_it(tail: Any, action: str) -> None:
     """With a quarter added, and a third of it by the margin: 20 minutes of an hour's growth."""
-    assert decide(sized(tail), "retention.bytes", None, TERMS, Rooms({"d": 1 << 50}, ceiling=True)).action == action
+    live = {"retention.ms": Live(None, None, None), "retention.bytes": Live(None, 4 * GIB, 4 * GIB)}
+    one = facts(live=live, unread={0: Unread("billing", 0, (0, 2), None, HOUR, tail)})
+    assert decide(one, "retention.bytes", None, TERMS, Rooms({"d": 1 << 50}, ceiling=True)).action == action
 
 
 @pytest.mark.parametrize(

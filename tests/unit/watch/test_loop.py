@@ -305,11 +305,14 @@ ROWS = st.lists(
     ),
     max_size=6,
 ).map(lambda found: [ceiling_row(number, *one) for number, one in enumerate(found)])
-CEILINGS = st.builds(Ceiling, st.none() | st.integers(1, 100), st.none() | st.integers(1, 2000))
-AFTER = st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", number))
 
 
-@given(ROWS, CEILINGS, AFTER, st.booleans())
+@given(
+    ROWS,
+    st.builds(Ceiling, st.none() | st.integers(1, 100), st.none() | st.integers(1, 2000)),
+    st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", number)),
+    st.booleans(),
+)
 def test_ceiling_only_narrows_and_is_kept(
     rows: list[Decision], ceiling: Ceiling, after: TopicPartition | None, whole: bool
 ) -> None:
@@ -351,18 +354,17 @@ def test_ceiling_trims_rows_in_turn_over_several_passes() -> None:
     assert first == [0, 1, 2, 0]
 
 
-TP = TopicPartition("t", 0)
 HOLD, NO_RULES = Settings(), DiskRules()
 TRIM = Settings(unconsumed="trim")
-FULL_SOON = Disk(1, ("/data",), Room(1_000_000, 400_000, 400_000), {TP: 1000})
-"""A disk that may gain 100,000 bytes until its ceiling of half."""
 
 
 def r6(bytes_per_ms: float | None) -> Sequence[Maybe[Queue]]:
+    """Return the queue of a disk that grows so fast and may gain 100,000 bytes until its ceiling of half."""
     rate: Maybe[Rate] = (
         Unknown.because("rate", "?") if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, HOUR)
     )
-    return [queue_of(FULL_SOON, 50, {TP: PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)}, [])]
+    tp, part = TopicPartition("t", 0), PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)
+    return [queue_of(Disk(1, ("/data",), Room(1_000_000, 400_000, 400_000), {tp: 1000}), 50, {tp: part}, [])]
 
 
 def seconds(
