@@ -330,7 +330,7 @@ def test_damaged_store_is_an_error_or_unchanged(
     for _ in range(data.draw(st.integers(0, 3)) if damaged else 0):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
-        store = opened(tmp_path_factory.mktemp("stores"), damaged, password)
+        store = opened(tmp_path_factory.mktemp("stores"), bytes(damaged), password)
     except SettingsError as error:
         assert STORE not in str(error)
     else:

@@ -402,7 +402,7 @@ def test_trim_whose_results_cannot_be_written_as_evidence_is_reported(
         raise problem
 
     recorder: Any = SimpleNamespace(rechecks=1, results=unwritable)
-    report = Trimmer(plan(KEEP), None, "run", recorder=recorder).trim()
+    report = Trimmer(plan(KEEP), None, "run", recorder=recorder).trim()  # type: ignore[arg-type]
     assert [row.outcome for row in report.rows] == ["unchanged"]
     stopped = report.stopped_by is problem
     assert (report.interrupted, report.audit_problem, stopped) == (interrupted, said, stopped_by)

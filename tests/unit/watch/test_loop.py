@@ -128,7 +128,7 @@ def test_repeated_errors_are_folded() -> None:
 
 def test_lasting_note_is_shown_once() -> None:
     folded = Folded()
-    looks = (["one"], ["one", "two", "two"], [], ["one"])
+    looks: list[list[str]] = [["one"], ["one", "two", "two"], [], ["one"]]
     assert [list(folded.notes(notes)) for notes in looks] == [["one"], ["two"], [], ["one"]]
 
 
@@ -323,12 +323,12 @@ def test_ceiling_only_narrows_and_is_kept(
         if now.action != "trim":
             assert (now.trim_to, now.records) == (None, 0)
             continue
-        start, most, end = known(now.log_start), known(was.trim_to), known(now.trim_to)
+        start, farthest, end = known(now.log_start), known(was.trim_to), known(now.trim_to)
         assert was.action == "trim"
-        assert start < end <= most
+        assert start < end <= farthest
         assert now.records == end - start
         assert now.unconsumed == unread_below(end, start, now.min_commit) <= was.unconsumed
-        assert not whole or end == most
+        assert not whole or end == farthest
     for most, sizes in (
         (ceiling.max_records, [one.records for one in trims]),
         (ceiling.max_bytes, [one.size_bytes for one in trims]),
