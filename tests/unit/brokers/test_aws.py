@@ -203,8 +203,7 @@ def test_role_is_assumed_with_its_session_name_and_external_id(sts: Sts, monkeyp
 
 
 def test_where_a_file_names_profile_and_role_the_profile_counts_as_in_java(sts: Sts) -> None:
-    assert sign_in(AwsIdentity(profile="prod", role=ROLE))[0].access_key == "AKIDPROD"
-    assert sts.asked == []
+    assert (sign_in(AwsIdentity(profile="prod", role=ROLE))[0].access_key, sts.asked) == ("AKIDPROD", [])
 
 
 @pytest.mark.parametrize(

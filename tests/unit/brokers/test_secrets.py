@@ -227,8 +227,7 @@ def test_broken_configuration_file_is_not_quoted(
 )
 def test_client_file_says_where_tickets_come_from(keys: dict[str, str], expected: KerberosSettings) -> None:
     settings = of({**GSSAPI, **keys})
-    assert (settings.mechanism, settings.kerberos) == ("GSSAPI", expected)
-    assert settings.secrets() == []
+    assert (settings.mechanism, settings.kerberos, settings.secrets()) == ("GSSAPI", expected, [])
 
 
 def test_broker_refusing_a_ticket_is_told_from_a_missing_ticket() -> None:

@@ -150,8 +150,10 @@ def test_commit_request_is_sent_by_kafka_python_and_decoded_by_us(names: Any, ve
     response = sent.header.get_response_class()
     topics = [("t", [ROW | {"metadata": "m"}])]
     received = io.BytesIO(b"\0\0\0\x05\0" + (single(topics, 0) if version == 7 else batched([("one", topics, 0)])))
-    assert response.parse_header(received).correlation_id == 5
-    assert response.decode(received).groups[0].commits == {"t": [(0, 4, 1)]}
+    assert (response.parse_header(received).correlation_id, response.decode(received).groups[0].commits) == (
+        5,
+        {"t": [(0, 4, 1)]},
+    )
 
 
 # -- our ListOffsets request beside the client's own, to the byte; and answers without rows --

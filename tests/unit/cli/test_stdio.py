@@ -206,8 +206,7 @@ def test_failure_after_a_delete_is_reported_and_the_command_continues(capsys: py
             wait()
         return Exit.ON_HOLD
 
-    assert guarded(work, 0, deeds) == Exit.PARTIAL
-    assert capsys.readouterr().err == "kretain: the broker is gone\n"
+    assert (guarded(work, 0, deeds), capsys.readouterr().err) == (Exit.PARTIAL, "kretain: the broker is gone\n")
     with pytest.raises(RefusedError), Deeds().behind(0):
         raise RefusedError("nothing was deleted")
 
@@ -226,8 +225,7 @@ def test_interrupt_during_an_import_exits_130(capsys: pytest.CaptureFixture[str]
         type("Imported", (), {"one": _Interrupted()})
         return Exit.DONE
 
-    assert guarded(work, 0) == Exit.INTERRUPTED
-    assert capsys.readouterr().err == "kretain: interrupted\n"
+    assert (guarded(work, 0), capsys.readouterr().err) == (Exit.INTERRUPTED, "kretain: interrupted\n")
 
 
 LOST = """

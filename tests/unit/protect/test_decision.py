@@ -237,7 +237,7 @@ def test_raise_takes_nothing_from_a_broker_whose_default_is_larger(
 def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_topic_shows() -> None:
     def live(own: str, *general: TopicValue, key: Setting = "retention.ms") -> Any:
         values = {"retention.ms": TopicValue(own, own=True), "retention.bytes": TopicValue("-1", own=False)}
-        shown = {"retention.bytes": frozenset(), "retention.ms": frozenset()}
+        shown: dict[str, frozenset[TopicValue]] = {"retention.bytes": frozenset(), "retention.ms": frozenset()}
         return known(live_of(values, shown | {key: frozenset(general)}))[key]
 
     def default(value: str | None) -> TopicValue:

@@ -132,8 +132,11 @@ GOING = [one for one in EVERY.decisions if one.action == "trim"]
 def test_max_partitions_selects_the_first_trims() -> None:
     assert asked_for(EVERY, None) is EVERY
     first = asked_for(EVERY, 1)
-    assert (first.decisions, first.totals.records) == (tuple(GOING[:1]), GOING[0].records)
-    assert asked_for(EVERY, 1_000).totals.trim == len(GOING)
+    assert (first.decisions, first.totals.records, asked_for(EVERY, 1_000).totals.trim) == (
+        tuple(GOING[:1]),
+        GOING[0].records,
+        len(GOING),
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,8 +251,7 @@ def test_partition_arguments_are_kept_as_given(
     given_: list[str], topics: tuple[str, ...], again: tuple[str, ...]
 ) -> None:
     selection = wanting(*given_)
-    assert (selection.topics, selection.given) == (topics, again)
-    assert wanting(*again) == selection
+    assert (selection.topics, selection.given, wanting(*again)) == (topics, again, selection)
 
 
 @pytest.mark.parametrize("text", ["a:", "a:x", "a:-1", "a:1:2", "a:²", "*:1", ":1", "a:" + "1" * 5000])

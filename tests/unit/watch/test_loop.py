@@ -122,8 +122,8 @@ def test_repeated_errors_are_folded() -> None:
         None,
         "b",
     ]
-    assert (folded.good(), folded.error("b")) == (None, "b")
-    assert (folded.error("b"), folded.good()) == ("b (2 times in a row)", "recovered after 2 failures")
+    assert (folded.good(), folded.error("b"), folded.error("b")) == (None, "b", "b (2 times in a row)")
+    assert folded.good() == "recovered after 2 failures"
 
 
 def test_lasting_note_is_shown_once() -> None:
