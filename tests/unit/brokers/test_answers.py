@@ -79,8 +79,7 @@ def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(commits, "find_coordinators", answering(({"a": 1, "b": 1}, {})))
     told: list[Any] = []
-    wire = made(highest_version=answering(8), fan_out=failing)
-    asyncio.run(commits.read_commits(wire, ["a", "b"], told.append, 0))
+    asyncio.run(commits.read_commits(made(highest_version=answering(8), fan_out=failing), ["a", "b"], told.append, 0))
     assert {one.group: one.text for one in told} == {"a": "time-out", "b": "time-out"}
 
 
@@ -90,8 +89,7 @@ def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch
 )
 def test_error_codes_know_whether_a_retry_helps(code: int, *, retriable: bool) -> None:
     error = known(error_named(code))
-    assert (error.retriable, error.answered) == (retriable, True)
-    assert error_named(0) is None
+    assert (error.retriable, error.answered, error_named(0)) == (retriable, True, None)
 
 
 def member(subscribed: list[str], assigned: list[str]) -> Any:

@@ -38,7 +38,6 @@ BEARER = {
     "sasl.login.callback.handler.class": f"{MODULE}.IAMOAuthBearerLoginCallbackHandler",
     "sasl.client.callback.handler.class": f"{MODULE}.IAMOAuthBearerLoginCallbackHandler",
 }
-PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}
 ROLE = "arn:aws:iam::123456789012:role/kretain"
 
 
@@ -49,7 +48,11 @@ def identity(settings: ConnectionSettings) -> AwsIdentity:
 # -- a client's file -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keys", [IAM, BEARER, PLAIN], ids=["iam", "oauth", "librdkafka"])
+@pytest.mark.parametrize(
+    "keys",
+    [IAM, BEARER, {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}],
+    ids=["iam", "oauth", "librdkafka"],
+)
 def test_msk_client_file_is_accepted_and_nothing_of_it_is_without_effect(keys: dict[str, str]) -> None:
     settings = of(keys)
     assert (identity(settings), settings.left_out) == (AwsIdentity(), ())
@@ -200,8 +203,7 @@ def test_role_is_assumed_with_its_session_name_and_external_id(sts: Sts, monkeyp
 
 
 def test_where_a_file_names_profile_and_role_the_profile_counts_as_in_java(sts: Sts) -> None:
-    assert sign_in(AwsIdentity(profile="prod", role=ROLE))[0].access_key == "AKIDPROD"
-    assert sts.asked == []
+    assert (sign_in(AwsIdentity(profile="prod", role=ROLE))[0].access_key, sts.asked) == ("AKIDPROD", [])
 
 
 @pytest.mark.parametrize(
@@ -240,8 +242,7 @@ def test_refused_role_and_silent_sts_are_named(sts: Sts, monkeypatch: pytest.Mon
     variables(monkeypatch, PROFILE="prod", MAX_ATTEMPTS="1")
     sts.refuses = True
     whose = AwsIdentity("eu-west-1", role=ROLE)
-    said = refusal(UnauthorizedError, sign_in, whose)
-    assert said.endswith("role/kretain): AWS refused them (AccessDenied)")
+    assert refusal(UnauthorizedError, sign_in, whose).endswith("role/kretain): AWS refused them (AccessDenied)")
     variables(monkeypatch, ENDPOINT_URL_STS="http://127.0.0.1:9")
     assert "AWS did not answer" in refusal(UnreachableError, sign_in, whose)
 

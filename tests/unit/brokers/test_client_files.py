@@ -106,48 +106,50 @@ def test_tuning_keys_are_ignored_and_listed() -> None:
     assert settings == of({}) or settings.for_librdkafka() == of({}).for_librdkafka()
 
 
+def parsed(folder: Path, text: str, encoding: str = "utf-8") -> dict[str, Setting]:
+    """Return the settings of a client's file with this text."""
+    path = folder / "client.properties"
+    path.write_text(text, encoding=encoding)
+    return read_properties(path)
+
+
 @pytest.mark.parametrize("key", ["ssl.truststore.certificates", "ssl.ca.pem", "ssl.ca.location"])
 @pytest.mark.parametrize(
     "between", [" ", " \\\n", "\\n", "", "\\r\\n"], ids=["blanks", "continued", "\\n", "none", "\\r\\n"]
 )
 def test_single_line_pem_is_read_as_in_java(tmp_path: Path, key: str, between: str) -> None:
     pem = self_signed(0) + self_signed(1)
-    path = tmp_path / "client.properties"
     value = pem.strip().replace("\n", between)
     if key == "ssl.ca.location":
         (tmp_path / "ca.pem").write_text("\ufeff" + value.replace("\\r", "\r").replace("\\n", "\n").replace("\\", ""))
         value = str(tmp_path / "ca.pem")
-    path.write_text(f"bootstrap.servers=a:1\nsecurity.protocol=SSL\n{key}={value}\n")
-    found = known(translate(read_properties(path)).ca_pem)
+    settings = parsed(tmp_path, f"bootstrap.servers=a:1\nsecurity.protocol=SSL\n{key}={value}\n")
+    found = known(translate(settings).ca_pem)
     assert len(ssl.create_default_context(cadata=found).get_ca_certs()) == 2
     assert x509.load_pem_x509_certificates(found.encode()) == x509.load_pem_x509_certificates(pem.encode())
 
 
 def test_single_line_key_with_its_chain_keeps_its_headers(tmp_path: Path) -> None:
-    path = tmp_path / "client.properties"
     one_line = key_pem(b"secret").strip().replace("\n", " ")
-    path.write_text(
+    settings = parsed(
+        tmp_path,
         "bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.keystore.type=PEM\nssl.key.password=secret\n"
-        f"ssl.keystore.certificate.chain={self_signed().strip().replace(chr(10), ' ')}\nssl.keystore.key={one_line}\n"
+        f"ssl.keystore.certificate.chain={self_signed().strip().replace(chr(10), ' ')}\nssl.keystore.key={one_line}\n",
     )
-    found = known(translate(read_properties(path)).key_pem)
-    assert load_pem_private_key(found.encode(), b"secret") is not None
+    assert load_pem_private_key(known(translate(settings).key_pem).encode(), b"secret") is not None
     old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"
     assert _in_lines(old) == old
 
 
 def test_byte_order_mark_is_not_part_of_the_first_key(tmp_path: Path) -> None:
-    path = tmp_path / "client.properties"
-    path.write_text("security.protocol=SSL\nbootstrap.servers=a:1\n", encoding="utf-8-sig")
-    assert translate(read_properties(path)).protocol == "SSL"
+    settings = parsed(tmp_path, "security.protocol=SSL\nbootstrap.servers=a:1\n", "utf-8-sig")
+    assert translate(settings).protocol == "SSL"
 
 
 @pytest.mark.parametrize("line", ["[default]", " [ prod.eu ] ", "[]"])
 def test_ini_section_is_refused_by_name(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "client.ini"
-    path.write_text(f"# ours\n{line}\nbootstrap.servers=a:1\n")
-    said = refusal(SettingsError, read_properties, path)
-    assert f"client.ini:2: {line.strip()} begins a section" in said
+    said = refusal(SettingsError, parsed, tmp_path, f"# ours\n{line}\nbootstrap.servers=a:1\n")
+    assert f"client.properties:2: {line.strip()} begins a section" in said
 
 
 @pytest.mark.parametrize(
@@ -232,13 +234,13 @@ def test_certificates_and_host_names_are_checked_by_default(
 
 
 def test_properties_file_is_read_as_in_java(tmp_path: Path) -> None:
-    path = tmp_path / "client.properties"
-    path.write_text(
+    found = parsed(
+        tmp_path,
         "# a comment\n! another\nbootstrap.servers = a:1,\\\n    b:2  \nsasl.username:alice\n\nclient.id=\\u00fc=x\n",
-        encoding="utf-8",
     )
     values = {"bootstrap.servers": "a:1,b:2", "sasl.username": "alice", "client.id": "ü=x"}
-    assert read_properties(path) == {key: Setting(value, str(path)) for key, value in values.items()}
+    origin = str(tmp_path / "client.properties")
+    assert found == {key: Setting(value, origin) for key, value in values.items()}
 
 
 # -- Java stores: read as they are, and what is wrong with one is said without its password --
@@ -251,13 +253,6 @@ def opened(tmp_path: Path, content: bytes, password: str | None, key_password: s
     path = tmp_path / "store"
     path.write_bytes(content)
     return read_java_store(path, password, key_password, SETTING)
-
-
-def store_refused(tmp_path: Path, content: bytes, password: str | None, key_password: str | None = None) -> str:
-    said = refusal(SettingsError, opened, tmp_path, content, password, key_password)
-    assert said.startswith(f"{SETTING}: {tmp_path}/store ")
-    says(said, never=["\n", STORE, OTHER])
-    return said
 
 
 def body(pem: str | None) -> str:
@@ -312,7 +307,9 @@ def test_pkcs12_key_is_read_with_its_chain(tmp_path: Path) -> None:
 def test_store_that_is_none_or_has_another_password_is_named(
     tmp_path: Path, content: bytes, password: str, key_password: str | None, said: str
 ) -> None:
-    assert said in store_refused(tmp_path, content, password, key_password)
+    text = refusal(SettingsError, opened, tmp_path, content, password, key_password)
+    assert text.startswith(f"{SETTING}: {tmp_path}/store ")
+    says(text, said, never=["\n", STORE, OTHER])
 
 
 def test_missing_store_is_named(tmp_path: Path) -> None:
@@ -333,7 +330,7 @@ def test_damaged_store_is_an_error_or_unchanged(
     for _ in range(data.draw(st.integers(0, 3)) if damaged else 0):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
-        store = opened(tmp_path_factory.mktemp("stores"), damaged, password)
+        store = opened(tmp_path_factory.mktemp("stores"), bytes(damaged), password)
     except SettingsError as error:
         assert STORE not in str(error)
     else:

@@ -113,8 +113,7 @@ def test_oauth_settings_survive_a_file_and_a_pickle(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301
     here = SimpleNamespace(_jsc="a JVM", sparkContext=SimpleNamespace(master="local[2]"))
     found = Sender(here, tmp_path).connection(settings)
-    assert found.load() == settings
-    assert found.file.here().stat().st_mode & 0o077 == 0
+    assert (found.load(), found.file.here().stat().st_mode & 0o077) == (settings, 0)
 
 
 # -- the endpoint -----------------------------------------------------------------------
@@ -126,12 +125,8 @@ def server() -> Iterator[TokenServer]:
         yield one
 
 
-def settings_for(server: TokenServer, **more: object) -> OAuthSettings:
-    return dataclasses.replace(OAuthSettings(server.url, CLIENT, CLIENT_SECRET), **more)  # type: ignore[arg-type]
-
-
-def provider_of(server: TokenServer, **more: object) -> TokenProvider:
-    return TokenProvider(settings_for(server, **more))
+def provider_of(server: TokenServer, **more: Any) -> TokenProvider:
+    return TokenProvider(dataclasses.replace(OAuthSettings(server.url, CLIENT, CLIENT_SECRET), **more))
 
 
 def test_concurrent_callers_share_one_token_request(server: TokenServer) -> None:
@@ -313,8 +308,10 @@ def test_unusable_token_source_is_refused_in_one_line(keys: dict[str, str], said
 
 
 def test_token_file_is_shown_and_a_token_commands_arguments_are_not() -> None:
-    assert masked("sasl.oauthbearer.token.file", "/var/run/token") == "/var/run/token"
-    assert masked("sasl.oauthbearer.token.command", f"t {CLIENT_SECRET}") == MASK
+    assert (
+        masked("sasl.oauthbearer.token.file", "/var/run/token"),
+        masked("sasl.oauthbearer.token.command", f"t {CLIENT_SECRET}"),
+    ) == ("/var/run/token", MASK)
     assert CLIENT_SECRET not in repr(of({**SASL, "sasl.oauthbearer.token.command": f"t {CLIENT_SECRET}"}))
 
 
@@ -342,8 +339,7 @@ def test_token_file_is_read_again_before_its_token_expires(server: TokenServer, 
 def test_command_prints_a_token_alone_or_in_json(printed: str, left_s: float) -> None:
     text = printed % (time.time() + 120) if "%" in printed else printed
     token = TokenProvider(OAuthSettings(command=("printf", "%s\n", text))).token()
-    assert token.value == "opaque-token"
-    assert token.expires_s - time.monotonic() == pytest.approx(left_s, abs=3)
+    assert [token.value, token.expires_s - time.monotonic()] == ["opaque-token", pytest.approx(left_s, abs=3)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.load import parse_policy
 from tests.support.plans import EVERY
-from tests.support.world import Cli, run_cli
+from tests.support.says import says
+from tests.support.world import Cli, run_cli, written
 
 CONFIG = """# mine
 contexts:
@@ -39,10 +41,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kretain(config: Path) -> Said:
-    def run(*arguments: str, check: int = 0) -> Cli:
-        return run_cli(*arguments, check=check, KRETAIN_CONFIG=str(config))
-
-    return run
+    return partial(run_cli, check=0, KRETAIN_CONFIG=str(config))
 
 
 def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
@@ -51,25 +50,27 @@ def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
         ("prod", True, "b1:9092", "name"),
         ("lab", False, "********@c:1", None),
     ]
-    shown = kretain("context", "show", "lab").out
-    assert "hunter2" not in shown
-    assert "a:b" not in shown
-    assert "settings.sasl.password      ********" in shown
+    says(kretain("context", "show", "lab").out, "settings.sasl.password      ********", never=["hunter2", "a:b"])
 
 
 def test_report_names_the_contexts_with_the_address_of_its_cluster(kretain: Said, config: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
     (tmp_path / "plan.json").write_text(plan_text(EVERY))
-    kretain("report", str(tmp_path / "plan.json"), "--out", str(page))
-    assert "<h1>Trim plan for c1</h1>" in page.read_text()
+
+    def page() -> str:
+        kretain("report", str(tmp_path / "plan.json"), "--out", str(tmp_path / "page.html"))
+        return (tmp_path / "page.html").read_text()
+
+    says(page(), "<h1>Trim plan for c1</h1>")
     config.write_text(
         "contexts:\n  eu: {bootstrap-server: 'b:9092'}\n  us: {bootstrap-server: 'u:9092'}\n"
         "  old: {settings: {bootstrap.servers: 'b:9092'}}\n  broken: {command-config: nothing-here}\n"
     )
-    kretain("report", str(tmp_path / "plan.json"), "--out", str(page))
-    assert "<h1>Trim plan for eu, old</h1>" in page.read_text()
-    assert "<dt>Context</dt><dd>eu, old</dd>" in page.read_text()
-    assert "<dt>Cluster</dt><dd>c1</dd>" in page.read_text()
+    says(
+        page(),
+        "<h1>Trim plan for eu, old</h1>",
+        "<dt>Context</dt><dd>eu, old</dd>",
+        "<dt>Cluster</dt><dd>c1</dd>",
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,18 +101,17 @@ def test_use_context_changes_only_the_default(kretain: Said, config: Path) -> No
 
 
 def test_use_context_keeps_a_symbolic_link(kretain: Said, config: Path) -> None:
-    real = config.with_name("real.yaml")
-    config.rename(real)
+    real = config.rename(config.with_name("real.yaml"))
     config.symlink_to(real)
     kretain("context", "use", "lab")
-    assert config.is_symlink()
-    assert "default-context: lab" in real.read_text()
+    assert (config.is_symlink(), "default-context: lab" in real.read_text()) == (True, True)
 
 
-@pytest.mark.parametrize("before", [["--context", "lab"], ["--context=lab"]])
-def test_context_option_may_precede_the_command(kretain: Said, before: list[str]) -> None:
-    assert "Context lab" in kretain(*before, "context", "show").out
-    assert "Context prod" in kretain("context", "show").out
+@pytest.mark.parametrize(
+    ("before", "name"), [((), "prod"), (("--context", "lab"), "lab"), (("--context=lab",), "lab")], ids=str
+)
+def test_context_option_may_precede_the_command(kretain: Said, before: tuple[str, ...], name: str) -> None:
+    assert f"Context {name}" in kretain(*before, "context", "show").out
 
 
 def test_context_confirm_with_another_value_than_name_is_an_error(kretain: Said, config: Path) -> None:
@@ -120,37 +120,40 @@ def test_context_confirm_with_another_value_than_name_is_an_error(kretain: Said,
 
 
 def test_show_prints_a_saved_plan_unchanged(kretain: Said, tmp_path: Path) -> None:
-    saved = tmp_path / "plan.json"
-    saved.write_text(plan_text(EVERY))
-    assert json.loads(kretain("show", str(saved), "-o", "json").out) == as_json(EVERY)
+    saved = str(written(tmp_path / "plan.json", plan_text(EVERY)))
+    assert json.loads(kretain("show", saved, "-o", "json").out) == as_json(EVERY)
     changes = [one for one in EVERY.decisions if one.action in ("trim", "hold")]
     for flags, listed in (((), changes), (("--all",), EVERY.decisions)):
-        table = kretain("show", str(saved), *flags).out
+        table = kretain("show", saved, *flags).out
         assert [str(one.tp) for one in EVERY.decisions if f"{one.tp} " in table] == [str(one.tp) for one in listed]
-    saved.write_text("{}")
-    assert str(saved) in kretain("show", str(saved), check=1).err
+    Path(saved).write_text("{}")
+    assert saved in kretain("show", saved, check=1).err
 
 
 def test_show_prints_a_fleet_plan_entirely_or_by_cluster(kretain: Said, tmp_path: Path) -> None:
     fleet = FleetPlan(EVERY.created_at_ms, "fleet.yaml", "sha256:f", {"eu": EVERY, "ap": Failure("down")})
-    saved = tmp_path / "fleet.parquet"
-    write_fleet(saved, fleet)
-    assert json.loads(kretain("show", str(saved), "-o", "json").out) == json.loads("".join(fleet_lines(fleet)))
-    assert json.loads(kretain("show", str(saved), "--cluster", "eu", "-o", "json").out) == as_json(EVERY)
-    assert "down" in kretain("show", str(saved), "--cluster", "ap", check=1).err
+    write_fleet(tmp_path / "fleet.parquet", fleet)
+    show = partial(kretain, "show", str(tmp_path / "fleet.parquet"))
+    assert json.loads(show("-o", "json").out) == json.loads("".join(fleet_lines(fleet)))
+    assert json.loads(show("--cluster", "eu", "-o", "json").out) == as_json(EVERY)
+    assert "down" in show("--cluster", "ap", check=1).err
 
 
-def test_no_policy_flag_overrides_the_contexts_policy(kretain: Said, config: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts", "never"),
+    [
+        (("--consumed-after", "1h"), 1, ["prod.yaml"], []),
+        (("--consumed-after", "1h", "--timeout", "1s", "--no-policy"), 1, ["127.0.0.1:1"], ["prod.yaml"]),
+        (("--no-policy",), 2, ["--consumed-after"], []),
+        (("--no-policy", "-p", "x.yaml"), 2, ["omit one of them"], []),
+    ],
+)
+def test_no_policy_flag_overrides_the_contexts_policy(
+    kretain: Said, config: Path, arguments: tuple[str, ...], code: int, parts: list[str], never: list[str]
+) -> None:
     """With a policy that can't be read, the difference shows before any cluster is asked."""
     config.with_name("prod.yaml").write_text("not a policy")
-    assert "prod.yaml" in kretain("plan", "t", "--consumed-after", "1h", "-b", "127.0.0.1:1", check=1).err
-    nobody = ("-b", "127.0.0.1:1", "--timeout", "1s")
-    without = kretain("plan", "t", "--consumed-after", "1h", *nobody, "--no-policy", check=1).err
-    assert "prod.yaml" not in without
-    assert "127.0.0.1:1" in without
-    assert "--consumed-after" in kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", check=2).err
-    both = kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", "-p", "x.yaml", check=2).err
-    assert "omit one of them" in " ".join(both.split())
+    says(" ".join(kretain("plan", "t", "-b", "127.0.0.1:1", *arguments, check=code).err.split()), *parts, never=never)
 
 
 @pytest.mark.parametrize(
@@ -161,24 +164,16 @@ def test_no_policy_flag_overrides_the_contexts_policy(kretain: Said, config: Pat
         ("KRETAIN_POLICY", "other.yaml", "policy is "),
     ],
 )
-def test_variable_contradicting_a_named_context_is_refused(config: Path, variable: str, value: str, said: str) -> None:
+def test_variable_contradicting_a_named_context_is_refused(kretain: Said, variable: str, value: str, said: str) -> None:
     """``--context prod`` beside another cluster's variable would apply prod's policy to that cluster."""
-    refused = run_cli("plan", "--context", "prod", check=2, KRETAIN_CONFIG=str(config), **{variable: value})
-    assert f"{variable} is {value}, and --context names context prod" in refused.err
-    assert said in refused.err
-    assert "unset" in refused.err
+    refused = kretain("plan", "--context", "prod", check=2, **{variable: value})
+    says(refused.err, f"{variable} is {value}, and --context names context prod", said, "unset")
 
 
-def test_variable_agreeing_with_a_named_context_is_accepted(config: Path) -> None:
-    (config.parent / "prod.yaml").write_text("version: 1\ntopics: [{match: a, retention.ms: 1h}]\n")
-    shown = run_cli(
-        *("policy", "show", "--context", "prod"),
-        KRETAIN_CONFIG=str(config),
-        KRETAIN_BOOTSTRAP_SERVER="b1:9092",
-        KRETAIN_POLICY=str(config.parent / "prod.yaml"),
-        KRETAIN_TIMEOUT="1s",
-    )
-    assert "unset" not in shown.err
+def test_variable_agreeing_with_a_named_context_is_accepted(kretain: Said, config: Path) -> None:
+    policy = written(config.with_name("prod.yaml"), "version: 1\ntopics: [{match: a, retention.ms: 1h}]\n")
+    same = {"KRETAIN_BOOTSTRAP_SERVER": "b1:9092", "KRETAIN_POLICY": str(policy), "KRETAIN_TIMEOUT": "1s"}
+    assert "unset" not in kretain("policy", "show", "--context", "prod", check=None, **same).err
 
 
 # -- what needs no cluster: contexts added and removed, recipes, and init without a terminal --
@@ -206,17 +201,13 @@ def new_config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kretain_here(new_config: Path) -> Said:
-    def run(*arguments: str, check: int = 0) -> Cli:
-        return run_cli(*arguments, check=check, KRETAIN_CONFIG=str(new_config))
-
-    return run
+    return partial(run_cli, check=0, KRETAIN_CONFIG=str(new_config))
 
 
-def written(new_config: Path, text: str) -> Path:
-    new_config.parent.mkdir()
-    new_config.write_text(text)
-    new_config.chmod(0o640)
-    return new_config
+def existing(config: Path, text: str) -> None:
+    config.parent.mkdir()
+    config.write_text(text)
+    config.chmod(0o640)
 
 
 def test_first_context_makes_the_file_and_is_the_default(kretain_here: Said, new_config: Path) -> None:
@@ -232,29 +223,37 @@ def test_first_context_makes_the_file_and_is_the_default(kretain_here: Said, new
 
 
 def test_added_context_leaves_every_other_line_as_it_was(kretain_here: Said, new_config: Path) -> None:
-    written(new_config, COMMENTED)
+    existing(new_config, COMMENTED)
     kretain_here("context", "add", "new", "-b", "n:9092", "--timeout", "5s")
     lines = "    new:\n      bootstrap-server: n:9092\n      timeout: 5000\n"
-    assert new_config.read_text() == COMMENTED.replace("# below\n", f"{lines}# below\n")
-    assert new_config.stat().st_mode & 0o777 == 0o640
+    text, mode = new_config.read_text(), new_config.stat().st_mode & 0o777
+    assert (text, mode) == (COMMENTED.replace("# below\n", f"{lines}# below\n"), 0o640)
     assert "bootstrap-server  n:9092" in kretain_here("context", "show", "new").out
 
 
 @pytest.mark.parametrize(
-    ("name", "gone"),
+    ("name", "gone", "no_default"),
     [
-        ("lab", '    lab: {bootstrap-server: "c:1"}\n'),
-        ("prod", COMMENTED[COMMENTED.index("    prod:") : COMMENTED.index("    # for tests")]),
+        ("lab", ['    lab: {bootstrap-server: "c:1"}\n'], False),
+        (
+            "prod",
+            [
+                COMMENTED[COMMENTED.index("    prod:") : COMMENTED.index("    # for tests")],
+                "default-context: prod  # careful\n",
+            ],
+            True,
+        ),
     ],
 )
 def test_removed_context_takes_only_its_own_lines_along(
-    kretain_here: Said, new_config: Path, name: str, gone: str
+    kretain_here: Said, new_config: Path, name: str, gone: list[str], *, no_default: bool
 ) -> None:
-    written(new_config, COMMENTED)
+    existing(new_config, COMMENTED)
     told = kretain_here("context", "remove", name).err
-    left = COMMENTED.replace(gone, "")
-    assert new_config.read_text() == (left if name == "lab" else left.replace("default-context: prod  # careful\n", ""))
-    assert ("no context is the default now" in told) == (name == "prod")
+    left = COMMENTED
+    for lines in gone:
+        left = left.replace(lines, "")
+    assert (new_config.read_text(), "no context is the default now" in told) == (left, no_default)
 
 
 def test_dry_run_that_adds_the_first_context_creates_no_file(kretain_here: Said, new_config: Path) -> None:
@@ -263,7 +262,7 @@ def test_dry_run_that_adds_the_first_context_creates_no_file(kretain_here: Said,
 
 
 def test_last_context_can_be_removed_and_another_be_added(kretain_here: Said, new_config: Path) -> None:
-    written(new_config, "contexts:  # all\n  a:\n    bootstrap-server: a:1\n")
+    existing(new_config, "contexts:  # all\n  a:\n    bootstrap-server: a:1\n")
     kretain_here("context", "remove", "a")
     assert new_config.read_text() == "contexts: {}  # all\n"
     kretain_here("context", "add", "b", "-b", "b:1")
@@ -292,7 +291,7 @@ def test_last_context_can_be_removed_and_another_be_added(kretain_here: Said, ne
 def test_file_stays_as_it_is_after_a_dry_run_or_a_refused_change(
     kretain_here: Said, new_config: Path, before: str, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    written(new_config, before)
+    existing(new_config, before)
     assert said in kretain_here(*arguments, check=code).err
     assert new_config.read_text() == before
 
@@ -310,10 +309,8 @@ def test_recipe_is_a_valid_policy_that_watches_first_where_it_uses_r1(
     kretain_here("policy", "new", name, "--out", str(out))
     assert out.read_text() == text
     out.write_text("mine")
-    assert (
-        "already exists, and is not overwritten" in kretain_here("policy", "new", name, "--out", str(out), check=1).err
-    )
-    assert out.read_text() == "mine"
+    refused = kretain_here("policy", "new", name, "--out", str(out), check=1).err
+    assert ("already exists, and is not overwritten" in refused, out.read_text()) == (True, "mine")
 
 
 def test_recipe_that_does_not_exist_is_a_usage_error(kretain_here: Said) -> None:

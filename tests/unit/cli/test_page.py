@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections import Counter
-from functools import cache
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from retention_cli.memory.ledger import Ledger, stored_disk_samples
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan
 from retention_cli.reports.plan_summary import command_for, summarize
+from tests.support import plans
 from tests.support.command_lines import parse
 from tests.support.docs import reason_codes
 from tests.support.refusals import refusal
+from tests.support.says import says
 
 HOSTILE = (
     "</style></title><script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"
@@ -39,28 +41,20 @@ DISKS = {"1:/data": [DiskSample(1_795_000_000_000 + n * 3_600_000, 10**9 * n, 10
 
 
 def row(topic: str = "orders", partition: int = 0, by: str | None = "group:billing", text: str = "why") -> Decision:
-    return Decision(
+    return plans.row(
         topic=topic,
-        topic_id="id",
         partition=partition,
-        action="trim",
-        log_start=0,
-        high_watermark=100,
-        last_stable_offset=100,
         min_commit=60 if by else None,
         min_commit_by=by,
         trim_to=60,
         records=60,
         size_bytes=600,
-        unconsumed=0,
-        rule="consumed",
-        limited_by=None,
         reasons=(Reason("F5", text),),
     )
 
 
 def plan(*rows: Decision, source: str = "policy.yaml", cluster: str = "cluster") -> Plan:
-    return Plan(1_795_000_000_000, cluster, "broker:9092", source, "sha256:1", {}, (), rows)
+    return plans.plan(*rows, policy_source=source, cluster_id=cluster)
 
 
 ALLOWED = frozenset(
@@ -81,33 +75,21 @@ def names(text: str) -> Counter[str]:
     return Counter(one.tag.rpartition("}")[2] for one in elements(text))
 
 
-@cache
-def benign() -> Counter[str]:
-    return names(plan_page(plan(row()), DISKS, []))
-
-
-def check(text: str) -> None:
-    """Nothing on the page is markup but what a benign page has, nothing runs, nothing is fetched, all of it prints."""
-    assert names(text) == benign()
+def test_page_with_hostile_names_has_none_of_their_markup() -> None:
+    """Nothing is markup but what a benign page has, nothing runs, nothing is fetched, all of it prints."""
+    text = plan_page(plan(row(HOSTILE, 0, f"group:{HOSTILE}", HOSTILE), source=HOSTILE, cluster=HOSTILE), DISKS, [])
+    says(text, r"\x1b[2J", "&lt;script&gt;alert(1)")
+    assert names(text) == names(plan_page(plan(row()), DISKS, []))
     assert set(names(text)) <= ALLOWED
     for one in elements(text):
         for name, value in one.attrib.items():
             key = name.rpartition("}")[2]
-            assert not key.startswith("on"), (one.tag, key)
-            assert key not in ("src", "action", "formaction", "data"), (one.tag, key)
+            assert not re.fullmatch("on.*|src|action|formaction|data", key), (one.tag, key)
             assert key != "href" or value.startswith("#"), value
             assert all(inner.startswith("#") for inner in re.findall(r"url\(\s*['\"]?([^)'\"]*)", value)), value
     assert all(one.isprintable() or one == "\n" for one in text)
     policy = next(one for one in elements(text) if one.get("http-equiv") == "Content-Security-Policy")
-    assert "default-src 'none'" in policy.get("content")
-    assert "script" not in policy.get("content")
-
-
-def test_page_with_hostile_names_has_none_of_their_markup() -> None:
-    made = plan_page(plan(row(HOSTILE, 0, f"group:{HOSTILE}", HOSTILE), source=HOSTILE, cluster=HOSTILE), DISKS, [])
-    check(made)
-    assert r"\x1b[2J" in made
-    assert "&lt;script&gt;alert(1)" in made
+    says(policy.get("content"), "default-src 'none'", never=["script"])
 
 
 TEXT = st.text() | st.text("<>&\"'`-!$\\{}^_/= \x00\x1b\u202e\ud800", max_size=30)
@@ -135,16 +117,11 @@ def test_page_of_a_large_plan_is_small_with_exact_totals() -> None:
     rows = [row(f"t{n // 10:05}", n % 10, f"group:g{n % 500}", f"why {n % 300}") for n in range(20_000)]
     made = plan_page(plan(*rows), DISKS, [])
     assert len(made) < 150_000
-    assert "1,200,000 records to trim" in made
-    assert f"{MOST_ROWS} of 2,000 topics" in made
-    assert f"{MOST_ROWS} of 500 consumers" in made
+    says(made, "1,200,000 records to trim", f"{MOST_ROWS} of 2,000 topics", f"{MOST_ROWS} of 500 consumers")
     found = summarize(plan(*rows))
-    assert (found.totals.records, found.totals.partitions, found.totals.size_bytes) == (
-        1_200_000,
-        20_000,
-        12_000_000,
-    )
-    assert (len(found.topics), len(found.consumers), len(found.reasons)) == (2_000, 500, 300)
+    totals = found.totals
+    assert (totals.records, totals.partitions, totals.size_bytes) == (1_200_000, 20_000, 12_000_000)
+    assert (len(found.topics), len(found.reasons)) == (2_000, 300)
     assert [one.records for _, one in found.consumers] == [1600] * 500
 
 
@@ -161,25 +138,21 @@ def test_page_counts_holding_groups_by_the_deciding_reason() -> None:
 
 
 def test_empty_plan_makes_a_page() -> None:
-    made = plan_page(plan(), {}, ["the ledger can't be read"])
-    assert "Nothing to trim." in made
-    assert "the ledger can't be read" in made
+    says(plan_page(plan(), {}, ["the ledger can't be read"]), "Nothing to trim.", "the ledger can't be read")
 
 
-def test_command_suggested_on_the_page_exists() -> None:
-    for code in reason_codes():
-        line = command_for(code)
-        parse([*line.replace("{topic}", "orders").replace("{place}", "orders:3").split()[1:], "-b", "localhost:9092"])
+@pytest.mark.parametrize("code", reason_codes())
+def test_command_suggested_on_the_page_exists(code: str) -> None:
+    line = command_for(code).replace("{topic}", "orders").replace("{place}", "orders:3")
+    parse([*line.split()[1:], "-b", "localhost:9092"])
 
 
 def test_page_reads_disk_history_without_changing_it(tmp_path: Path) -> None:
-    assert stored_disk_samples(tmp_path) == {}
-    assert not list(tmp_path.iterdir())
-    ledger = Ledger(tmp_path / "c")
-    ledger.disk("1:/data").add(DiskSample(5, 1, 10))
-    ledger.disk("1:/data:unexplained").add(DiskSample(5, 1, 10))
-    ledger.save(5)
-    ledger.close()
+    assert (stored_disk_samples(tmp_path), list(tmp_path.iterdir())) == ({}, [])
+    with closing(Ledger(tmp_path / "c")) as ledger:
+        for disk in ("1:/data", "1:/data:unexplained"):
+            ledger.disk(disk).add(DiskSample(5, 1, 10))
+        ledger.save(5)
     file = tmp_path / "c" / "ledger.sqlite"
     before = file.read_bytes(), file.stat().st_mtime_ns
     assert stored_disk_samples(tmp_path / "c") == {"1:/data": (DiskSample(5, 1, 10),)}
@@ -215,23 +188,20 @@ def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:
 
 
 def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
-    pages = []
-    for name in ("benign", HOSTILE.replace("\ud800", "")):  # no JSON has half a character
-        parts = forecast_parts(read_forecast_file(saved_forecast(tmp_path / "f.json", name), "cluster"))
-        pages.append(page("a", "b", [], *parts))
-    assert names(pages[0]) == names(pages[1])
-    assert "saves 0 B to 800 B" in pages[0]
-    assert "in 3 d at the earliest" in pages[0]
-    assert "Money, in EUR" in pages[0]
-    assert all(text in pages[0] for text in ("5.00–7.50", "≥ 2.00", "≤ 0.50"))
+    plain, hostile = (
+        page("a", "b", [], *forecast_parts(read_forecast_file(saved_forecast(tmp_path / "f.json", name), "cluster")))
+        for name in ("benign", HOSTILE.replace("\ud800", ""))  # no JSON has half a character
+    )
+    assert names(plain) == names(hostile)
+    money = ("Money, in EUR", "5.00–7.50", "≥ 2.00", "≤ 0.50")
+    says(plain, "saves 0 B to 800 B", "in 3 d at the earliest", *money)
 
 
 def test_forecast_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    assert "is a forecast for cluster" in refusal(
-        SavedPlanError, read_forecast_file, saved_forecast(tmp_path / "f.json", "x", "other"), "cluster"
-    )
-    (tmp_path / "f.json").write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
-    assert "has format" in refusal(SavedPlanError, read_forecast_file, tmp_path / "f.json", "cluster")
+    file = saved_forecast(tmp_path / "f.json", "x", "other")
+    assert "is a forecast for cluster" in refusal(SavedPlanError, read_forecast_file, file, "cluster")
+    file.write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
+    assert "has format" in refusal(SavedPlanError, read_forecast_file, file, "cluster")
 
 
 def test_missing_matplotlib_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,7 @@ def test_refused_cluster_fails_within_seconds_while_progress_moves(tmp_path: Pat
 
 
 def test_quiet_terminal_shows_no_progress(tmp_path: Path) -> None:
-    shown = ended(tmp_path, *DOCTOR, "--quiet").shown
-    assert shown.startswith("kretain: 127.0.0.1:1 could not be reached within 1 s")
+    assert ended(tmp_path, *DOCTOR, "--quiet").shown.startswith("kretain: 127.0.0.1:1 could not be reached within 1 s")
 
 
 def test_pipe_shows_no_progress() -> None:
@@ -354,8 +353,12 @@ def test_error_is_raised_by_its_kind_with_code_and_cause(
 ) -> None:
     with pytest.raises(kretain.KretainError) as raised, translated():
         raise error
-    assert type(raised.value) is kind
-    assert (raised.value.code, raised.value.exit_code, raised.value.__cause__) == (code, exit_code, error)
+    assert (type(raised.value), raised.value.code, raised.value.exit_code, raised.value.__cause__) == (
+        kind,
+        code,
+        exit_code,
+        error,
+    )
 
 
 def test_every_problem_of_a_policy_is_in_the_error(tmp_path: Path) -> None:
@@ -388,8 +391,12 @@ def test_plan_is_iterable_and_a_notebook_shows_it_escaped() -> None:
 def test_result_is_a_sequence_of_read_only_rows_with_exact_integers() -> None:
     rows: list[dict[str, object]] = [{"topic": "t", "offset": 2**53 + 1}, {"topic": "u", "offset": None}]
     found = Result({"format": "kretain.offsets/v1"}, "partitions", rows, [Reason("F6", "x")])
-    assert [row["offset"] for row in found] == [2**53 + 1, None]
-    assert (len(found), found[-1]["topic"], found.notes[0].code) == (2, "u", "F6")
+    assert ([row["offset"] for row in found], len(found), found[-1]["topic"], found.notes[0].code) == (
+        [2**53 + 1, None],
+        2,
+        "u",
+        "F6",
+    )
     with pytest.raises(TypeError):
         found[0]["topic"] = "v"  # type: ignore[index]
     assert found.to_dict() == {"format": "kretain.offsets/v1", "partitions": rows}

@@ -22,9 +22,10 @@ from kretain.render.plan import given_back, print_plan, summary
 from retention_cli.core.model import Decision, Reason
 from retention_cli.disks.disk import Space
 from retention_cli.engines.fleet.plan import FleetPlan
-from retention_cli.plan.value import Totals, held_back_by
+from retention_cli.plan.value import Plan, Totals, held_back_by
 from retention_cli.reports.groups import GroupList, GroupSummary
 from tests.support.plans import HOLD, KEEP, SKIP, plan, row
+from tests.support.says import says
 
 
 def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
@@ -63,8 +64,7 @@ def test_plan_table_fits_the_terminal_without_truncating_a_number(
     text = "\n".join(lines)
     assert re.search(r" 123,456,789 → +(111,111,101 .*\n.*)?234,567,890 ", text)
     assert re.search(r" 111,111,101 +1\.00 TiB ", text)
-    assert "…" not in text
-    assert max(len(line) for line in lines) <= width
+    assert ("…" in text, max(map(len, lines)) <= width) == (False, True), text
 
 
 def test_too_narrow_terminal_gets_entire_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,12 +115,25 @@ def test_summary_of_a_plan_counts_each_action_in_one_sentence(decisions: tuple[D
     assert summary(Totals.of(decisions)) == said
 
 
-def test_plan_that_trim_would_refuse_says_so_in_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
-    refused = plan(row(), refusals=(Reason("G6", "too much"),))
-    print_plan(refused, "table", every_row=False)
-    assert capsys.readouterr().out.startswith("trim would refuse this plan (exit 6): too much (G6).\n\npartition ")
-    print_plan(FleetPlan(0, "fleet.yaml", None, {"eu": refused}), "table", every_row=False)
-    assert capsys.readouterr().out.startswith("trim would refuse the plan of eu (exit 6): too much (G6).\n\ncluster ")
+REFUSED = plan(row(), refusals=(Reason("G6", "too much"),))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (REFUSED, "trim would refuse this plan (exit 6): too much (G6).\n\npartition "),
+        (
+            FleetPlan(0, "fleet.yaml", None, {"eu": REFUSED}),
+            "trim would refuse the plan of eu (exit 6): too much (G6).\n\ncluster ",
+        ),
+    ],
+    ids=["a cluster", "a fleet"],
+)
+def test_plan_that_trim_would_refuse_says_so_in_its_first_line(
+    made: Plan | FleetPlan, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_plan(made, "table", every_row=False)
+    assert capsys.readouterr().out.startswith(said)
 
 
 @given(
@@ -135,13 +148,8 @@ def test_log_picture_stays_within_its_width(
 ) -> None:
     marks = [Marker("R1", max(0, start + int(share * length)), text) for share in shares]
     lines = picture(start, start + length, None, marks, width)
-    assert max(len(line) for line in lines) <= width
-    assert sum(line.count("▲") for line in lines) == len(marks)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+    assert max(map(len, lines)) <= width
+    assert "".join(lines).count("▲") == len(marks)
 
 
 def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
@@ -151,10 +159,12 @@ def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
     exits.tell(text)
     assert capsys.readouterr().err == text + "\n"
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
     exits.tell(text)
     lines = terminal.getvalue().splitlines()
-    assert max(len(line) for line in lines) <= 60
+    assert max(map(len, lines)) <= 60
     assert " ".join(line.strip() for line in lines) == text.strip()
 
 
@@ -181,7 +191,7 @@ def test_plan_names_the_bytes_that_brokers_free_and_when(space: Space | None, sa
 
 PLAN = (
     Column("partition"),
-    Column("action", unbroken=True),
+    Column("action", whole=True),
     Column("log start → trim to", "right"),
     Column("records", "right"),
     Column("bytes", "right"),
@@ -207,7 +217,7 @@ def test_long_names_wrap_and_lose_nothing_and_numbers_stay_on_one_line(monkeypat
     lines = drawn(monkeypatch, 80, [(name, *ROWS[0][1:])])
     assert "".join(line.split(" ")[0] for line in lines if "─" not in line) == f"partition{name}"
     assert any("0 → 146,326" in line and "5.42 MiB" in line for line in lines)
-    assert not any("…" in line for line in lines)
+    assert "…" not in "".join(lines)
 
 
 def test_spare_columns_are_left_out_before_anything_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +225,7 @@ def test_spare_columns_are_left_out_before_anything_wraps(monkeypatch: pytest.Mo
     assert drawn(monkeypatch, 100, ROWS, columns)[0].endswith(" held back by")
     lines = drawn(monkeypatch, 80, ROWS, columns)
     assert len(lines) == 4
-    assert not any(word in line for line in lines for word in ("held", "delays", "archive"))
+    says("\n".join(lines), never=["held", "delays", "archive"])
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -260,12 +270,15 @@ def test_groups_unmoved_for_a_day_with_a_lag_are_named(
     assert lines == ([] if said is None else [f"Idle for a day or longer, with records to read: {said}."])
 
 
-@pytest.mark.parametrize("is_first", [True, False])
-def test_first_look_note_is_only_in_the_table(is_first: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    for form in ("table", "json"):
-        print_groups(GroupList("c1", "b:9092", [], None), form, NOW, is_first=is_first)
-        said = "kretain has not seen this cluster before" in capsys.readouterr().out
-        assert said == (is_first and form == "table")
+@pytest.mark.parametrize(
+    ("form", "is_first", "said"),
+    [("table", True, True), ("table", False, False), ("json", True, False), ("json", False, False)],
+)
+def test_first_look_note_is_only_in_the_table(
+    form: str, is_first: bool, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_groups(GroupList("c1", "b:9092", [], None), form, NOW, is_first=is_first)
+    assert ("kretain has not seen this cluster before" in capsys.readouterr().out) is said
 
 
 # -- a note is printed once per cluster and day; a state directory that is of no use costs a repeat, and nothing else --

@@ -27,7 +27,6 @@ from retention_cli.core.state_dir import LockedError
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.planning import (
     CONCURRENT,
-    Engine,
     Member,
     SameClusterError,
     check_addresses,
@@ -48,11 +47,11 @@ from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spa
 from tests.support.refusals import refusal
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
-SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
 
 
 def member(name: str, bootstrap: str = "") -> Member:
-    return Member(name, ConnectionSettings(bootstrap or f"{name}:9092"), 1.0, Path("/nowhere"), lambda: SELECTION)
+    settings = ConnectionSettings(bootstrap or f"{name}:9092")
+    return Member(name, settings, 1.0, Path("/nowhere"), lambda: Selection(parse_policy(POLICY, "p.yaml", "sha256:0")))
 
 
 # -- exit codes --------------------------------------------------------------------------------------
@@ -84,19 +83,15 @@ def test_fleet_exit_code_is_partial_where_clusters_differ(codes: list[int], whol
 # -- planning ----------------------------------------------------------------------------------------
 
 
-def answering(*answers: tuple[str, Plan | Failure]) -> Engine:
-    return lambda _members, _now_ms, _watch: iter(answers)
-
-
 def planned(*answers: tuple[str, Plan | Failure], names: tuple[str, ...] = ("eu", "us")) -> FleetPlan:
-    members, quiet = [member(name) for name in names], contextlib.nullcontext(silent)
+    """Plan these clusters by an engine that answers so."""
     return make_fleet_plan(
-        answering(*answers),
-        members,
+        lambda _members, _now_ms, _watch: iter(answers),
+        [member(name) for name in names],
         EU.created_at_ms,
         source="fleet.yaml",
         digest="sha256:f",
-        watch=lambda _name: quiet,
+        watch=lambda _name: contextlib.nullcontext(silent),
     )
 
 
@@ -153,9 +148,11 @@ def test_local_engine_bounds_concurrency_and_isolates_a_failure(monkeypatch: pyt
 def test_saved_fleet_is_read_cluster_by_cluster(tmp_path: Path, kind: str) -> None:
     path = saved(tmp_path, FLEET, kind)
     found = read_fleet(path)
-    assert found.failures == {"ap": DOWN.error}
-    assert {name: give() for name, give in found.plans.items()} == {"eu": EU, "us": US}
-    assert read_one(path, "us") == US
+    assert (found.failures, {name: give() for name, give in found.plans.items()}, read_one(path, "us")) == (
+        {"ap": DOWN.error},
+        {"eu": EU, "us": US},
+        US,
+    )
     assert "has no plan for ap: ap:9092 could not be reached" in refusal(SavedPlanError, read_one, path, "ap")
     assert "has no plan for uk, but for eu, us" in refusal(SavedPlanError, read_one, path, "uk")
     assert "is the plan of a fleet: also give --fleet FILE" in refusal(SavedPlanError, read_plan, path)
@@ -182,8 +179,10 @@ def test_fleet_plan_reads_back_equal_from_json_and_parquet(tmp_path: Path, made:
     fleet = FleetPlan(0, "f", None, {**clusters, "down": DOWN})
     for kind in ("json", "parquet"):
         found = read_fleet(saved(tmp_path, fleet, kind))
-        assert {name: give() for name, give in found.plans.items()} == clusters
-        assert found.failures == {"down": DOWN.error}
+        assert ({name: give() for name, give in found.plans.items()}, found.failures) == (
+            clusters,
+            {"down": DOWN.error},
+        )
 
 
 def test_plan_of_one_cluster_is_accepted_with_a_named_cluster_only(tmp_path: Path) -> None:
@@ -259,9 +258,12 @@ def bootstraps(found: Fleet) -> dict[str, str]:
 
 def test_context_glob_selects_a_fleet_and_a_context_name_one_cluster(here: Path) -> None:
     several = some_of(Common(context="prod-*"), FleetFlags())
-    assert bootstraps(several) == {"prod-eu": "eu:9092", "prod-us": "us:9092"}
-    assert (several.source, several.digest) == ("context prod-*", None)
-    assert several.clusters["prod-us"].state_dir == here / "us-state"
+    assert (bootstraps(several), several.source, several.digest, several.clusters["prod-us"].state_dir) == (
+        {"prod-eu": "eu:9092", "prod-us": "us:9092"},
+        "context prod-*",
+        None,
+        here / "us-state",
+    )
     for one in ("prod-us", "odd*"):  # a context that is called so is that one
         assert not isinstance(chosen(Common(context=one), FleetFlags()), Fleet)
     assert bootstraps(some_of(Common(context="stag*"), FleetFlags())) == {"staging": "staging:9092"}
@@ -269,9 +271,11 @@ def test_context_glob_selects_a_fleet_and_a_context_name_one_cluster(here: Path)
 
 def test_fleet_file_entry_inherits_its_context_and_overrides_it(here: Path) -> None:
     found = some_of(Common(), FleetFlags(here / "fleet.yaml"))
-    assert bootstraps(found) == {"eu": "eu:9092", "us": "us:9092", "ap": "ap:9092"}
-    assert [found.clusters[name].policy for name in ("eu", "us")] == [here / "p.yaml"] * 2
-    assert found.clusters["us"].state_dir == here / "mine"
+    assert (
+        bootstraps(found),
+        [found.clusters[name].policy for name in ("eu", "us")],
+        found.clusters["us"].state_dir,
+    ) == ({"eu": "eu:9092", "us": "us:9092", "ap": "ap:9092"}, [here / "p.yaml"] * 2, here / "mine")
     with pytest.raises(UsageError, match=r"ap has no policy: .*fleet\.yaml names none"):
         found.members(None, OneOff())
     one = chosen(Common(), FleetFlags(here / "fleet.yaml", "ap"))
@@ -395,8 +399,10 @@ def test_ctrl_c_during_a_fleet_trim_skips_later_clusters(monkeypatch: pytest.Mon
     report = replace(REPORT.reports["eu"], interrupted=True)
     first = KeyboardInterrupt() if raised else report
     found, reached = trimmed_in_turn(monkeypatch, {"eu": first, "ap": report, "us": report}, {})
-    assert reached == ["eu"]
-    assert [failure(found[name]).error for name in ("ap", "us")] == ["interrupted before its turn"] * 2
+    assert (reached, [failure(found[name]).error for name in ("ap", "us")]) == (
+        ["eu"],
+        ["interrupted before its turn"] * 2,
+    )
     assert FleetReport("f", None, found).interrupted
 
 

@@ -179,7 +179,7 @@ def test_value_is_lowered_and_raised_as_far_as_its_disk_needs(
 ) -> None:
     """P3, P4: with an unknown age, the topic's rate is its size over its retention, not nothing."""
     one = decided(facts(age, **(live or {})), None if live is None else raised(str(3 * DAY)), room)
-    assert (one.action, one.new) == (action, pytest.approx(new, abs=2))
+    assert [one.action, one.new] == [action, pytest.approx(new, abs=2)]
 
 
 def test_records_of_restored_settings_and_of_other_topics_of_that_name_do_not_count() -> None:
@@ -237,7 +237,7 @@ def test_raise_takes_nothing_from_a_broker_whose_default_is_larger(
 def test_setting_is_read_as_the_topics_own_or_as_the_default_that_kretains_own_topic_shows() -> None:
     def live(own: str, *general: TopicValue, key: Setting = "retention.ms") -> Any:
         values = {"retention.ms": TopicValue(own, own=True), "retention.bytes": TopicValue("-1", own=False)}
-        shown: dict[Setting, Any] = {"retention.bytes": frozenset(), "retention.ms": frozenset()}
+        shown: dict[str, frozenset[TopicValue]] = {"retention.bytes": frozenset(), "retention.ms": frozenset()}
         return known(live_of(values, shown | {key: frozenset(general)}))[key]
 
     def default(value: str | None) -> TopicValue:
@@ -269,15 +269,12 @@ def test_topics_share_the_room_of_a_disk() -> None:
     assert DAY < known(second.new) < first.new
 
 
-def sized(tail: Any) -> TopicFacts:
-    live = {"retention.ms": Live(None, None, None), "retention.bytes": Live(None, 4 * GIB, 4 * GIB)}
-    return facts(live=live, unread={0: Unread("billing", 0, (0, 2), None, HOUR, tail)})
-
-
 @pytest.mark.parametrize(("tail", "action"), [(GIB, "none"), (2 * GIB, "none"), (3 * GIB, "raise"), (UNKNOWN, "none")])
 def test_retention_bytes_is_raised_before_what_is_unread_outgrows_it(tail: Any, action: str) -> None:
     """With a quarter added, and a third of it by the margin: 20 minutes of an hour's growth."""
-    assert decide(sized(tail), "retention.bytes", None, TERMS, Rooms({"d": 1 << 50}, ceiling=True)).action == action
+    live = {"retention.ms": Live(None, None, None), "retention.bytes": Live(None, 4 * GIB, 4 * GIB)}
+    one = facts(live=live, unread={0: Unread("billing", 0, (0, 2), None, HOUR, tail)})
+    assert decide(one, "retention.bytes", None, TERMS, Rooms({"d": 1 << 50}, ceiling=True)).action == action
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,14 @@ def test_pattern_matching_nothing_is_refused() -> None:
         chosen("job-1", "nothing-*")
 
 
-SAMPLES = (Sample(1_000, 20), Sample(2_000, 50), Sample(3_000, 60))
-LOG = Log(10, 110, 1_000, pack(SAMPLES), leader_epoch=5, ends={3: 40, 4: None})
+LOG = Log(
+    10,
+    110,
+    1_000,
+    pack([Sample(1_000, 20), Sample(2_000, 50), Sample(3_000, 60)]),
+    leader_epoch=5,
+    ends={3: 40, 4: None},
+)
 
 
 def row(

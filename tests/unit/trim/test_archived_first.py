@@ -237,10 +237,8 @@ def test_archived_copy_counts_only_while_its_last_record_is_in_the_log(answer, s
 
 # -- segments end to end -----------------------------------------------------------
 
-spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=8)
 
-
-@given(spans)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=8))
 def test_joined_segments_contain_each_offset_once(given_spans: list[tuple[int, int]]) -> None:
     source = Source("c", "t", "i", 0)
     segments = [Manifest(source, start, start + length, 1, "now", 0) for start, length in given_spans]
@@ -261,5 +259,4 @@ def test_topic_whose_positions_cannot_be_kept_is_held_and_not_copied() -> None:
     )
     gate.copy({TP: (URL, target()), other: (URL, Target(100, decision(other)))}, silent)
     assert archiver.asked == [[other]]
-    held = gate.sort({TP: target()}, fresh()).held[TP]
-    says(held.reasons[0].text, "orders-0 could not be archived", "no space")
+    says(gate.sort({TP: target()}, fresh()).held[TP].reasons[0].text, "orders-0 could not be archived", "no space")

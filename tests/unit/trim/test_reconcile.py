@@ -22,7 +22,7 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.batches import Trimmer
-from retention_cli.trim.narrow import exceeded, limited_to, of_partitions
+from retention_cli.trim.narrow import limited_to, exceeded, of_partitions
 from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import Answer, State, Unanswered, judge
 from tests.support.facts import known
@@ -132,8 +132,11 @@ GOING = [one for one in EVERY.decisions if one.action == "trim"]
 def test_max_partitions_selects_the_first_trims() -> None:
     assert limited_to(EVERY, None) is EVERY
     first = limited_to(EVERY, 1)
-    assert (first.decisions, first.totals.records) == (tuple(GOING[:1]), GOING[0].records)
-    assert limited_to(EVERY, 1_000).totals.trim == len(GOING)
+    assert (first.decisions, first.totals.records, limited_to(EVERY, 1_000).totals.trim) == (
+        tuple(GOING[:1]),
+        GOING[0].records,
+        len(GOING),
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,8 +251,7 @@ def test_partition_arguments_are_kept_as_given(
     given_: list[str], topics: tuple[str, ...], again: tuple[str, ...]
 ) -> None:
     selection = wanting(*given_)
-    assert (selection.topics, selection.given) == (topics, again)
-    assert wanting(*again) == selection
+    assert (selection.topics, selection.given, wanting(*again)) == (topics, again, selection)
 
 
 @pytest.mark.parametrize("text", ["a:", "a:x", "a:-1", "a:1:2", "a:²", "*:1", ":1", "a:" + "1" * 5000])
@@ -402,7 +404,7 @@ def test_trim_whose_results_cannot_be_written_as_evidence_is_reported(
         raise problem
 
     recorder: Any = SimpleNamespace(rechecks=1, results=unwritable)
-    report = Trimmer(plan(KEEP), None, "run", recorder=recorder).trim()
+    report = Trimmer(plan(KEEP), None, "run", recorder=recorder).trim()  # type: ignore[arg-type]
     assert [row.outcome for row in report.rows] == ["unchanged"]
     stopped = report.stopped_by is problem
     assert (report.interrupted, report.audit_problem, stopped) == (interrupted, said, stopped_by)

@@ -122,13 +122,13 @@ def test_repeated_errors_are_folded() -> None:
         None,
         "b",
     ]
-    assert (folded.good(), folded.error("b")) == (None, "b")
-    assert (folded.error("b"), folded.good()) == ("b (2 times in a row)", "recovered after 2 failures")
+    assert (folded.good(), folded.error("b"), folded.error("b")) == (None, "b", "b (2 times in a row)")
+    assert folded.good() == "recovered after 2 failures"
 
 
 def test_lasting_note_is_shown_once() -> None:
     folded = Folded()
-    looks = (["one"], ["one", "two", "two"], [], ["one"])
+    looks: list[list[str]] = [["one"], ["one", "two", "two"], [], ["one"]]
     assert [list(folded.notes(notes)) for notes in looks] == [["one"], ["two"], [], ["one"]]
 
 
@@ -184,14 +184,14 @@ def test_changed_file_counts_once_it_is_stable(
     looks = []
     for text in texts:
         put(tmp_path / "policy.yaml", text)
-        looks.append(file.read_current())
+        looks.append(file.look())
     assert ([one.hold is not None for one in looks], [one.broken is not None for one in looks]) == (held, broken)
     assert file.valid != broken[-1]
 
 
 def test_file_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(BROKEN)
-    refusal(PolicyError, policy_file(tmp_path / "policy.yaml").read_current)
+    refusal(PolicyError, policy_file(tmp_path / "policy.yaml").look)
 
 
 @pytest.mark.parametrize("text", [HELD, BROKEN, None])
@@ -199,13 +199,12 @@ def test_file_changed_during_a_pass_stops_it_and_settles_again(tmp_path: Path, t
     path = tmp_path / "policy.yaml"
     path.write_text(GOOD)
     file = policy_file(path)
-    digest = file.read_current().selection.policy.digest
+    digest = file.look().selection.policy.digest
     assert file.again(digest).policy.digest == digest
     put(path, text)
     refusal(StopError, file.again, digest)
     path.write_text(GOOD)
-    looks = [file.read_current().hold is None for _ in range(2)]
-    assert looks == [False, True], "it was another text in between"
+    assert [file.look().hold is None for _ in range(2)] == [False, True], "it was another text in between"
 
 
 def test_signal_waits_for_the_critical_section() -> None:
@@ -219,7 +218,7 @@ def test_signal_waits_for_the_critical_section() -> None:
     with Ending().heard() as ending:
         with pytest.raises(KeyboardInterrupt):
             work(ending, signal.SIGTERM)
-        assert (done, ending.requested) == (["finished"], True)
+        assert (done, ending.asked) == (["finished"], True)
         with pytest.raises(KeyboardInterrupt):  # a second one does not wait
             work(ending, signal.SIGINT)
     assert done == ["finished"]
@@ -288,9 +287,9 @@ def test_changed_file_is_not_trusted_however_soon_it_is_read_again() -> None:
         return Selection(parse_policy(text, "p.yaml", f"sha256:{texts[0]}"))
 
     file = PolicyFile(load)
-    assert file.read_current().hold is None
+    assert file.look().hold is None
     del texts[0]
-    assert [file.read_current().hold is None for _ in range(3)] == [False] * 3
+    assert [file.look().hold is None for _ in range(3)] == [False] * 3
 
 
 def plan_of(rows: list[Decision]) -> Plan:
@@ -306,11 +305,14 @@ ROWS = st.lists(
     ),
     max_size=6,
 ).map(lambda found: [ceiling_row(number, *one) for number, one in enumerate(found)])
-CEILINGS = st.builds(Ceiling, st.none() | st.integers(1, 100), st.none() | st.integers(1, 2000))
-AFTER = st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", number))
 
 
-@given(ROWS, CEILINGS, AFTER, st.booleans())
+@given(
+    ROWS,
+    st.builds(Ceiling, st.none() | st.integers(1, 100), st.none() | st.integers(1, 2000)),
+    st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", number)),
+    st.booleans(),
+)
 def test_ceiling_only_narrows_and_is_kept(
     rows: list[Decision], ceiling: Ceiling, after: TopicPartition | None, whole: bool
 ) -> None:
@@ -321,12 +323,12 @@ def test_ceiling_only_narrows_and_is_kept(
         if now.action != "trim":
             assert (now.trim_to, now.records) == (None, 0)
             continue
-        start, most, end = known(now.log_start), known(was.trim_to), known(now.trim_to)
+        start, farthest, end = known(now.log_start), known(was.trim_to), known(now.trim_to)
         assert was.action == "trim"
-        assert start < end <= most
+        assert start < end <= farthest
         assert now.records == end - start
         assert now.unconsumed == unread_below(end, start, now.min_commit) <= was.unconsumed
-        assert not whole or end == most
+        assert not whole or end == farthest
     for most, sizes in (
         (ceiling.max_records, [one.records for one in trims]),
         (ceiling.max_bytes, [one.size_bytes for one in trims]),
@@ -352,19 +354,17 @@ def test_ceiling_trims_rows_in_turn_over_several_passes() -> None:
     assert first == [0, 1, 2, 0]
 
 
-TP = TopicPartition("t", 0)
 HOLD, NO_RULES = Settings(), DiskRules()
 TRIM = Settings(unconsumed="trim")
-FULL_SOON = Disk(1, ("/data",), Room(1_000_000, 400_000, 400_000), {TP: 1000})
-"""A disk that may gain 100,000 bytes until its ceiling of half."""
 
 
 def r6(bytes_per_ms: float | None) -> Sequence[Maybe[Queue]]:
+    """Return the queue of a disk that grows so fast and may gain 100,000 bytes until its ceiling of half."""
     rate: Maybe[Rate] = (
         Unknown.because("rate", "?") if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, HOUR)
     )
-    part = PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)
-    return [queue_of(FULL_SOON, 50, {TP: part}, [])]
+    tp, part = TopicPartition("t", 0), PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)
+    return [queue_of(Disk(1, ("/data",), Room(1_000_000, 400_000, 400_000), {tp: 1000}), 50, {tp: part}, [])]
 
 
 def seconds(
@@ -470,7 +470,7 @@ def test_failure_of_protect_is_counted_each_time_and_posted_once_in_a_row(refuse
         leadership=Leadership("watch", say),
         interval_s=0.001,
         trims=True,
-        stop_requested=lambda: not left,
+        asked=lambda: not left,
         say=say,
         publish=lambda: None,
         notify=posted.append,

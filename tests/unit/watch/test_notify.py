@@ -124,10 +124,8 @@ def test_url_is_read_from_a_variable_or_a_file_beside_the_policy(
         for url in ("file:hook", "env:HOOK", hook.url):
             text = f"version: 1\nnotify: {{url: '{url}'}}\ntopics: [{{match: t, retention.ms: 1d}}]\n"
             rules = parse_policy(text, str(tmp_path / "policy.yaml"), "").notify
-            assert rules.events == EVENTS
-            assert posted(rules, Notice("refused", "too much"))[0] == []
-    assert hook.events() == ["refused"] * 3
-    assert posted(NotifyRules(), Notice("failed", "x"))[0] == []
+            assert (rules.events, posted(rules, Notice("refused", "too much"))[0]) == (EVENTS, [])
+    assert (hook.events(), posted(NotifyRules(), Notice("failed", "x"))[0]) == (["refused"] * 3, [])
 
 
 @pytest.mark.parametrize(
@@ -168,8 +166,10 @@ def test_hold_is_posted_once_after_a_day_without_a_break() -> None:
     found = [held.take_in(rows, now_ms, "id") for rows, now_ms in (*looks, ([], 3 * DAY_MS), (first, 3 * DAY_MS + 1))]
     assert [one is None for one in found] == [True, True, False, True, False, True, True]
     notice = known(found[2])
-    assert notice.text == "1 partition on hold for a day: b (1); F4 1; kretain why CODE says what to do"
-    assert notice.facts == {"partitions": 1, "holds": {"F4": 1}}
+    assert (notice.text, notice.facts) == (
+        "1 partition on hold for a day: b (1); F4 1; kretain why CODE says what to do",
+        {"partitions": 1, "holds": {"F4": 1}},
+    )
     assert "a (1)" in known(found[4]).text
 
 
