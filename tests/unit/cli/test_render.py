@@ -191,7 +191,7 @@ def test_plan_names_the_bytes_that_brokers_free_and_when(space: Space | None, sa
 
 PLAN = (
     Column("partition"),
-    Column("action", whole=True),
+    Column("action", unbroken=True),
     Column("log start → trim to", "right"),
     Column("records", "right"),
     Column("bytes", "right"),

@@ -22,7 +22,7 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.batches import Trimmer
-from retention_cli.trim.narrow import limited_to, exceeded, of_partitions
+from retention_cli.trim.narrow import exceeded, limited_to, of_partitions
 from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import Answer, State, Unanswered, judge
 from tests.support.facts import known

@@ -184,14 +184,14 @@ def test_changed_file_counts_once_it_is_stable(
     looks = []
     for text in texts:
         put(tmp_path / "policy.yaml", text)
-        looks.append(file.look())
+        looks.append(file.read_current())
     assert ([one.hold is not None for one in looks], [one.broken is not None for one in looks]) == (held, broken)
     assert file.valid != broken[-1]
 
 
 def test_file_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(BROKEN)
-    refusal(PolicyError, policy_file(tmp_path / "policy.yaml").look)
+    refusal(PolicyError, policy_file(tmp_path / "policy.yaml").read_current)
 
 
 @pytest.mark.parametrize("text", [HELD, BROKEN, None])
@@ -199,12 +199,12 @@ def test_file_changed_during_a_pass_stops_it_and_settles_again(tmp_path: Path, t
     path = tmp_path / "policy.yaml"
     path.write_text(GOOD)
     file = policy_file(path)
-    digest = file.look().selection.policy.digest
+    digest = file.read_current().selection.policy.digest
     assert file.again(digest).policy.digest == digest
     put(path, text)
     refusal(StopError, file.again, digest)
     path.write_text(GOOD)
-    assert [file.look().hold is None for _ in range(2)] == [False, True], "it was another text in between"
+    assert [file.read_current().hold is None for _ in range(2)] == [False, True], "it was another text in between"
 
 
 def test_signal_waits_for_the_critical_section() -> None:
@@ -218,7 +218,7 @@ def test_signal_waits_for_the_critical_section() -> None:
     with Ending().heard() as ending:
         with pytest.raises(KeyboardInterrupt):
             work(ending, signal.SIGTERM)
-        assert (done, ending.asked) == (["finished"], True)
+        assert (done, ending.requested) == (["finished"], True)
         with pytest.raises(KeyboardInterrupt):  # a second one does not wait
             work(ending, signal.SIGINT)
     assert done == ["finished"]
@@ -287,9 +287,9 @@ def test_changed_file_is_not_trusted_however_soon_it_is_read_again() -> None:
         return Selection(parse_policy(text, "p.yaml", f"sha256:{texts[0]}"))
 
     file = PolicyFile(load)
-    assert file.look().hold is None
+    assert file.read_current().hold is None
     del texts[0]
-    assert [file.look().hold is None for _ in range(3)] == [False] * 3
+    assert [file.read_current().hold is None for _ in range(3)] == [False] * 3
 
 
 def plan_of(rows: list[Decision]) -> Plan:
@@ -470,7 +470,7 @@ def test_failure_of_protect_is_counted_each_time_and_posted_once_in_a_row(refuse
         leadership=Leadership("watch", say),
         interval_s=0.001,
         trims=True,
-        asked=lambda: not left,
+        stop_requested=lambda: not left,
         say=say,
         publish=lambda: None,
         notify=posted.append,
