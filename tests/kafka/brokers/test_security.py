@@ -79,18 +79,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *("-storetype", kind, "-storepass", STORE, "-noprompt"),
         )
     keytool(
-        "-importkeystore",
-        "-srckeystore",
-        str(made / "client.jks"),
-        "-srcstorepass",
-        STORE,
-        "-destkeystore",
-        str(made / "client.p12"),
-        "-deststoretype",
-        "PKCS12",
-        "-deststorepass",
-        STORE,
-        "-noprompt",
+        *("-importkeystore", "-srckeystore", str(made / "client.jks"), "-srcstorepass", STORE),
+        *("-destkeystore", str(made / "client.p12"), "-deststoretype", "PKCS12", "-deststorepass", STORE, "-noprompt"),
     )
     from cryptography.hazmat.primitives import serialization as ser
     from cryptography.hazmat.primitives.serialization import pkcs12
