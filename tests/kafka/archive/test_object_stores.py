@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.fs
 import pytest
 
-from kretain.embedded import reaper
 from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support import ivy
 from tests.support.archiving import archived, filled, policy, small, whole
+from tests.support.processes import beside, port_of
 from tests.support.secured import show_none
 from tests.support.trims import trimmed_with_evidence_at
-from tests.support.world import Cli, World, run_cli, wait_until, written
+from tests.support.world import Cli, World, run_cli, written
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -35,37 +31,11 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 
 @dataclass(frozen=True)
 class Server:
-    """An archive's URL in it, what its clients have in their environment, and the folder with its objects, if it has one."""
+    """An archive's URL in it; of S3's also the folder with its objects, and what its clients have in their environment."""
 
     url: str
-    environ: dict[str, str]
     folder: Path = Path()
-
-
-@contextlib.contextmanager
-def running(command: list[str], log: Path, port: int) -> Iterator[None]:
-    """Run a server on a port until the block ends, also if a test fails."""
-    watcher = subprocess.Popen([sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True)
-    with log.open("wb") as out:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
-    assert watcher.stdin is not None
-    watcher.stdin.write(f"{server.pid} {reaper.start_time(server.pid)}\n".encode())
-    watcher.stdin.flush()
-    try:
-
-        def up() -> bool:
-            assert server.poll() is None, log.read_text()
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
-
-        wait_until(up, f"{log.stem} listens")
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-        watcher.stdin.close()
-        watcher.wait()
+    environ: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +49,8 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     port = free_ports(1)[0]
     command = [node, str(folder / "node_modules/azurite/dist/src/blob/main.js"), "--silent", "--inMemoryPersistence"]
     command += ["--blobPort", str(port), "--skipApiVersionCheck", "--disableTelemetry"]
-    with running(command, folder / "azurite.log", port):
+    with beside(command, folder) as server:
+        port_of(server, folder)
         place = f"127.0.0.1:{port}"
         files = pyarrow.fs.AzureFileSystem(
             ACCOUNT, account_key=KEY, blob_storage_authority=place, dfs_storage_authority=place,
@@ -88,8 +59,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         files.create_dir("backup")
         yield Server(
             f"abfs://backup@{ACCOUNT}.dfs.core.windows.net/kafka?"
-            f"blob_storage_authority={place}&dfs_storage_authority={place}&scheme=http",
-            {"AZURE_STORAGE_KEY": KEY},
+            f"blob_storage_authority={place}&dfs_storage_authority={place}&scheme=http"
         )
 
 
@@ -120,9 +90,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         f"{ivy.resolved('org.gaul', 's3proxy', VERSION)}/*",
         *("org.gaul.s3proxy.Main", "--properties", str(folder / "s3.properties")),
     ]
-    with running(command, folder / "s3.log", port):
+    with beside(command, folder) as server:
+        port_of(server, folder)
         yield Server(
             f"s3://backup/kafka?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{port}",
+            folder / "objects" / "backup" / "kafka",
             {
                 "AWS_ACCESS_KEY_ID": NAME,
                 "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -131,7 +103,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
                 "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
             },
-            folder / "objects" / "backup" / "kafka",
         )
 
 
@@ -188,8 +159,7 @@ def test_missing_write_permission_on_s3_holds_and_is_named(
 def test_encrypted_archive_works_on_azure(
     world: World, azure: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in azure.environ.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
     small(monkeypatch, 400)
     topic = filled(world, 2, codec="zstd")
     before = [whole(world, topic, partition) for partition in range(2)]
@@ -208,8 +178,7 @@ def test_encrypted_archive_works_on_azure(
 
 def test_file_on_azure_is_never_seen_half_written(azure: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Azure empties a file that is opened for writing; the old one counts until the new one is complete."""
-    for name, value in azure.environ.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
     store = Store(azure.url)
     store.write("a/one.json", b"old")
 

@@ -137,8 +137,9 @@ def test_restore_holds_the_floor_with_its_group_until_it_ends(
     run(world, place, Wanted(topic, target))
     assert [floor for _action, floor in seen] == [0] * 5  # it has begun, three segments, it has ended
     assert {action for action, _floor in seen} <= {"keep", "hold"}
-    ended = world.decide(consumed(target, "0ms"), target)
-    assert ended.action != "trim", "remembered, until it is forgotten (the command does that)"
+    assert world.decide(consumed(target, "0ms"), target).action != "trim", (
+        "remembered, until it is forgotten (the command does that)"
+    )
     world.delete(target)
 
 
@@ -192,8 +193,7 @@ def test_restore_warns_of_a_target_whose_retention_deletes_at_once(world: World,
 
 def test_restore_of_a_missing_topic_or_range_is_an_error(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored")
-    absent = f"has no topic nothing; it has {topic}"
-    assert absent in refusal(ArchiveError, run, world, place, Wanted("nothing", target))
+    says(refusal(ArchiveError, run, world, place, Wanted("nothing", target)), f"has no topic nothing; it has {topic}")
     assert f"no records of {topic}-7" in refusal(
         ArchiveError, run, world, place, Wanted(topic, target, partitions=(7,))
     )
@@ -323,8 +323,7 @@ def test_groups_continue_in_an_empty_cluster_with_the_record_they_would_have_rea
         assert read_next(elsewhere, group, target, protocol, 2) == expected, group
     assert restored(*again, "--dry-run").json()["groups"]["rows"] == done["rows"]
     elsewhere.commit(f"{name}-at", target, {0: 8})
-    refused = restored(*again, "--dry-run", check=6)
-    assert f"group {name}-at has commits on topic {target}" in refused.err
+    says(restored(*again, "--dry-run", check=6).err, f"group {name}-at has commits on topic {target}")
 
 
 def positions_in(world: World, group: str, topic: str, partitions: int) -> dict[int, int]:
@@ -370,16 +369,17 @@ def test_group_in_use_is_refused_and_one_with_commits_needs_overwrite(world: Wor
     """Nothing is written while a group has members; only named groups are moved, others stay."""
     target, group = world.topic("used"), f"{trimmed.name}-g"
     with closing(world.member(group, [target])):
-        live = f"group {group} has live members: stop its consumers"
-        assert live in trimmed.back(target, "--group", group, check=6).err
+        says(trimmed.back(target, "--group", group, check=6).err, f"group {group} has live members: stop its consumers")
         assert whole(world, target) == []
     world.commit(group, target, 0)
     assert "pass --overwrite to replace them" in trimmed.back(target, "--group", group, check=6).err
     trimmed.back(target, "--group", group, "--overwrite")
     assert [stem for stem in STANDS if trimmed.position_in(target, stem)] == ["g"]
     assert trimmed.next_in(target, "g") == following(trimmed.log, 100)
-    absent = f"group nobody has no position on {trimmed.name} in the archive"
-    assert absent in trimmed.back(target, "--group", "nobody", check=6).err
+    says(
+        trimmed.back(target, "--group", "nobody", check=6).err,
+        f"group nobody has no position on {trimmed.name} in the archive",
+    )
 
 
 def test_groups_alone_are_reset_where_the_records_are_there_and_only_there(world: World, trimmed: Trimmed) -> None:
@@ -394,8 +394,10 @@ def test_groups_alone_are_reset_where_the_records_are_there_and_only_there(world
     expected = {stem: following(trimmed.log, position) for stem, position in STANDS.items()}
     assert {stem: trimmed.next_in(target, stem) for stem in STANDS} == expected
     produce(world, other, odd_flights(20))
-    refused = trimmed.back(other, "--groups", "-o", "json", check=6)
-    assert f"{other}-0 does not have the record of archived offset" in refused.err
+    says(
+        trimmed.back(other, "--groups", "-o", "json", check=6).err,
+        f"{other}-0 does not have the record of archived offset",
+    )
     assert trimmed.position_in(other, "g") is None
 
 
@@ -428,8 +430,9 @@ def test_until_restores_to_a_point_in_time_with_the_positions_of_then(world: Wor
     """Positions of a later time are used only if that is named; no group continues behind what was restored."""
     target = world.topic("until")
     until = sorted(record[0] for _offset, record in trimmed.log)[400]
-    refused = trimmed.back(target, "--until", str(until), "--groups", check=1)
-    assert "name the time to use with --positions-at" in refused.err
+    says(
+        trimmed.back(target, "--until", str(until), "--groups", check=1).err, "name the time to use with --positions-at"
+    )
     assert whole(world, target) == []
     trimmed.back(target, "--until", str(until), "--groups", "--positions-at", "2100-01-01T00:00:00Z")
     kept = [(offset, record) for offset, record in trimmed.log if record[0] < until]

@@ -28,8 +28,10 @@ def told(bootstrap: str, folder: Path) -> list[Any]:
     folder.mkdir()
     policy = written(folder / "policy.yaml", POLICY.replace("bench-*", f"{SHAPE.prefix}-*"))
     common = ("-b", bootstrap, "-p", str(policy), "--state-dir", str(folder / "state"), "-o", "json")
-    runs = (("plan",), ("plan",), ("trim", "--yes"), ("plan",))
-    return [alike(json.loads(run_cli(*one, *common, check=0).out)) for one in runs]
+    return [
+        alike(json.loads(run_cli(*one, *common, check=0).out))
+        for one in (("plan",), ("plan",), ("trim", "--yes"), ("plan",))
+    ]
 
 
 def test_synthetic_cluster_answers_like_a_real_one(kafka: EmbeddedKafka, tmp_path: Path) -> None:

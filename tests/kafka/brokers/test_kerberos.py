@@ -32,6 +32,12 @@ _SBIN = ":".join((os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"))
 _TOOLS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit", "faketime")
 
 
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=_SBIN)
+    assert found is not None, name
+    return found
+
+
 class Kdc:
     """A realm with its own database, port and configuration; nothing of the machine's own Kerberos is read."""
 
@@ -74,10 +80,8 @@ class Kdc:
         return path
 
     def run(self, tool: str, *arguments: str, given: str | None = None) -> str:
-        found = shutil.which(tool, path=_SBIN)
-        assert found is not None
         done = subprocess.run(
-            [found, *arguments],
+            [_tool(tool), *arguments],
             env=self.environment,
             input=given,
             capture_output=True,
@@ -96,11 +100,9 @@ class Kdc:
 
     def start(self, *, ahead: str | None = None) -> None:
         """Start it, with a clock that is ``ahead`` (such as ``+1h``)."""
-        kdc, faketime = (shutil.which(tool, path=_SBIN) for tool in ("krb5kdc", "faketime"))
-        assert kdc is not None
-        clock = [] if ahead is None else [str(faketime), "-f", ahead]
+        clock = [] if ahead is None else [_tool("faketime"), "-f", ahead]
         with (self.folder / "kdc.log").open("ab") as log:
-            command = [*clock, kdc, "-n", "-r", REALM, "-P", str(self.folder / "kdc.pid")]
+            command = [*clock, _tool("krb5kdc"), "-n", "-r", REALM, "-P", str(self.folder / "kdc.pid")]
             self._process = subprocess.Popen(
                 command, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
@@ -113,11 +115,8 @@ class Kdc:
             self._process = None
 
     def _listens(self) -> bool:
-        try:
-            socket.create_connection(self.address, 1).close()
-        except OSError:
-            return False
-        return True
+        with socket.socket() as probe:
+            return probe.connect_ex(self.address) == 0
 
 
 KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"

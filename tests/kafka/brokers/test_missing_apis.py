@@ -37,28 +37,22 @@ class ApiProxy:
         self.most: dict[int, int | None] = {}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self._open: list[socket.socket] = []
 
     def serve(self, broker_port: int) -> None:
         threading.Thread(target=self._accept, args=(broker_port,), daemon=True).start()
 
     def close(self) -> None:
-        for one in (self._listener, *self._open):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def _accept(self, broker_port: int) -> None:
-        while True:
-            try:
+        with suppress(OSError):
+            while True:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
-            broker = socket.create_connection(("127.0.0.1", broker_port))
-            self._open += [client, broker]
-            versions: dict[int, int] = {}
-            for work in (self._requests, self._responses):
-                threading.Thread(target=work, args=(client, broker, versions), daemon=True).start()
+                broker = socket.create_connection(("127.0.0.1", broker_port))
+                versions: dict[int, int] = {}
+                for work in (self._requests, self._responses):
+                    threading.Thread(target=work, args=(client, broker, versions), daemon=True).start()
 
     def _requests(self, client: socket.socket, broker: socket.socket, versions: dict[int, int]) -> None:
         with closing(broker), suppress(OSError), client.makefile("rb") as sent:
@@ -134,8 +128,10 @@ def topic(proxy: ApiProxy, cluster: EmbeddedKafka, tmp_path: Path) -> str:
 
 
 def ask(proxy: ApiProxy, tmp_path: Path, *arguments: str, check: int | None = None) -> Cli:
-    state = ("--state-dir", str(tmp_path / "state"))
-    return run_cli(*arguments, "-b", f"127.0.0.1:{proxy.port}", "--timeout", "5s", *state, check=check)
+    return run_cli(
+        *(*arguments, "-b", f"127.0.0.1:{proxy.port}", "--timeout", "5s", "--state-dir", str(tmp_path / "state")),
+        check=check,
+    )
 
 
 @pytest.mark.parametrize("name", APIS)
@@ -279,9 +275,8 @@ def behind() -> Iterator[EmbeddedKafka]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_unreachable_advertised_address_is_named(behind: EmbeddedKafka, command: tuple[str, ...]) -> None:
-    done = run_cli(*command, "-b", behind.secure_bootstrap, "--timeout", "2s")
     refuses(
-        done,
+        run_cli(*command, "-b", behind.secure_bootstrap, "--timeout", "2s"),
         f"{behind.secure_bootstrap} answered, but no broker did",
         f"at the addresses they give: {ELSEWHERE} (cannot resolve its host name",
         "advertised.listeners",
@@ -308,13 +303,11 @@ MOST_KIB = 900 * 1024
 )
 def test_oversized_frame_length_is_refused_before_memory_is_allocated(length: int) -> None:
     def answer() -> None:
-        while True:
-            try:
+        with suppress(OSError):
+            while True:
                 connection, _peer = server.accept()
                 connection.recv(1 << 16)
                 connection.sendall(struct.pack(">i", length) + bytes(1000))
-            except OSError:
-                return
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=answer, daemon=True).start()
@@ -336,8 +329,10 @@ def test_oversized_frame_length_is_refused_before_memory_is_allocated(length: in
 def test_deadline_ends_a_run_like_ctrl_c() -> None:
     """``--timeout`` is one request's; against a broker that never answers, ``--deadline`` is the whole run's."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        done = run_cli("plan", "-b", address, "--timeout", "100s", "--deadline", "1s", "x", "--older-than", "1d")
+        done = run_cli(
+            *("plan", "x", "--older-than", "1d", "-b", f"127.0.0.1:{silent.getsockname()[1]}"),
+            *("--timeout", "100s", "--deadline", "1s"),
+        )
     assert done == Cli(130, "", "kretain: --deadline 1 s has passed\nkretain: interrupted\n")
 
 

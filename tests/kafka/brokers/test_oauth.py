@@ -237,9 +237,9 @@ def test_unpolled_librdkafka_clients_get_tokens(
 def test_spark_executors_get_tokens_of_their_own(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
 ) -> None:
-    config = librdkafka_file(tmp_path, idp)
+    plan = ("plan", topic, "--consumed-after", "1h", "-o", "json", "-vv")
     said = [
-        ask(oauth, config, "plan", topic, "--consumed-after", "1h", "-o", "json", "-vv", *spark, check=0)
+        ask(oauth, librdkafka_file(tmp_path, idp), *plan, *spark, check=0)
         for spark in ((), ("--spark", "--master", "local[2]"))
     ]
     assert [one.json()["totals"]["trim"] for one in said] == [1, 1]

@@ -125,7 +125,7 @@ class NarrowSocket:
 
 
 def test_half_written_delete_is_cut_off_at_its_deadline() -> None:
-    """A socket that takes no more for a while: what a broker has not got whole, it can't execute."""
+    """A socket that takes no more for a while: what a broker has got only in part, it can't execute."""
     late, sock, connection = False, NarrowSocket(), TimedConnection(net=None)
     connection.deletes = set()
     transport = KafkaTCPTransport(NetworkSelector(), sock)

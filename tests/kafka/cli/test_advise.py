@@ -218,6 +218,7 @@ def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, 
         ("3.3.2", {"future-timestamps"}, []),
         ("3.9.1", {"future-timestamps"}, []),
     ],
+    ids=["2.8.2", "3.3.2", "3.9.1"],
 )
 def test_old_brokers_give_the_advice_that_they_can(
     version: str, more: set[str], unknown: list[str], tmp_path: Path

@@ -21,6 +21,7 @@ from kretain.flows.recipes import RECIPES
 from tests.support.clusters import EmbeddedKafka
 from tests.support.docs import ROOT
 from tests.support.ledger_stores import renew_state_topic
+from tests.support.says import says
 from tests.support.terminal import Terminal
 from tests.support.world import DAY, HOUR, MIB, World, run_cli
 
@@ -109,15 +110,14 @@ def test_init_writes_files_that_work_and_holds_r1(world: World, tmp_path: Path) 
     forever = world.filled(OLD, {"reader": 7})
     config = tmp_path / "home" / "config.yaml"
     variables = {"KRETAIN_CONFIG": str(config), "COLUMNS": "80"}
-    done = world.cli("init", "--yes", check=0, **variables)
     policy = config.with_name("policy.yaml")
-    assert f"Wrote {config} (context main) and {policy}." in done.out
-    assert "F10" in done.out, "the first plan"
+    says(
+        world.cli("init", "--yes", check=0, **variables).out, f"Wrote {config} (context main) and {policy}.", "F10"
+    )  # the first plan holds
     assert yaml.safe_load(config.read_text())["default-context"] == "main"
     [entry] = yaml.safe_load(policy.read_text())["topics"]
-    assert topic in entry["match"]
-    assert short not in entry["match"], "its brokers keep less than R1 waits"
-    assert forever not in entry["match"], "its owner keeps all of it"
+    # Brokers keep less of the short one than R1 waits, and the owner of the third keeps all of it.
+    assert [name in entry["match"] for name in (topic, short, forever)] == [True, False, False], entry
     rows = run_cli("plan", "-o", "json", check=0, **variables).json()["partitions"]
     [row] = [one for one in rows if one["topic"] == topic]
     assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F10"])
@@ -145,8 +145,13 @@ def test_init_asks_for_a_broker_and_before_it_writes(world: World, tmp_path: Pat
 
 def test_init_without_a_cluster_writes_nothing(tmp_path: Path) -> None:
     config = tmp_path / "home" / "config.yaml"
-    arguments = ("init", "-b", "127.0.0.1:1", "--timeout", "1s", "--yes")
-    run_cli(*arguments, "--state-dir", str(tmp_path / "state"), check=1, KRETAIN_CONFIG=str(config))
+    run_cli(
+        *("init", "-b", "127.0.0.1:1", "--timeout", "1s", "--yes"),
+        "--state-dir",
+        str(tmp_path / "state"),
+        check=1,
+        KRETAIN_CONFIG=str(config),
+    )
     assert not config.parent.exists()
 
 
@@ -165,10 +170,10 @@ def recipes_topics(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactor
 def test_recipe_passes_the_check_against_a_cluster(kafka: EmbeddedKafka, tmp_path: Path, name: str) -> None:
     world = World(kafka.bootstrap, tmp_path / "state")
     world.cli("cluster", "init", "--yes", check=0)  # as min-timestamp says
-    policy = tmp_path / "policy.yaml"
-    world.cli("policy", "new", name, "--out", str(policy), check=0)
-    assert "OK: " in world.cli("policy", "check", str(policy), check=0).out
-    world.cli("plan", "-p", str(policy), check=0)
+    policy = str(tmp_path / "policy.yaml")
+    world.cli("policy", "new", name, "--out", policy, check=0)
+    assert "OK: " in world.cli("policy", "check", policy, check=0).out
+    world.cli("plan", "-p", policy, check=0)
 
 
 def test_cluster_init_asks_and_needs_yes_without_a_terminal(world: World) -> None:
@@ -188,6 +193,15 @@ HOWTO = ROOT / "docs" / "howto"
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
+@pytest.fixture
+def here(here: World) -> Iterator[World]:
+    """A cluster to which a recipe's topics come, and from which they go again."""
+    yield here
+    for name in here.admin.list_topics(timeout=60).topics:
+        if not name.startswith("__"):
+            here.delete(name)
+
+
 def follow(recipe: str, world: World, folder: Path) -> None:
     variables = {
         "PATH": PATH,
@@ -205,7 +219,6 @@ def test_recipe_consumed_trims_what_every_group_has_read(here: World, tmp_path: 
     here.commit("shipping", topic, {0: 900, 1: 420, 2: 900})
     follow("consumed", here, tmp_path)
     assert [here.ends(topic, partition)[0] for partition in range(3)] == [700, 420, 0]
-    here.delete(topic)
 
 
 def test_recipe_event_time_trims_by_a_json_field(here: World, tmp_path: Path) -> None:
@@ -217,42 +230,31 @@ def test_recipe_event_time_trims_by_a_json_field(here: World, tmp_path: Path) ->
     here.commit("analytics", topic, 480)
     follow("event-time", here, tmp_path)
     assert here.ends(topic) == (480 - 7 * 24 - 1, 480)
-    here.delete(topic)
 
 
 def test_recipe_minimum_timestamp_trims_what_the_application_released(here: World, tmp_path: Path) -> None:
     topic = here.topic(name="journal")
-    live = here.topic(name="_kretain_policy", cleanup_policy="compact")
+    here.topic(name="_kretain_policy", cleanup_policy="compact")
     minimum = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
     here.produce_at(topic, [minimum - HOUR] * 800 + [minimum + HOUR] * 200)
     follow("min-timestamp", here, tmp_path)
     assert here.ends(topic) == (800, 1000)
-    here.delete(topic)
-    here.delete(live)
 
 
 def test_recipe_disk_ceiling_trims_the_oldest_segments(here: World, tmp_path: Path) -> None:
-    for topic, mebibytes, age in (("clicks", 12, 9 * DAY), ("views", 6, 2 * DAY)):
+    for topic, records, age in (("clicks", 1200, 9 * DAY), ("views", 600, 2 * DAY)):  # of 12 and 6 MiB
         here.topic(name=topic, segment_bytes=str(MIB))
-        records = mebibytes * 100
         here.produce(topic, [age - number * 60_000 for number in range(records)], value=os.urandom(10_400))
         here.commit("reader", topic, records)
     follow("disk-ceiling", here, tmp_path)
-    assert here.ends("clicks")[0] > 0
-    assert here.ends("views")[0] == 0
-    here.delete("clicks")
-    here.delete("views")
+    assert [here.ends(topic)[0] > 0 for topic in ("clicks", "views")] == [True, False]
 
 
 def test_recipe_legal_hold_keeps_the_held_topic_alone(here: World, tmp_path: Path) -> None:
     for topic in ("payments", "payments.eu"):
-        here.topic(name=topic)
-        here.produce(topic, [10 * DAY] * 500)
-        here.commit("ledger", topic, 500)
+        here.commit("ledger", here.filled([10 * DAY] * 500, name=topic), 500)
     follow("legal-hold", here, tmp_path)
     assert [here.ends(topic)[0] for topic in ("payments", "payments.eu")] == [500, 0]
-    here.delete("payments")
-    here.delete("payments.eu")
 
 
 @pytest.mark.long  # it loads the demo's data

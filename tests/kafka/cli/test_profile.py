@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from confluent_kafka import Producer
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
@@ -19,10 +18,12 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.profile.hours import HOUR_MS, summarize
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, all_rows, fill, prepare
-from tests.support.archiving import flights
+from tests.support.archiving import Whole, flights, produce
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, leaders
-from tests.support.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
+from tests.support.refusals import refusal
+from tests.support.says import says
+from tests.support.world import DAY, HOUR, World, now_ms, reader_for, wait_until
 
 RECORDS = 40_000
 
@@ -35,44 +36,23 @@ def profiled(world: World, *topics: str, policy: str | None = None, timeout_s: f
     return found
 
 
-def frame(found: Profile) -> pd.DataFrame:
-    return pd.DataFrame(list(all_rows(found.topics.values())))
-
-
-def produce(world: World, topic: str, records: Iterator[tuple[Any, ...]], compression: str = "none") -> None:
-    producer = Producer({"bootstrap.servers": world.bootstrap, "logger": QUIET, "compression.type": compression})
-    failed: list[Any] = []
-    for number, (partition, key, value, stamp, headers) in enumerate(records):
-        producer.produce(
-            topic,
-            value,
-            key,
-            partition=partition,
-            timestamp=stamp,
-            headers=headers,
-            on_delivery=lambda error, _: failed.append(error) if error else None,
-        )
-        if not number % 1000:
-            producer.poll(0)
-    assert producer.flush(60) == 0
-    assert not failed
-
-
 @pytest.fixture(scope="module")
 def flown(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pd.DataFrame]:
     """Real flights in two partitions, out of order as the file has them, with headers; and the same as a table."""
     world = World(kafka.bootstrap, tmp_path_factory.mktemp("flown") / "state")
     topic = world.topic("flown", partitions=2)
-    offsets, sent, rows = [0, 0], [], []
+    sent: tuple[list[Whole], list[Whole]] = ([], [])
+    rows = []
     for number, one in enumerate(itertools.islice(flights(), RECORDS)):
         partition = len(one.key + str(number)) % 2
-        headers = [("et", str(one.timestamp_ms + HOUR).encode()), ("ü", b"12345")] if number % 5 else None
-        sent.append((partition, one.key, one.value, one.timestamp_ms, headers))
-        size = len(one.key) + len(one.value) + (0 if headers is None else 2 + 13 + 2 + 5)
-        rows.append((partition, offsets[partition], one.timestamp_ms, size, headers is None))
-        offsets[partition] += 1
-    produce(world, topic, iter(sent), "lz4")
-    return topic, pd.DataFrame(rows, columns=["partition", "offset", "time", "size", "bare"])
+        headers = (("et", str(one.timestamp_ms + HOUR).encode()), ("ü", b"12345")) if number % 5 else ()
+        sent[partition].append((one.timestamp_ms, one.key.encode(), one.value, headers))
+        size = len(one.key) + len(one.value) + (2 + 13 + 2 + 5 if headers else 0)
+        rows.append((partition, one.timestamp_ms, size))
+    for partition, records in enumerate(sent):
+        produce(world, topic, records, partition, "lz4")
+    made = pd.DataFrame(rows, columns=["partition", "time", "size"])
+    return topic, made.assign(offset=made.groupby("partition").cumcount())
 
 
 def by_pandas(rows: pd.DataFrame) -> pd.DataFrame:
@@ -94,28 +74,23 @@ def by_pandas(rows: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()
 
 
-def equal(found: pd.DataFrame, expected: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(
-        found[expected.columns].reset_index(drop=True), expected, check_dtype=False, check_exact=True
-    )
-
-
 def test_profile_counts_what_pandas_counts(world: World, flown: tuple[str, pd.DataFrame]) -> None:
     topic, rows = flown
-    found = frame(profiled(world, topic))
+    found = pd.DataFrame(list(all_rows(profiled(world, topic).topics.values())))
     assert set(found.kind) == {"hour"}
-    equal(found, by_pandas(rows))
+    expected = by_pandas(rows)
+    counted = found[expected.columns].reset_index(drop=True)
+    pd.testing.assert_frame_equal(counted, expected, check_dtype=False, check_exact=True)
     assert found.out_of_order.sum() > 1000, "this data was to be out of order"
 
 
 def test_profile_window_beyond_the_log_reads_nothing(world: World) -> None:
     """A −1 is not taken for the end, unless the newest stamp says so (docs/rules.md, Look-ups)."""
     topic = world.filled([5 * DAY] * 10)
-    found = profiled(world, topic, from_ms=now_ms() - DAY)
-    assert found.ranges[TopicPartition(topic, 0)] == (10, 10)
+    assert profiled(world, topic, from_ms=now_ms() - DAY).ranges == {TopicPartition(topic, 0): (10, 10)}
     world.produce(topic, [HOUR])
     found = profiled(world, topic, from_ms=now_ms() - DAY)
-    assert found.ranges[TopicPartition(topic, 0)] == (10, 11)
+    assert found.ranges == {TopicPartition(topic, 0): (10, 11)}
     assert summarize(found.topics[topic].partitions).records == 1
 
 
@@ -130,11 +105,9 @@ def test_profile_skips_markers_and_aborted_and_open_records(world: World) -> Non
         found = profiled(world, topic)
         hours = found.topics[topic].partitions[0]
         summary = summarize({0: hours})
-        assert (summary.records, summary.size_bytes) == (4, 3 * 100 + 102)
-        assert (summary.late, summary.late_ms) == (1, HOUR)
-        assert (hours.end, found.ranges[TopicPartition(topic, 0)].end) == (11, 18)
+        assert (summary.records, summary.size_bytes, summary.late, summary.late_ms) == (4, 3 * 100 + 102, 1, HOUR)
+        assert (hours.end, found.ranges[TopicPartition(topic, 0)].end, found.unread) == (11, 18, [])
         assert [text for text in found.notes if "an open transaction begins" in text]
-        assert not found.unread
     finally:
         open_one.abort_transaction(30)
 
@@ -144,35 +117,37 @@ def test_profile_counts_tombstones_and_not_compacted_records(world: World) -> No
         cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", delete_retention_ms="86400000"
     )
     now = now_ms()
-    produce(world, topic, ((0, f"k{n % 10}", b"x" * 50, now - HOUR, None) for n in range(2000)))
-    produce(world, topic, iter([(0, "k3", None, now - HOUR, None), (0, "k4", b"", now - HOUR, None)]))
+    produce(world, topic, [(now - HOUR, b"k%d" % (n % 10), b"x" * 50, ()) for n in range(2000)])
+    produce(world, topic, [(now - HOUR, b"k3", None, ()), (now - HOUR, b"k4", b"", ())])
 
     def compacted() -> bool:
-        produce(world, topic, iter([(0, "z", b"rolls the segment", now, None)]))
+        produce(world, topic, [(now, b"z", b"rolls the segment", ())])
         return len(world.records(topic)) < 100
 
     wait_until(compacted, "compaction")
     found = profiled(world, topic)
     summary = summarize(found.topics[topic].partitions)
     assert abs(summary.records - len(world.records(topic))) <= 1, "the cleaner may have come between the two"
-    assert summary.tombstones == 1
-    assert not found.unread
+    assert (summary.tombstones, found.unread) == (1, [])
 
 
 def test_profile_of_a_missing_topic_or_partition_is_an_error(world: World) -> None:
-    done = world.cli("profile", "no-such-topic", check=1)
-    assert done.err == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
+    assert (
+        world.cli("profile", "no-such-topic", check=1).err
+        == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
+    )
     for pattern in ("__consumer_offset*", "re:no.*"):
-        with pytest.raises(NothingMatchesError, match="no topic matches"):
-            profiled(world, pattern)
+        assert "no topic matches" in refusal(NothingMatchesError, profiled, world, pattern)
     assert list(profiled(world, "__consumer_offsets").topics) == ["__consumer_offsets"]
 
 
 def test_profile_by_event_time_needs_a_source(world: World) -> None:
     topic = world.topic()
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1d}}]"
-    with pytest.raises(NoEventTimeError, match=f"retention.eventtime.source is not set for {topic}"):
-        profiled(world, topic, policy=policy, by_event_time=True)
+    says(
+        refusal(NoEventTimeError, profiled, world, topic, policy=policy, by_event_time=True),
+        f"retention.eventtime.source is not set for {topic}",
+    )
 
 
 INTERRUPTED = """
@@ -205,15 +180,14 @@ def test_interrupted_profile_shows_what_it_read_as_partial(world: World, tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, *words], capture_output=True, text=True, timeout=120, check=False
     )
-    result = Cli(done.returncode, done.stdout, done.stderr)
-    assert result.code == 130, result.err
-    told = result.json()
-    assert told["complete"] is False
-    assert [one["reason"] for one in told["unread"]] == ["reading was interrupted"]
-    reached = told["unread"][0]["reached"]
+    assert done.returncode == 130, done.stderr
+    assert "interrupted: this shows what was read until then" in done.stderr
+    found = json.loads(done.stdout)
+    [unread] = found["unread"]
+    assert (found["complete"], unread["reason"]) == (False, "reading was interrupted")
+    reached = unread["reached"]
     assert 0 < reached < 5000
-    assert told["topics"][0]["records"] == reached
-    assert "interrupted: this shows what was read until then" in result.err
+    assert found["topics"][0]["records"] == reached
     assert sum(arrow("pyarrow.parquet").read_table(file).column("records").to_pylist()) == reached
 
 
@@ -224,9 +198,9 @@ def test_profile_names_records_deleted_before_they_were_read(world: World) -> No
         found = prepare(reader, Wanted((topic,), now_ms()))
         world.delete_records(topic, 40)
         fill(reader, found)
+    gone = f"{topic}-0: the records from offset 0 to 40 were deleted before they could be read"
+    assert (found.notes, found.unread) == ([gone], [])
     assert summarize(found.topics[topic].partitions).records == 60
-    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 were deleted before they could be read"]
-    assert not found.unread
 
 
 @pytest.mark.long
@@ -238,12 +212,11 @@ def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Pa
         led = {leader: partition for partition, leader in leaders(world, topic).items()}
         with reader_for(world.bootstrap, 5) as reader:
             ready = prepare(reader, Wanted((topic,), now_ms()))
-            frozen = three.nodes[0]
-            frozen.freeze()
+            three.nodes[0].freeze()
             try:
                 fill(reader, ready)
             finally:
-                frozen.thaw()
+                three.nodes[0].thaw()
         assert [(one.tp.partition, one.reached) for one in ready.unread] == [(led[1], 0)]
         assert "none of its records came for 5 s" in ready.unread[0].text
         assert summarize(ready.topics[topic].partitions).records == 20
@@ -251,5 +224,4 @@ def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Pa
         wait_until(lambda: leaders(world, topic)[led[2]] is None, "the end of a leader")
         done = world.cli("profile", topic, check=5)
         assert done.err == f"kretain: {topic}-{led[2]} could not be read: its ends can't be read: has no leader\n"
-        assert "20 records" in done.out
-        assert "partial: 1 partition" in done.out
+        says(done.out, "20 records", "partial: 1 partition")

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import subprocess
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka, kafka_tool
+from tests.support.plain import meanwhile
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 MIB = str(1 << 20)
@@ -78,29 +78,26 @@ def file_of(row: dict[str, Any]) -> Path:
 def compare(rows: list[dict[str, Any]], *, compacted: Sequence[str] = ()) -> None:
     """Every row is what Kafka's own tool says of its file."""
     dumped = dump([file_of(row) for row in rows])
-    following = {(row["dir"], row["topic"], row["partition"], row["base_offset"]): row for row in rows}
-    bases: dict[tuple[str, str, int], list[int]] = {}
-    for place, topic, partition, base in sorted(following):
-        bases.setdefault((place, topic, partition), []).append(base)
+    bases: dict[Path, list[int]] = {}
+    for row in sorted(rows, key=lambda row: row["base_offset"]):
+        bases.setdefault(file_of(row).parent, []).append(row["base_offset"])
     for row in rows:
-        said, name = dumped[file_of(row)], str(file_of(row))
-        mine = bases[row["dir"], row["topic"], row["partition"]]
+        file = file_of(row)
+        said, mine = dumped[file], bases[file.parent]
         at = mine.index(row["base_offset"])
-        assert row["active"] == (at == len(mine) - 1), name
+        assert row["active"] == (at == len(mine) - 1), file
         if row["active"]:
-            assert row["next_offset"] == (row["base_offset"] if said.last is None else said.last + 1), name
+            assert row["next_offset"] == (row["base_offset"] if said.last is None else said.last + 1), file
         else:
-            assert row["next_offset"] == mine[at + 1], name
-            assert said.last is None or said.last < row["next_offset"], name
-        assert row["largest_timestamp"] == said.largest, name
+            assert row["next_offset"] == mine[at + 1], file
+            assert said.last is None or said.last < row["next_offset"], file
+        assert (row["largest_timestamp"], row["log_bytes"]) == (said.largest, said.end), file
         if row["topic"] not in compacted:
-            assert row["first_timestamp"] == (said.stamps[0] if said.stamps else None), name
+            assert row["first_timestamp"] == (said.stamps[0] if said.stamps else None), file
         elif row["first_timestamp"] is not None and said.stamps:
-            assert row["first_timestamp"] <= said.largest, name
-        assert row["log_bytes"] == said.end, name
-        stem = f"{row['base_offset']:020d}"
-        files = [one.stat().st_size for one in file_of(row).parent.glob(f"{stem}.*")]
-        assert row["bytes"] == sum(files) if not row["active"] else row["bytes"] <= sum(files), name
+            assert row["first_timestamp"] <= said.largest, file
+        on_disk = sum(one.stat().st_size for one in file.parent.glob(f"{file.stem}.*"))
+        assert row["bytes"] == on_disk if not row["active"] else row["bytes"] <= on_disk, file
 
 
 def fill(world: World, topic: str, stamps: Sequence[int], *, compression: str = "none", batch: int = 20) -> None:
@@ -114,18 +111,18 @@ def test_inventory_matches_dump_log_segments(kafka: EmbeddedKafka, world: World,
     in_order = [began + 1000 * n for n in range(count)]
     chance = random.Random(7)
     shuffled = [began + chance.randrange(20 * HOUR) for _ in range(count)]
-    topics = []
-    for codec in ("none", "gzip", "lz4", "snappy", "zstd"):
-        topics.append(world.topic(f"seg-{codec}", segment_bytes=MIB))
-        fill(world, topics[-1], in_order if codec != "lz4" else shuffled, compression=codec)
-    topics.append(world.topic("seg-append-time", segment_bytes=MIB, message_timestamp_type="LogAppendTime"))
-    fill(world, topics[-1], in_order)
-    topics.append(world.topic("seg-large-batches", segment_bytes=MIB))
-    fill(world, topics[-1], shuffled, batch=300)
-    topics.append(world.topic("seg-single-records", segment_bytes=MIB))
-    fill(world, topics[-1], shuffled[:1500], batch=1)
+    plain = []
+    kinds: list[tuple[str, list[int], dict[str, Any], dict[str, Any]]] = [
+        *((codec, in_order, {}, {"compression": codec}) for codec in ("none", "gzip", "snappy", "zstd")),
+        ("lz4", shuffled, {}, {"compression": "lz4"}),
+        ("append-time", in_order, {"message_timestamp_type": "LogAppendTime"}, {}),
+        ("large-batches", shuffled, {}, {"batch": 300}),
+        ("single-records", shuffled[:1500], {}, {"batch": 1}),
+    ]
+    for stem, stamps, config, how in kinds:
+        plain.append(world.topic(f"seg-{stem}", segment_bytes=MIB, **config))
+        fill(world, plain[-1], stamps, **how)
     transactional = world.topic("seg-transactions", segment_bytes=MIB)
-    topics.append(transactional)
     for number in range(6):
         world.transaction(transactional, in_order[number * 10 :][:10], end="abort" if number % 3 else "commit")
     compacted = world.topic(
@@ -135,11 +132,9 @@ def test_inventory_matches_dump_log_segments(kafka: EmbeddedKafka, world: World,
         min_cleanable_dirty_ratio="0.01",
         delete_retention_ms="0",
     )
-    topics.append(compacted)
     for _ in range(3):
         fill(world, compacted, in_order[:1200])
-    empty = world.topic("seg-empty")
-    topics.append(empty)
+    topics = [*plain, transactional, compacted, world.topic("seg-empty")]
     dirs = {node.node_id: node.log_dirs for node in kafka.nodes}
 
     def cleaned() -> bool:
@@ -162,21 +157,17 @@ def test_inventory_matches_dump_log_segments(kafka: EmbeddedKafka, world: World,
         mine = scanned(log_dirs, tmp_path / f"{node_id}.parquet", topics)
         assert {row["broker"] for row in mine} <= {node_id}
         rows += mine
-    assert {row["topic"] for row in rows} == set(topics)
     assert sum(not row["active"] for row in rows) >= 12
     compare(rows, compacted=[compacted])
     with reader_for(kafka.bootstrap) as reader:
         ids = {name: one.topic_id for name, one in reader.metadata(topics).topics.items()}
+    assert {(row["topic"], row["topic_id"], row["tiered"]) for row in rows} == {(*one, None) for one in ids.items()}
     for row in rows:
-        assert row["topic_id"] == ids[row["topic"]]
-        assert row["tiered"] is None
         if row["active"] and row["topic"] != transactional:
             assert row["next_offset"] == world.ends(row["topic"])[1]
-    for topic in topics:
-        if topic not in (compacted, transactional, empty):
-            stamps = [stamp for _, stamp in world.records(topic)]
-            mine = [row for row in rows if row["topic"] == topic]
-            assert max(row["largest_timestamp"] for row in mine) == max(stamps)
+    for topic in plain:
+        largest = max(row["largest_timestamp"] for row in rows if row["topic"] == topic)
+        assert largest == max(stamp for _, stamp in world.records(topic))
 
 
 def files_of(dirs: dict[int, Sequence[Path]], topic: str) -> list[Path]:
@@ -201,37 +192,22 @@ def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: Embedded
     world = World(own.bootstrap, tmp_path / "state")
     topic = world.topic("busy", segment_bytes=MIB, file_delete_delay_ms="0", retention_ms="-1")
     doomed = [world.topic("doomed", partitions=4) for _ in range(4)]
-    done = threading.Event()
-    failures: list[BaseException] = []
+    stamp = itertools.count(now_ms() - HOUR)
 
     def produce() -> None:
-        stamp = itertools.count(now_ms() - HOUR)
-        try:
-            while not done.is_set():
-                world.produce_at(topic, [next(stamp) for _ in range(300)], value=os.urandom(2000), batch=30)
-        except BaseException as error:
-            failures.append(error)
+        world.produce_at(topic, [next(stamp) for _ in range(300)], value=os.urandom(2000), batch=30)
 
     def delete() -> None:
-        try:
-            while not done.is_set():
-                _, high = world.ends(topic)
-                world.delete_records(topic, max(0, high - 600))
-                if doomed:
-                    world.delete(doomed.pop())
-        except BaseException as error:
-            failures.append(error)
+        world.delete_records(topic, max(0, world.ends(topic)[1] - 600))
+        if doomed:
+            world.delete(doomed.pop())
 
-    workers = [threading.Thread(target=produce), threading.Thread(target=delete)]
-    for worker in workers:
-        worker.start()
     firsts: set[int] = set()
     lasts: set[int] = set()
     deadline = time.monotonic() + 60
-    try:
+    with meanwhile(produce, delete):
         while len(firsts) < 4 or len(lasts) < 4:
             assert time.monotonic() < deadline, (firsts, lasts)
-            assert not failures, failures
             _, before = world.ends(topic)
             rows = scanned(own.node(1).log_dirs, tmp_path / "out.parquet", [topic])
             _, after = world.ends(topic)
@@ -246,8 +222,3 @@ def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: Embedded
             assert rows[-1]["base_offset"] <= after
             firsts.add(rows[0]["base_offset"])
             lasts.add(rows[-1]["base_offset"])
-    finally:
-        done.set()
-        for worker in workers:
-            worker.join()
-    assert not failures, failures

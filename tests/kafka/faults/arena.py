@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from kafka import KafkaConsumer
 from kafka.errors import KafkaError
@@ -21,14 +20,14 @@ from tests.kafka.faults.load import EXACTLY, READER, REWINDER, VANISHER, Load
 from tests.kafka.faults.runs import Kretain, Round, Run, sleep_until
 from tests.support.world import World, now_ms, wait_until, written
 
+Found = TypeVar("Found")
 Place = tuple[str, int]
 """A topic's name and a partition's index."""
 
 
-@contextmanager
-def _consumer(bootstrap: str) -> Iterator[KafkaConsumer]:
+def _consumer(bootstrap: str) -> closing[KafkaConsumer]:
     """One that has heard nothing of earlier leaders, and hides nothing: aborted and open transactions are there, too."""
-    with closing(
+    return closing(
         KafkaConsumer(
             bootstrap_servers=bootstrap,
             auto_offset_reset="none",
@@ -38,30 +37,23 @@ def _consumer(bootstrap: str) -> Iterator[KafkaConsumer]:
             request_timeout_ms=10_000,
             max_poll_records=5_000,
         )
-    ) as consumer:
-        yield consumer
+    )
 
 
 def log_starts(bootstrap: str, places: Mapping[Place, Log]) -> dict[Log, int]:
     """S of each log, once all leaders answer."""
-    found: dict[Log, int] = {}
-
-    def read(consumer: KafkaConsumer) -> None:
-        starts = consumer.beginning_offsets([TopicPartition(*place) for place in places])
-        found.update({places[tp.topic, tp.partition]: offset for tp, offset in starts.items()})
-
-    _until_answered(bootstrap, read, "log start offsets")
-    return found
+    asked = [TopicPartition(*place) for place in places]
+    found = _answered(bootstrap, lambda consumer: consumer.beginning_offsets(asked), "log start offsets")
+    return {places[tp.topic, tp.partition]: offset for tp, offset in found.items()}
 
 
 def records(
     bootstrap: str, places: Mapping[Place, Log], starts: Mapping[Log, int]
 ) -> dict[Log, dict[int, tuple[bytes, int]]]:
     """Read each log from its start to the end that it has by now: value and timestamp by offset."""
-    found: dict[Log, dict[int, tuple[bytes, int]]] = {}
 
-    def read(consumer: KafkaConsumer) -> None:
-        found.update({log: {} for log in starts})
+    def read(consumer: KafkaConsumer) -> dict[Log, dict[int, tuple[bytes, int]]]:
+        found: dict[Log, dict[int, tuple[bytes, int]]] = {log: {} for log in starts}
         by_partition = {TopicPartition(*place): log for place, log in places.items() if log in starts}
         ends = consumer.end_offsets(list(by_partition))
         consumer.assign(list(by_partition))
@@ -76,23 +68,22 @@ def records(
             return len(consumer.paused()) == len(by_partition)
 
         wait_until(at_the_end, "the ends of all logs", 30)
+        return found
 
-    _until_answered(bootstrap, read, "records")
-    return found
+    return _answered(bootstrap, read, "records")
 
 
-def _until_answered(bootstrap: str, read: Callable[[KafkaConsumer], None], what: str) -> None:
-    """Read again while leaders move."""
+def _answered(bootstrap: str, read: Callable[[KafkaConsumer], Found], what: str) -> Found:
+    """Read, and again while leaders move."""
+    answers: list[Found] = []
 
     def answered() -> bool:
-        try:
-            with _consumer(bootstrap) as consumer:
-                read(consumer)
-        except KafkaError:
-            return False
-        return True
+        with suppress(KafkaError), _consumer(bootstrap) as consumer:
+            answers.append(read(consumer))
+        return bool(answers)
 
     wait_until(answered, what)
+    return answers[0]
 
 
 POLICY: Final = """\
@@ -117,15 +108,6 @@ PROMISES: Final = {
 }
 TOPICS: Final = {"orders": (3, 3), "payments": (2, 3), "lone": (3, 1), "aged": (1, 3), "frozen": (1, 3)}
 """Partitions and replicas."""
-
-
-@dataclass
-class Played:
-    seconds: float
-    written: int
-    commits: int
-    trimmed: int
-    outcomes: Counter[str]
 
 
 class Arena:
@@ -161,8 +143,8 @@ class Arena:
         assert self._judge(None) == []
         self.load.seen.set()
 
-    def play(self, one: Round) -> Played:
-        """Play a round; whatever is wrong is raised, with all of it."""
+    def play(self, one: Round) -> dict[str, Any]:
+        """Play a round, and raise all that is wrong in it. Return its figures: records written and trimmed, commits, time."""
         clock, began = time.monotonic(), now_ms()
         written, commits = self.truth.written, sum(map(len, self.truth.commits.values()))
         before = self._starts()
@@ -200,13 +182,14 @@ class Arena:
         if problems:
             raise AssertionError("\n".join([str(one), *problems, run.err[-6000:]]))
         outcomes = Counter(row["outcome"] for row in (run.report() or {"partitions": ()})["partitions"])
-        return Played(time.monotonic() - clock, grown, again, trimmed, outcomes)
+        seconds = time.monotonic() - clock
+        return {"seconds": seconds, "written": grown, "commits": again, "trimmed": trimmed, "outcomes": outcomes}
 
     def _said(self, one: Round, run: Run, before: Mapping[Log, int], after: Mapping[Log, int]) -> list[str]:
         """What the run said that is not so."""
         code = run.code
         killed = "killed" in one.mode and code == -signal.SIGKILL
-        expected = {0, 5, 1} | ({6} if one.mode == "plan, then trim" else set())
+        expected = {0, 5, 1, 6 if one.mode == "plan, then trim" else 0}
         problems = [] if killed or code in expected else [f"exit {code}"]
         if any(word in run.err for word in ("Traceback", "internal error")):
             problems.append("an error that kretain has no words for")

@@ -96,9 +96,6 @@ class LinkedKafka(EmbeddedKafka):
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{link.port}" for link in self.links)
 
-    def link(self, node_id: int) -> Link:
-        return self.links[node_id - 1]
-
     def stop(self) -> None:
         super().stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -106,7 +103,7 @@ class LinkedKafka(EmbeddedKafka):
     def _properties(
         self, node_id: int, port: int, secure: int | None, controls: Sequence[int], dirs: Sequence[Path]
     ) -> dict[str, str]:
-        link = self.link(node_id)
+        link = self.links[node_id - 1]
         link.lead_to(port)
         own = super()._properties(node_id, port, secure, controls, dirs)
         return own | {"advertised.listeners": f"PLAIN://127.0.0.1:{link.port}"}
@@ -135,10 +132,9 @@ class Breaker:
         config = {"min_insync_replicas": "2"} if replicas == 3 else {}
         self.world.topic(name=topic, partitions=partitions, replicas=replicas, **config)
         wait_until(lambda: self._id(topic) not in {None, self.truth.ids.get(topic)}, f"the id of {topic}")
-        self.truth.ids[topic] = self._id(topic) or ""
+        made = self.truth.ids[topic] = self._id(topic) or ""
         self.truth.partitions[topic] = partitions
-        self.topics[self.truth.ids[topic]] = topic
-        self.born[self.truth.ids[topic]] = began
+        self.topics[made], self.born[made] = topic, began
 
     def live(self) -> None:
         """Begin another life of the phoenix; in every other one nobody reads it, and so nothing of it may go."""
@@ -175,7 +171,7 @@ class Breaker:
             case "pause":
                 node.freeze()
             case "cut":
-                self.kafka.link(one.broker).cut()
+                self.kafka.links[one.broker - 1].cut()
             case "full":
                 self._fill()
             case "rewind":
@@ -197,14 +193,12 @@ class Breaker:
             case "pause":
                 node.thaw()
             case "cut":
-                self.kafka.link(one.broker).heal(lost=one.lost)
+                self.kafka.links[one.broker - 1].heal(lost=one.lost)
             case "full":
                 if self.volume is not None:
                     (self.volume / "filler").unlink(missing_ok=True)
             case "rewind":
                 self.load.rewinding = 0.1
-            case "move" | "grow" | "recreate":
-                pass
 
     def heal(self, faults: tuple[Fault, ...]) -> None:
         """Wait until every broker agrees that all is well, and finish what a harmed cluster could not do."""
@@ -221,31 +215,28 @@ class Breaker:
             self.world.await_leaders(topic, partitions)
 
     def _fill(self) -> None:
-        if self.volume is None:
-            return
-        with (self.volume / "filler").open("wb", buffering=0) as file, suppress(OSError):
-            while file.write(MIB):
-                pass
+        if self.volume is not None:
+            with (self.volume / "filler").open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(MIB):
+                    pass
 
     def _move(self, rng: random.Random) -> None:
         """Give each partition its replicas in another order, and elect the first."""
-        moved: dict[tuple[str, int], list[int]] = {}
-        for topic in ("orders", "payments", "aged"):
-            moved |= {(topic, n): rng.sample((1, 2, 3), 3) for n in range(self.truth.partitions[topic])}
-        places = {KafkaTopicPartition(*tp): order for tp, order in moved.items()}
+        by_topic = {topic: list(range(self.truth.partitions[topic])) for topic in ("orders", "payments", "aged")}
+        places = {
+            KafkaTopicPartition(topic, n): rng.sample((1, 2, 3), 3)
+            for topic, partitions in by_topic.items()
+            for n in partitions
+        }
         with suppress(PythonKafkaError), admin_of(self.world.bootstrap) as admin:  # another fault may be on
             admin.alter_partition_reassignments(places)
-            by_topic: dict[str, list[int]] = {}
-            for topic, partition in places:
-                by_topic.setdefault(topic, []).append(partition)
             admin.elect_leaders(0, by_topic, raise_errors=False)  # 0: the preferred one
 
     def _grow(self, rng: random.Random) -> None:
         small = [topic for topic in ("orders", "payments") if self.truth.partitions[topic] < MOST_PARTITIONS]
-        if not small:
-            return
-        topic = rng.choice(small)
-        more = self.truth.partitions[topic] + 1
-        with suppress(PythonKafkaError), admin_of(self.world.bootstrap) as admin:
-            admin.create_partitions({topic: NewPartitions(more)}, timeout_ms=5_000, raise_errors=False)
-            self.growing[topic] = more
+        if small:
+            topic = rng.choice(small)
+            more = self.truth.partitions[topic] + 1
+            with suppress(PythonKafkaError), admin_of(self.world.bootstrap) as admin:
+                admin.create_partitions({topic: NewPartitions(more)}, timeout_ms=5_000, raise_errors=False)
+                self.growing[topic] = more

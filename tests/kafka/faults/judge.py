@@ -48,6 +48,11 @@ class Commit:
         return self.sent + LATE_MS if self.acknowledged is None else self.acknowledged
 
 
+def _left_by(commits: Iterable[Commit]) -> dict[Log, int]:
+    """The last acknowledged position on each log."""
+    return {log: offset for one in commits if one.acknowledged is not None for log, offset in one.offsets.items()}
+
+
 class Commits:
     """One group's commits in the order in which they were made."""
 
@@ -64,11 +69,7 @@ class Commits:
 
     def last(self) -> dict[Log, int]:
         """The last acknowledged position on each log."""
-        found: dict[Log, int] = {}
-        for one in self._done.copy():
-            if one.acknowledged is not None:
-                found.update(one.offsets)
-        return found
+        return _left_by(self._done.copy())
 
     def most(self, log: Log, began: int, ended: int) -> int | None:
         """The largest position that a reading between two moments may have found; None: no commit was there."""
@@ -84,10 +85,7 @@ class Commits:
     def forget_before(self, at: int) -> None:
         """Drop what was long over before a moment, but for where it left the group."""
         over = [one for one in self._done if one.sent < at - 2 * LATE_MS]
-        left: dict[Log, int] = {}
-        for one in over:
-            if one.acknowledged is not None:
-                left.update(one.offsets)
+        left = _left_by(over)
         if left:
             self._done[: len(over)] = [Commit(0, left, 0)]
 
@@ -185,11 +183,12 @@ def unix_ms(timestamp: str) -> int:
 def sent_in(events: Sequence[Mapping[str, Any]]) -> Iterator[Sent]:
     """Read the audit log's announcements. A batch's recheck began no earlier than its run's first line."""
     began: dict[str, int] = {}
-    outcomes: dict[tuple[str, int, str, int], str] = {}
-    for event in events:
-        if event["event"] == "result":
-            for row in event["partitions"]:
-                outcomes[event["run"], event["batch"], row["topic"], row["partition"]] = row["outcome"]
+    outcomes = {
+        (event["run"], event["batch"], row["topic"], row["partition"]): row["outcome"]
+        for event in events
+        if event["event"] == "result"
+        for row in event["partitions"]
+    }
     for event in events:
         run, at = event["run"], unix_ms(event["at"])
         if event["event"] == "run":
@@ -198,8 +197,8 @@ def sent_in(events: Sequence[Mapping[str, Any]]) -> Iterator[Sent]:
             for row in event["partitions"]:
                 log = (row["topic_id"], row["partition"])
                 outcome = outcomes.get((run, event["batch"], row["topic"], row["partition"]))
-                floor, target = row["min_commit"], row["target"]
-                yield Sent(run, row["topic"], log, began[run], at, row["log_start"], floor, target, outcome)
+                span = (row["log_start"], row["min_commit"], row["target"])
+                yield Sent(run, row["topic"], log, began[run], at, *span, outcome)
 
 
 def breaches(
@@ -220,15 +219,18 @@ def breaches(
             found.append(f"{sent}: its consumers stood at {stood} at the most")
         if sent.floor is None or sent.target > sent.floor:
             found.append(f"{sent}: beyond the floor {sent.floor} that it names")
-    for offset, record in sorted(records.items()):
-        if not sent.start <= offset < sent.target:
-            continue
-        if record.stamp > sent.at - promise.stamped_ms:
-            found.append(f"{sent}: {offset} is stamped {sent.at - record.stamp} ms before, too young")
-        if record.sent > sent.at - promise.written_ms:
-            found.append(f"{sent}: {offset} was written {sent.at - record.sent} ms before, too late")
-        if record.ended is None or record.ended > sent.at:
-            found.append(f"{sent}: the transaction of {offset} was open")
+    for offset in sorted(one for one in records if sent.start <= one < sent.target):
+        record = records[offset]
+        wrong = {
+            f"{offset} is stamped {sent.at - record.stamp} ms before, too young": (
+                record.stamp > sent.at - promise.stamped_ms
+            ),
+            f"{offset} was written {sent.at - record.sent} ms before, too late": (
+                record.sent > sent.at - promise.written_ms
+            ),
+            f"the transaction of {offset} was open": record.ended is None or record.ended > sent.at,
+        }
+        found += [f"{sent}: {text}" for text, is_so in wrong.items() if is_so]
     return found[:5]
 
 
@@ -261,12 +263,12 @@ def lost(
     starts: Mapping[Log, int],
 ) -> list[str]:
     """Return each acknowledged record at or behind its log's start that can't be read, or is another by now."""
-    found = []
-    for log, records in written.items():
-        for offset, record in sorted(records.items()):
-            if offset >= starts[log] and there[log].get(offset) != (record.value, record.stamp):
-                found.append(f"{log}: {offset} was {record.value[:40]!r}, and is {there[log].get(offset)}")
-    return found
+    return [
+        f"{log}: {offset} was {record.value[:40]!r}, and is {there[log].get(offset)}"
+        for log, records in written.items()
+        for offset, record in sorted(records.items())
+        if offset >= starts[log] and there[log].get(offset) != (record.value, record.stamp)
+    ]
 
 
 def untrue(
@@ -287,26 +289,25 @@ def untrue(
         if log not in before or log not in after:
             continue  # the topic was recreated meanwhile, or the partition is new
         start, now, outcome = before[log], after[log], row["outcome"]
-        told = f"{row['topic']}-{row['partition']} from {start}, now {now}: {row}"
         if outcome == "trimmed":
             records += row["records"]
             asked = ours.get(log)
-            if asked is None or (asked.target, asked.outcome) != (row["target"], "trimmed"):
-                found.append(f"the audit log has {asked}: {told}")
-            if (now != row["target"] and whole) or now > row["target"]:
-                found.append(f"it does not begin there: {told}")
-            if row["records"] != row["target"] - start and whole:
-                found.append(f"a wrong number of records: {told}")
+            wrong = {
+                f"the audit log has {asked}": (
+                    asked is None or (asked.target, asked.outcome) != (row["target"], "trimmed")
+                ),
+                "it does not begin there": now > row["target"] or (whole and now != row["target"]),
+                "a wrong number of records": whole and row["records"] != row["target"] - start,
+            }
         elif outcome == "unverified":
-            if now not in (start, row["target"]):
-                found.append(f"neither here nor there: {told}")
+            wrong = {"neither here nor there": now not in (start, row["target"])}
         elif outcome in ("held", "unchanged", "failed"):
-            if now != start and whole:
-                found.append(f"it moved: {told}")
-            if outcome != "unchanged" and not row["reasons"]:
-                found.append(f"no reason: {told}")
+            reasonless = outcome != "unchanged" and not row["reasons"]
+            wrong = {"it moved": whole and now != start, "no reason": reasonless}
         else:
-            found.append(f"no outcome: {told}")
+            wrong = {"no outcome": True}
+        place = f"{row['topic']}-{row['partition']} from {start}, now {now}: {row}"
+        found += [f"{text}: {place}" for text, is_so in wrong.items() if is_so]
     known = all(truth.log(row["topic"], row["partition"]) in before for row in report["partitions"])
     if known and records != report["totals"]["records"]:
         found.append(f"totals of {report['totals']} for rows of {records} records")

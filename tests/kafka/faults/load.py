@@ -17,8 +17,6 @@ from tests.support.world import HOUR, QUIET, now_ms
 
 READER, REWINDER, VANISHER, EXACTLY = "reader", "rewinder", "vanisher", "exactly-once"
 TICK_S: Final = 0.1
-READ: Final = ("orders", "payments", "lone", "frozen")
-"""What the reader reads."""
 
 
 class Load:
@@ -28,7 +26,6 @@ class Load:
         self.truth = truth
         self.rewinding = 0.1
         """How likely the rewinder goes back at one of its steps."""
-        self.vanished = 0
         self.seen = threading.Event()
         """Set once kretain has seen every group: who was never seen can't be remembered (F6)."""
         self._bootstrap = bootstrap
@@ -153,17 +150,9 @@ class Load:
 
     def _read(self, _rng: random.Random) -> None:
         """A member of its group: reads what it is given, and commits where it is."""
-        config = {"group.id": READER, "enable.auto.commit": False, "auto.offset.reset": "earliest", "logger": QUIET}
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "session.timeout.ms": 6_000,
-                "topic.metadata.refresh.interval.ms": 2_000,
-                **config,
-            }
-        )
-        consumer.subscribe(list(READ))
-        try:
+        config = {"session.timeout.ms": 6_000, "topic.metadata.refresh.interval.ms": 2_000}
+        with closing(self._client(READER, **config, **{"auto.offset.reset": "earliest"})) as consumer:
+            consumer.subscribe(["orders", "payments", "lone", "frozen"])
             while not self._done.is_set():
                 read: dict[Log, int] = {}
                 first = consumer.poll(0.2)  # a consume() that waits was once seen not to come back
@@ -173,8 +162,6 @@ class Load:
                         read[log] = (message.offset() or 0) + 1
                 if read:
                     self._commit(consumer, READER, read)
-        finally:
-            consumer.close()
 
     def _commit(self, client: Consumer, group: str, offsets: Mapping[Log, int]) -> bool:
         """Commit; what becomes of it stays unknown where a coordinator is gone, or a member has lost the partition."""
@@ -186,9 +173,9 @@ class Load:
                 commit.acknowledged = now_ms()
         return commit.acknowledged is not None
 
-    def _client(self, group: str) -> Consumer:
-        """A client that joins no group. The admin client of librdkafka 2.16 may abort the process where brokers go."""
-        config = {"group.id": group, "enable.auto.commit": False, "socket.timeout.ms": 5_000, "logger": QUIET}
+    def _client(self, group: str, **more: Any) -> Consumer:
+        """A client, which joins no group by itself. The admin client of librdkafka 2.16 may abort the process where brokers go."""
+        config = {"group.id": group, "enable.auto.commit": False, "logger": QUIET, **more}
         return Consumer({"bootstrap.servers": self._bootstrap, **config})
 
     def _stand(self, *topics: str) -> dict[Log, int]:
@@ -199,7 +186,7 @@ class Load:
 
     def _rewind(self, rng: random.Random) -> None:
         """Follows the reader, and goes back again and again."""
-        client = self._client(REWINDER)
+        client = self._client(REWINDER, **{"socket.timeout.ms": 5_000})
         mine: dict[Log, int] = {}
         while not self._done.wait(0.2):
             back = rng.random() < self.rewinding
@@ -211,7 +198,7 @@ class Load:
 
     def _vanish(self, rng: random.Random) -> None:
         """Is deleted now and then, and comes back further on: it never goes back, so that a memory of it is no later (F6)."""
-        client = self._client(VANISHER)
+        client = self._client(VANISHER, **{"socket.timeout.ms": 5_000})
         mine: dict[Log, int] = {}
         while not self._done.wait(rng.uniform(0.2, 1.0)):
             for log, offset in self._stand("orders").items():
@@ -220,13 +207,10 @@ class Load:
                 self._done.wait(rng.uniform(0.0, 1.0))
                 with suppress(KafkaError), admin_of(self._bootstrap) as admin:
                     admin.delete_groups([VANISHER])
-                    self.vanished += 1
                 self._done.wait(rng.uniform(0.0, 3.0))
         client.close()
 
 
-@contextmanager
-def admin_of(bootstrap: str) -> Iterator[KafkaAdminClient]:
+def admin_of(bootstrap: str) -> closing[KafkaAdminClient]:
     """An admin client that fails with an error where brokers go."""
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5_000)) as admin:
-        yield admin
+    return closing(KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5_000))
