@@ -68,11 +68,19 @@ def held(*said_so_far: object) -> list[str]:
     return [] if unknown is None else [reason.text for reason in unknown.reasons]
 
 
-def test_last_live_message_replaces_earlier_ones() -> None:
-    assert values({M: 5, "retention.ms": "7d"}, {M: 9}) == {M: 9}
-    assert values({M: 5}, None) == {}
-    assert values({M: 5}, None, {M: "1970-01-01T00:00:00.009Z"}) == {M: 9}
-    assert live_settings(POLICY, messages({M: 5}, {M: 9})).values["journal"][M].place == "_kretain_policy-0 offset 1"
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        (({M: 5, "retention.ms": "7d"}, {M: 9}), {M: 9}),
+        (({M: 5}, None), {}),
+        (({M: 5}, None, {M: "1970-01-01T00:00:00.009Z"}), {M: 9}),
+    ],
+    ids=["another message", "a tombstone", "a message after a tombstone"],
+)
+def test_last_live_message_replaces_earlier_ones(told: tuple[object, ...], found: dict[str, object]) -> None:
+    live = live_settings(POLICY, messages(*told)).values.get("journal", {})
+    place = f"_kretain_policy-0 offset {len(told) - 1}"
+    assert {key: (one.value, one.place) for key, one in live.items()} == {key: (found[key], place) for key in found}
 
 
 def twice(key: str) -> bytes:
@@ -100,25 +108,23 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("before", [(), ({M: 5},), ({M: 5}, None)], ids=["first", "after one", "after a tombstone"])
 @pytest.mark.parametrize(("wrong", "why"), WRONG)
-def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str) -> None:
+def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str, before: tuple[object, ...]) -> None:
     """What stood before must not stay in force until a log cleaner runs, and then go."""
-    for before in ((), ({M: 5},), ({M: 5}, None)):
-        at = len(before)
-        texts = held(*before, wrong)
-        assert [text.startswith(f"_kretain_policy-0 offset {at}, for topic journal: {why}") for text in texts] == [True]
-        assert "so the topic is held: correct the message with kretain policy set" in texts[0]
-        assert values(*before, wrong) == {}
-        settings = known(replace(POLICY, live=live_settings(POLICY, messages(*before, wrong))).settings_for("journal"))
-        assert settings.unsettled is not None
+    [text] = held(*before, wrong)
+    assert text.startswith(f"_kretain_policy-0 offset {len(before)}, for topic journal: {why}")
+    assert "so the topic is held: correct the message with kretain policy set" in text
+    assert values(*before, wrong) == {}
+    settings = known(replace(POLICY, live=live_settings(POLICY, messages(*before, wrong))).settings_for("journal"))
+    assert settings.unsettled is not None
 
 
-@pytest.mark.parametrize(("wrong", "_why"), WRONG)
-def test_valid_message_or_tombstone_ends_the_hold(wrong: object, _why: str) -> None:
-    for after, found in (({M: 5}, {M: 5}), (None, {})):
-        assert held(wrong, after) == []
-        assert values(wrong, after) == found
-        assert live_settings(POLICY, messages(wrong, after)).notes == ()
+@pytest.mark.parametrize(("after", "found"), [({M: 5}, {M: 5}), (None, {})], ids=["a message", "a tombstone"])
+@pytest.mark.parametrize("wrong", [wrong for wrong, _why in WRONG])
+def test_valid_message_or_tombstone_ends_the_hold(wrong: object, after: object, found: dict[str, object]) -> None:
+    assert (held(wrong, after), values(wrong, after)) == ([], found)
+    assert live_settings(POLICY, messages(wrong, after)).notes == ()
 
 
 def test_only_some_of_many_wrong_keys_are_named() -> None:
@@ -131,14 +137,14 @@ def test_only_some_of_many_wrong_keys_are_named() -> None:
     ]
 
 
-def test_message_for_a_topic_without_live_keys_is_noted() -> None:
-    for topic in ("other", "nowhere"):
-        live = live_settings(POLICY, messages(b"nonsense", {"retention.ms": 5}, topic=topic))
-        assert (live.values, live.unsettled) == ({}, {})
-        assert [note.text for note in live.notes] == [
-            f"_kretain_policy-0 offset 1, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
-        ]
-        assert live_settings(POLICY, messages(b"nonsense", None, topic=topic)).notes == ()
+@pytest.mark.parametrize("topic", ["other", "nowhere"])
+def test_message_for_a_topic_without_live_keys_is_noted(topic: str) -> None:
+    live = live_settings(POLICY, messages(b"nonsense", {"retention.ms": 5}, topic=topic))
+    assert (live.values, live.unsettled) == ({}, {})
+    assert [note.text for note in live.notes] == [
+        f"_kretain_policy-0 offset 1, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
+    ]
+    assert live_settings(POLICY, messages(b"nonsense", None, topic=topic)).notes == ()
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"\xed\xa0\x80", b"a b", b"..", b"a" * 250, b"k" * 1_000_000])
@@ -242,10 +248,9 @@ def test_any_message_bytes_give_settings_or_a_hold(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", HOSTILE)
 def test_hostile_message_holds_its_topic(raw: bytes) -> None:
-    live = live_settings(POLICY, [Message(0, 7, b"journal", raw)])
-    assert live.values == {}
-    for reason in live.unsettled["journal"].reasons:
-        telling(reason.text, raw)
+    assert (values(raw), held(raw) != []) == ({}, True)
+    for text in held(raw):
+        telling(text, raw)
 
 
 @given(st.sampled_from(sorted(LIVE_KEYS)) | st.text(st.characters()), JSON)
@@ -296,21 +301,25 @@ def test_every_live_key_is_valid_without_a_file(policy: Any) -> None:
     assert valid_settings(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
 
 
-def test_last_of_three_spellings_of_one_time_stays() -> None:
-    before = {"retention.commitoffset.ms": 5, "retention.ms": 1}
-    assert merged(before, {"retention.commitoffset.hours": 2}) == {
-        "retention.ms": 1,
-        "retention.commitoffset.hours": 2,
-    }
-    assert merged(before, {"retention.ms": 2}) == {"retention.commitoffset.ms": 5, "retention.ms": 2}
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"retention.commitoffset.hours": 2}, {"retention.ms": 1, "retention.commitoffset.hours": 2}),
+        ({"retention.ms": 2}, {"retention.commitoffset.ms": 5, "retention.ms": 2}),
+    ],
+)
+def test_last_of_three_spellings_of_one_time_stays(told: dict[str, object], found: dict[str, object]) -> None:
+    assert merged({"retention.commitoffset.ms": 5, "retention.ms": 1}, told) == found
 
 
 def test_unset_removes_a_key() -> None:
     assert without({M: 5, "retention.ms": 1}, "journal", [M]) == {"retention.ms": 1}
     assert without({M: 5}, "journal", []) == {}
-    assert "unconsumed is not set for topic journal in the policy topic; it has log." in refusal(
-        LiveEditError, without, {M: 5}, "journal", ["unconsumed"]
-    )
+
+
+def test_unset_of_a_key_that_is_not_set_names_those_that_are() -> None:
+    said = refusal(LiveEditError, without, {M: 5}, "journal", ["unconsumed"])
+    assert "unconsumed is not set for topic journal in the policy topic; it has log." in said
     many = dict.fromkeys(("k" * 1_000_000, "\ud800", *map(str, range(1000))))
     telling(refusal(LiveEditError, without, many, "journal", ["unconsumed"]), b"k" * 1_000_000)
 
@@ -319,12 +328,17 @@ def test_live_edit_names_all_its_errors_at_once() -> None:
     check_settings(POLICY, "journal", {M: 5, "retention.ms": "7d"})
     wrong = {M: "soon", "hold": "x", "unconsumed": "hold"}
     assert refusal(LiveEditError, check_settings, POLICY, "journal", wrong).count(";") == 4
-    assert "policy.yaml:9 sets retention.ms itself for topic other" in refusal(
-        LiveEditError, check_settings, POLICY, "other", {"retention.ms": 5}
-    )
-    assert "no entry of policy.yaml matches topic nowhere" in refusal(
-        LiveEditError, check_settings, POLICY, "nowhere", {"retention.ms": 5}
-    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("other", "policy.yaml:9 sets retention.ms itself for topic other"),
+        ("nowhere", "no entry of policy.yaml matches topic nowhere"),
+    ],
+)
+def test_live_edit_of_a_topic_without_live_keys_says_why(topic: str, said: str) -> None:
+    assert said in refusal(LiveEditError, check_settings, POLICY, topic, {"retention.ms": 5})
 
 
 def test_list_shows_effective_and_ineffective_settings() -> None:
