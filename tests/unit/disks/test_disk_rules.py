@@ -220,8 +220,7 @@ def test_r6_takes_the_oldest_segments_that_nothing_else_frees(
     used: int, facts: dict[str, Any], bounds: dict[TopicPartition, int], outcome: dict[str, object]
 ) -> None:
     found = walked(used, **facts)
-    assert found.bounds == bounds
-    assert {name: getattr(found.outcomes[0], name) for name in outcome} == outcome
+    assert (found.bounds, {name: getattr(found.outcomes[0], name) for name in outcome}) == (bounds, outcome)
 
 
 def test_bytes_that_may_be_leaving_are_noted_and_make_partitions_unknown() -> None:
@@ -235,8 +234,8 @@ def test_bytes_that_may_be_leaving_are_noted_and_make_partitions_unknown() -> No
 
 def test_partition_without_segments_in_the_inventory_is_unknown() -> None:
     """Partitions are numbered without holes: a number alone is no segment."""
-    without = walked(900, rows=[one for one in ROWS if one[1] == 1])
-    assert without.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan again"
+    found = walked(900, rows=[one for one in ROWS if one[1] == 1])
+    assert found.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan again"
 
 
 @pytest.mark.parametrize(
@@ -268,8 +267,10 @@ def test_disk_missing_from_the_inventory_makes_its_partitions_unknown() -> None:
 def test_partition_newer_than_the_inventory_is_unknown_only_on_a_full_disk(
     used: int, managed: set[TopicPartition], unknown: set[TopicPartition]
 ) -> None:
-    found = walked(used, limits=dict.fromkeys(managed, FREE), replicas={CLICKS: 300, ORDERS: 200, NEW: 5})
-    assert found.unknown.keys() == unknown
+    assert (
+        walked(used, limits=dict.fromkeys(managed, FREE), replicas={CLICKS: 300, ORDERS: 200, NEW: 5}).unknown.keys()
+        == unknown
+    )
 
 
 LOG = Log(0, [NOW - HOUR] * 20, floor=12)

@@ -40,8 +40,13 @@ def paces(count: int, *, step: int = 10, start: int = T, each: int = 2) -> list[
 def test_segment_facts_match_what_a_broker_wrote(folder: Path) -> None:
     made = logs.filled(folder, segments=4)
     found = sound(folder)
-    assert (found.ignored, found.pending, found.topic_id, found.ends_active) == (0, 0, logs.TOPIC_ID, True)
-    assert logs.facts(found) == logs.true_facts(made)
+    assert (found.ignored, found.pending, found.topic_id, found.ends_active, logs.facts(found)) == (
+        0,
+        0,
+        logs.TOPIC_ID,
+        True,
+        logs.true_facts(made),
+    )
     written = [(folder / f"{one.base:020d}.log").stat().st_mtime_ns // 1_000_000 for one in made]
     assert [(one.base_offset, one.log_size, one.size, one.mtime) for one in found.segments] == [
         (one.base, len(one.log), one.bytes + 10, at) for one, at in zip(made, written, strict=True)
@@ -156,8 +161,10 @@ def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> 
     stamp, offset = struct.unpack(">qi", made[0].timeindex[-12:])
     (folder / (CLOSED + ".timeindex")).write_bytes(made[0].timeindex[:-12] + struct.pack(">qi", stamp + by, offset))
     found = read(folder)
-    assert found.segments[0].largest_timestamp == made[0].largest
-    assert found.notes == [f"{CLOSED}.log: its time index doesn't fit its log"]
+    assert (found.segments[0].largest_timestamp, found.notes) == (
+        made[0].largest,
+        [f"{CLOSED}.log: its time index doesn't fit its log"],
+    )
 
 
 @pytest.mark.parametrize("left", [1, 5, 16, 30, 60, 61, 100, 199])
@@ -165,8 +172,7 @@ def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> N
     made = three(folder)
     (folder / (ACTIVE + ".log")).write_bytes(bytes(made[2].log[: 59 * 200 + left]))
     found = read(folder)
-    assert found.problems == []
-    assert logs.facts(found)[2] == (made[2].next_offset - 2, made[2].first, made[2].stamps[-2])
+    assert (found.problems, logs.facts(found)[2]) == ([], (made[2].next_offset - 2, made[2].first, made[2].stamps[-2]))
     # the first bytes of an offset are zeros, as preallocated space is
     torn = f"{ACTIVE}.log: its last batch is cut off at byte 11800 of {11_800 + left}"
     assert found.notes == ([torn] if left > 5 else [])
@@ -203,9 +209,11 @@ def test_garbage_in_the_active_segment_makes_unknown_what_it_may_hide(
     found = read(folder)
     truth = zip(("end", "first", "largest"), logs.true_facts(made)[2], strict=True)
     active = tuple(None if name in unknown else value for name, value in truth)
-    assert logs.facts(found) == [*logs.true_facts(made)[:2], active]
-    assert logs.flaws(found) == ({} if flaw is None else {2: flaw})
-    assert found.problems == ([] if flaw is None else [f"{ACTIVE}.log: {flaw}"])
+    assert (logs.facts(found), logs.flaws(found), found.problems) == (
+        [*logs.true_facts(made)[:2], active],
+        {} if flaw is None else {2: flaw},
+        [] if flaw is None else [f"{ACTIVE}.log: {flaw}"],
+    )
 
 
 def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder: Path) -> None:
@@ -214,8 +222,7 @@ def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder:
     closed.log[11_990:] = b"!" * 10
     closed.write(folder)
     found = read(folder)
-    assert logs.facts(found)[0] == (120, closed.first, None)
-    assert list(logs.flaws(found)) == [0]
+    assert (logs.facts(found)[0], list(logs.flaws(found))) == ((120, closed.first, None), [0])
 
 
 def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> None:
@@ -226,8 +233,11 @@ def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> Non
 
 
 def test_compaction_gaps_cause_no_problem(folder: Path) -> None:
-    compacted = logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)
-    Made(0, bytearray(compacted), timeindex=bytearray(struct.pack(">qi", T + 5, 42))).write(folder)
+    Made(
+        0,
+        bytearray(logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)),
+        timeindex=bytearray(struct.pack(">qi", T + 5, 42)),
+    ).write(folder)
     after = logs.segment(90, paces(2))
     after.write(folder)
     assert logs.facts(sound(folder)) == [(90, T, T + 5), *logs.true_facts([after])]
@@ -251,8 +261,12 @@ def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> Non
     (folder / f"{7:020d}.log.cleaned").write_bytes(b"?")
     (folder / f"{360:020d}.snapshot").write_bytes(b"at its end, after a clean shutdown")
     found = read(folder)
-    assert logs.column(found, "base_offset") == [120, 240]
-    assert (found.pending, found.ignored, found.problems) == (pending, 5, [])
+    assert (logs.column(found, "base_offset"), found.pending, found.ignored, found.problems) == (
+        [120, 240],
+        pending,
+        5,
+        [],
+    )
 
 
 def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Path) -> None:
@@ -297,8 +311,11 @@ def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch:
 
     around(monkeypatch, "open", refusing)
     found = read(folder)
-    assert (logs.facts(found)[0], found.segments[0].size) == ((120, None, None), made[0].bytes + 10)
-    assert found.problems == [f"{CLOSED}.log: its log can't be read: Permission denied"]
+    assert (logs.facts(found)[0], found.segments[0].size, found.problems) == (
+        (120, None, None),
+        made[0].bytes + 10,
+        [f"{CLOSED}.log: its log can't be read: Permission denied"],
+    )
 
 
 # -- while a broker works -----------------------------------------------------------
@@ -325,8 +342,7 @@ def test_segments_deleted_from_the_front_have_no_rows(folder: Path, between: Any
     three(folder)
     between(partial(deleted, folder, CLOSED))
     found = read(folder)
-    assert (logs.column(found, "base_offset"), found.problems) == ([120, 240], [])
-    assert found.pending == deleted(folder)
+    assert (logs.column(found, "base_offset"), found.problems, found.pending) == ([120, 240], [], deleted(folder))
 
 
 def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: Any) -> None:
@@ -345,8 +361,11 @@ def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: An
 
     between(cleaner, swapped)
     found = read(folder)
-    assert (logs.column(found, "base_offset"), found.problems) == ([0, 240], [])
-    assert logs.facts(found) == [(240, merged.first, merged.largest), *logs.true_facts(made[2:])]
+    assert (logs.column(found, "base_offset"), found.problems, logs.facts(found)) == (
+        [0, 240],
+        [],
+        [(240, merged.first, merged.largest), *logs.true_facts(made[2:])],
+    )
 
 
 def test_unfinished_swap_is_a_problem(folder: Path) -> None:
@@ -472,8 +491,7 @@ def test_index_truncated_during_the_read_is_read_again(
             os.truncate(file, count * width)
         return real(*asked)
 
-    last = struct.pack(entry, count, count)
-    assert end_read(monkeypatch, file, width, "pread", rolled) == (count, last, None)
+    assert end_read(monkeypatch, file, width, "pread", rolled) == (count, struct.pack(entry, count, count), None)
     assert next(calls) > call
 
 
@@ -496,8 +514,7 @@ def test_index_entries_in_sparse_space_are_found(tmp_path: Path, monkeypatch: py
     def compressed(real: Callable[[int], os.stat_result], opened: int) -> Any:
         return type("About", (), {"st_size": real(opened).st_size, "st_blocks": 8})
 
-    found = end_read(monkeypatch, file, 8, "fstat", compressed)
-    assert found[:2] == (3000, struct.pack(">ii", 3000, 2999))
+    assert end_read(monkeypatch, file, 8, "fstat", compressed)[:2] == (3000, struct.pack(">ii", 3000, 2999))
 
 
 def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> None:

@@ -103,9 +103,11 @@ widths = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=4)
 def test_width_histories_merge_to_the_same_in_any_order(
     one: list[Width], other: list[Width], third: list[Width]
 ) -> None:
-    assert merged(one, other) == merged(other, one)
-    assert merged(merged(one, other), third) == merged(one, merged(other, third))
-    assert merged(one, one) == merged(one, [])
+    assert (merged(one, other), merged(merged(one, other), third), merged(one, one)) == (
+        merged(other, one),
+        merged(one, merged(other, third)),
+        merged(one, []),
+    )
 
 
 def test_later_first_look_at_a_topic_does_not_contradict_an_earlier_one() -> None:
@@ -114,9 +116,10 @@ def test_later_first_look_at_a_topic_does_not_contradict_an_earlier_one() -> Non
 
 def test_topic_and_group_documents_carry_ages() -> None:
     written = messages.Written(5, 1)
-    topic = docs.TopicDocument("x" * 22, "a", 7, {}, ((2, 0), (3, 100)))
-    group = docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100)
-    for key, one in (("x" * 22, topic), ("group:g", group)):
+    for key, one in (
+        ("x" * 22, docs.TopicDocument("x" * 22, "a", 7, {}, ((2, 0), (3, 100)))),
+        ("group:g", docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100)),
+    ):
         assert messages.decode(key, messages.encode(one, written)) == (one, written)
 
 

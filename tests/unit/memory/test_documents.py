@@ -32,9 +32,10 @@ def test_document_key_names_its_partitions_or_group() -> None:
         f"{TOPIC_ID}/1",
         f"{TOPIC_ID}/3",
     ]
-    keys = (f"{TOPIC_ID}/3", "group:orders", "short")
-    assert [docs.partitions_of(key) for key in keys] == [(TOPIC_ID, range(96, 128)), None, None]
-    assert docs.name_in(docs.GROUP + "a/b:c group:d", docs.GROUP) == "a/b:c group:d"
+    assert (
+        [docs.partitions_of(key) for key in (f"{TOPIC_ID}/3", "group:orders", "short")],
+        docs.name_in(docs.GROUP + "a/b:c group:d", docs.GROUP),
+    ) == ([(TOPIC_ID, range(96, 128)), None, None], "a/b:c group:d")
 
 
 def test_group_and_clock_documents_decode_to_what_was_encoded() -> None:
@@ -48,8 +49,10 @@ def test_group_and_clock_documents_decode_to_what_was_encoded() -> None:
         gone=Positions.at({("t", 1): Position(3, None, 1, 4)}),
     )
     document = docs.GroupDocument("billing", group)
-    assert messages.decode("group:billing", messages.encode(document, WRITTEN)) == (document, WRITTEN)
-    assert messages.decode("clock", messages.encode(None, WRITTEN)) == (None, WRITTEN)
+    assert (
+        messages.decode("group:billing", messages.encode(document, WRITTEN)),
+        messages.decode("clock", messages.encode(None, WRITTEN)),
+    ) == ((document, WRITTEN), (None, WRITTEN))
 
 
 HEAD: dict[str, Any] = {"at_ms": 1, "since_ms": 1, "version": messages.VERSION}
@@ -122,8 +125,9 @@ def test_decompression_bomb_is_refused() -> None:
 
 @pytest.mark.parametrize(("key", "body"), [(TOPIC_ID, GOOD), ("new:kind", {"new": 1})])
 def test_document_of_a_newer_version_raises_its_own_error(key: str, body: object) -> None:
-    newer = message({**HEAD, "version": 5, "more": 1}, body)
-    assert "version 5, this one knows 4" in refusal(messages.NewerDocumentError, messages.decode, key, newer)
+    assert "version 5, this one knows 4" in refusal(
+        messages.NewerDocumentError, messages.decode, key, message({**HEAD, "version": 5, "more": 1}, body)
+    )
 
 
 @given(st.binary(max_size=200))

@@ -264,8 +264,12 @@ def test_replica_sizes_survive_the_ledger_and_its_documents(tmp_path: Path) -> N
         assert ledger.partition("orders", "id-1", 3).replicas == packed
     one = docs.TopicDocument(topic_id, "orders", 5, {3: PartitionMemory(replicas=packed), 4: PartitionMemory()})
     assert messages.decode(topic_id, messages.encode(one, WRITTEN)) == (one, WRITTEN)
-    broken = replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])})
-    assert "cut short" in refusal(messages.DocumentError, messages.decode, topic_id, messages.encode(broken, WRITTEN))
+    assert "cut short" in refusal(
+        messages.DocumentError,
+        messages.decode,
+        topic_id,
+        messages.encode(replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])}), WRITTEN),
+    )
 
 
 # -- how full disks were, and so how fast they grow: what ``kretain disk`` tells of the ledger's samples --

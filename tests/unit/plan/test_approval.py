@@ -35,8 +35,9 @@ ALICE, BOB, CI, MALLORY = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32)
 
 
 def public(key: Ed25519PrivateKey) -> str:
-    der = key.public_key().public_bytes(ser.Encoding.DER, ser.PublicFormat.SubjectPublicKeyInfo)
-    return base64.b64encode(der).decode()
+    return base64.b64encode(
+        key.public_key().public_bytes(ser.Encoding.DER, ser.PublicFormat.SubjectPublicKeyInfo)
+    ).decode()
 
 
 def pem(key: Ed25519PrivateKey, passphrase: bytes = b"") -> bytes:
@@ -188,8 +189,9 @@ def test_missing_approval_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"created_at_ms": NOW + 1}, {"cluster_id": "c2"}], ids=str)
 def test_approval_of_another_plan_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    file = approve_file(saved(tmp_path, replace(PLAN, **change), "other.json"), BOB)
-    assert "another plan" in refused(saved(tmp_path), file=file)
+    assert "another plan" in refused(
+        saved(tmp_path), file=approve_file(saved(tmp_path, replace(PLAN, **change), "other.json"), BOB)
+    )
 
 
 @pytest.mark.parametrize(

@@ -123,13 +123,18 @@ def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str, 
 @pytest.mark.parametrize(("after", "found"), [({M: 5}, {M: 5}), (None, {})], ids=["a message", "a tombstone"])
 @pytest.mark.parametrize("wrong", [wrong for wrong, _why in WRONG])
 def test_valid_message_or_tombstone_ends_the_hold(wrong: object, after: object, found: dict[str, object]) -> None:
-    assert (held(wrong, after), values(wrong, after)) == ([], found)
-    assert live_settings(POLICY, messages(wrong, after)).notes == ()
+    assert (held(wrong, after), values(wrong, after), live_settings(POLICY, messages(wrong, after)).notes) == (
+        [],
+        found,
+        (),
+    )
 
 
 def test_only_some_of_many_wrong_keys_are_named() -> None:
-    texts = held({M: "soon", **{f"key-{number}": number for number in range(100_000)}})
-    assert [text.partition("journal: ")[2][:9] for text in texts] == [
+    assert [
+        text.partition("journal: ")[2][:9]
+        for text in held({M: "soon", **{f"key-{number}": number for number in range(100_000)}})
+    ] == [
         f"{M}: "[:9],
         "key-0 can",
         "key-1 can",
@@ -140,18 +145,26 @@ def test_only_some_of_many_wrong_keys_are_named() -> None:
 @pytest.mark.parametrize("topic", ["other", "nowhere"])
 def test_message_for_a_topic_without_live_keys_is_noted(topic: str) -> None:
     live = live_settings(POLICY, messages(b"nonsense", {"retention.ms": 5}, topic=topic))
-    assert (live.values, live.unsettled) == ({}, {})
-    assert [note.text for note in live.notes] == [
-        f"_kretain_policy-0 offset 1, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
-    ]
-    assert live_settings(POLICY, messages(b"nonsense", None, topic=topic)).notes == ()
+    assert (
+        live.values,
+        live.unsettled,
+        [note.text for note in live.notes],
+        live_settings(POLICY, messages(b"nonsense", None, topic=topic)).notes,
+    ) == (
+        {},
+        {},
+        [f"_kretain_policy-0 offset 1, for topic {topic}: the policy file marks nothing as cluster for it; ignored"],
+        (),
+    )
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"\xed\xa0\x80", b"a b", b"..", b"a" * 250, b"k" * 1_000_000])
 def test_key_that_is_no_topic_is_named_and_ignored(key: bytes | None) -> None:
     live = live_settings(POLICY, [Message(0, 3, key, b"{}")])
-    assert [note.text for note in live.notes] == ["_kretain_policy-0 offset 3: its key is not a topic name; ignored"]
-    assert live_settings(POLICY, [Message(0, 3, key, b"{}"), Message(0, 4, key, None)]).notes == ()
+    assert (
+        [note.text for note in live.notes],
+        live_settings(POLICY, [Message(0, 3, key, b"{}"), Message(0, 4, key, None)]).notes,
+    ) == (["_kretain_policy-0 offset 3: its key is not a topic name; ignored"], ())
 
 
 @pytest.mark.parametrize(("key", "value"), [("hold", "x"), ("match", "x"), (M, None), (M, -1), ("unconsumed", "maybe")])
@@ -282,8 +295,10 @@ def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
     """An hour of R1 is 1, not 3,600,000: it is read by the same key again. What is wrong holds the topic, and goes."""
     told = messages({M: "1970-01-01T00:00:00.005Z"}, {M: "soon", "retention.ms": "8d", "unconsumed": "trim"})
     word = known(last_message(told, POLICY, "journal"))
-    assert word.written == {M: "soon", "retention.ms": "8d", "unconsumed": "trim"}
-    assert valid_settings(POLICY, "journal", word.written) == {"retention.ms": "8d"}
+    assert (word.written, valid_settings(POLICY, "journal", word.written)) == (
+        {M: "soon", "retention.ms": "8d", "unconsumed": "trim"},
+        {"retention.ms": "8d"},
+    )
     assert [text.partition("journal: ")[2] for text in word.problems] == [
         f"{M}: 'soon' is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms",
         "the policy file does not mark unconsumed as cluster for it",
@@ -295,10 +310,13 @@ def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
 @pytest.mark.parametrize("policy", [POLICY, None])
 def test_every_live_key_is_valid_without_a_file(policy: Any) -> None:
     """Others' words are not ours to drop."""
-    told = messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other")
-    word = known(last_message(told, policy, "other"))
-    assert len(word.problems) == 1
-    assert valid_settings(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
+    word = known(
+        last_message(messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other"), policy, "other")
+    )
+    assert (len(word.problems), valid_settings(policy, "other", word.written)) == (
+        1,
+        {"retention.commitoffset.hours": 3},
+    )
 
 
 @pytest.mark.parametrize(
@@ -313,13 +331,16 @@ def test_last_of_three_spellings_of_one_time_stays(told: dict[str, object], foun
 
 
 def test_unset_removes_a_key() -> None:
-    assert without({M: 5, "retention.ms": 1}, "journal", [M]) == {"retention.ms": 1}
-    assert without({M: 5}, "journal", []) == {}
+    assert (without({M: 5, "retention.ms": 1}, "journal", [M]), without({M: 5}, "journal", [])) == (
+        {"retention.ms": 1},
+        {},
+    )
 
 
 def test_unset_of_a_key_that_is_not_set_names_those_that_are() -> None:
-    said = refusal(LiveEditError, without, {M: 5}, "journal", ["unconsumed"])
-    assert "unconsumed is not set for topic journal in the policy topic; it has log." in said
+    assert "unconsumed is not set for topic journal in the policy topic; it has log." in refusal(
+        LiveEditError, without, {M: 5}, "journal", ["unconsumed"]
+    )
     many = dict.fromkeys(("k" * 1_000_000, "\ud800", *map(str, range(1000))))
     telling(refusal(LiveEditError, without, many, "journal", ["unconsumed"]), b"k" * 1_000_000)
 
@@ -343,37 +364,56 @@ def test_live_edit_of_a_topic_without_live_keys_says_why(topic: str, said: str) 
 
 def test_list_shows_effective_and_ineffective_settings() -> None:
     told = [*messages({M: 5, "retention.ms": "1d"}), *messages({"retention.ms": 5}, topic="other", first=1)]
-    assert [(one.topic, one.key, one.value, one.counts) for one in list_settings(told, POLICY).rows] == [
-        ("journal", M, 5, True),
-        ("journal", "retention.ms", "1d", True),
-        ("other", "retention.ms", 5, False),
-    ]
-    assert {one.counts for one in list_settings(told, None).rows} == {None}
-    assert [reason.text.rpartition(": ")[2] for reason in list_settings(told, POLICY).problems] == [
-        "the policy file marks nothing as cluster for it; ignored"
-    ]
+    assert (
+        [(one.topic, one.key, one.value, one.counts) for one in list_settings(told, POLICY).rows],
+        {one.counts for one in list_settings(told, None).rows},
+        [reason.text.rpartition(": ")[2] for reason in list_settings(told, POLICY).problems],
+    ) == (
+        [
+            ("journal", M, 5, True),
+            ("journal", "retention.ms", "1d", True),
+            ("other", "retention.ms", 5, False),
+        ],
+        {None},
+        ["the policy file marks nothing as cluster for it; ignored"],
+    )
 
 
 def test_list_explains_each_setting_of_a_wrong_message() -> None:
     told = messages({M: 5, "unconsumed": "hold", "hold": "x"})
     found = list_settings(told, POLICY)
-    assert [(one.key, one.counts, one.why_not) for one in found.rows] == [
-        (M, False, "its message is wrong, so the topic is held"),
-        ("unconsumed", False, "policy.yaml:7 sets unconsumed itself for topic journal, and does not mark it cluster"),
-    ]
-    assert ["so the topic is held" in reason.text for reason in found.problems] == [True, True]
+    assert (
+        [(one.key, one.counts, one.why_not) for one in found.rows],
+        ["so the topic is held" in reason.text for reason in found.problems],
+    ) == (
+        [
+            (M, False, "its message is wrong, so the topic is held"),
+            (
+                "unconsumed",
+                False,
+                "policy.yaml:7 sets unconsumed itself for topic journal, and does not mark it cluster",
+            ),
+        ],
+        [True, True],
+    )
     alone = list_settings(told, None)
-    assert [(one.key, one.counts) for one in alone.rows] == [(M, None), ("unconsumed", None)]
-    assert [reason.text.partition("; ")[0] for reason in alone.problems] == [
-        "_kretain_policy-0 offset 0, for topic journal: hold can't be set in the policy topic"
-    ]
+    assert (
+        [(one.key, one.counts) for one in alone.rows],
+        [reason.text.partition("; ")[0] for reason in alone.problems],
+    ) == (
+        [(M, None), ("unconsumed", None)],
+        ["_kretain_policy-0 offset 0, for topic journal: hold can't be set in the policy topic"],
+    )
 
 
 @pytest.mark.parametrize(("said", "held", "ms"), [([], True, None), ([0], False, 0), (["2h"], False, 7_200_000)])
 def test_live_guard_that_was_never_set_holds(said: list[object], held: bool, ms: int | None) -> None:
     """Unknown means hold: a wall clock guard that nobody has set yet is not one that is off (G3)."""
-    guarded = "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]"
-    policy = parse_policy(guarded, "policy.yaml", "sha256:test")
+    policy = parse_policy(
+        "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]",
+        "policy.yaml",
+        "sha256:test",
+    )
     live = live_settings(policy, messages(*({"retention.min.wallclock.ms": one} for one in said)))
     found = known(replace(policy, live=live).settings_for("journal"))
     assert (found.unsettled is not None, found.min_wallclock_ms) == (held, ms)

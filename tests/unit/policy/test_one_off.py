@@ -104,8 +104,10 @@ def test_one_off_flag_turns_every_trigger_of_the_file_off(key: str, flag: str, p
     in_file = policy(text)
     assert settings(in_file) != settings(policy("hold: x")), "the key itself does something"
     run = in_file.with_one_off(OneOff(patterns=patterns, **FLAGS[flag]))
-    assert settings(run) == replace(Settings(named_in_full=True), **{} if patterns == ("other",) else ASKED[flag])
-    assert not run.needs_disks
+    assert (settings(run), bool(run.needs_disks)) == (
+        replace(Settings(named_in_full=True), **{} if patterns == ("other",) else ASKED[flag]),
+        False,
+    )
     origins = run.origins("flights") or {}
     kept = {"match", *(origin for origin in origins if origins[origin].place in FLAGS)}
     assert {name: one for name, one in origins.items() if name not in kept} == {
@@ -144,22 +146,24 @@ def test_one_off_flag_turns_disk_rules_off_and_keeps_other_top_level_keys(flag: 
     in_file = policy("hold: x", top=TOP)
     run = in_file.with_one_off(OneOff(**FLAGS[flag]))
     assert (in_file.needs_disks, run.needs_disks) == (True, False)
-    disks = replace(in_file.disks, percent=None, watermarks=())
-    assert run == replace(in_file, disks=disks, one_off=run.one_off)
+    assert run == replace(in_file, disks=replace(in_file.disks, percent=None, watermarks=()), one_off=run.one_off)
 
 
 @pytest.mark.parametrize("key", TRIGGERS)
 def test_unconsumed_flag_alone_turns_no_trigger_off(key: str) -> None:
     in_file = policy(f"{key}: {TRIGGERS[key]}".replace(", ", "\n    "), top=TOP)
     run = in_file.with_one_off(OneOff(unconsumed="trim"))
-    assert settings(run) == replace(settings(in_file), unconsumed="trim")
-    assert run.disks == in_file.disks
+    assert (settings(run), run.disks) == (replace(settings(in_file), unconsumed="trim"), in_file.disks)
 
 
 def test_policy_error_in_a_disabled_rule_does_not_block_a_one_off_run() -> None:
     """R1 without a time is an error of the rule that is off."""
-    text = "version: 1\ntopics: [{match: flights, retention.commitoffset.enable: true}, "
-    in_file = parse_policy(text + "{match: x, retention.commitoffset.ms: 5}]", "prod.yaml", "sha256:x")
+    in_file = parse_policy(
+        "version: 1\ntopics: [{match: flights, retention.commitoffset.enable: true}, "
+        "{match: x, retention.commitoffset.ms: 5}]",
+        "prod.yaml",
+        "sha256:x",
+    )
     assert settings(in_file.with_one_off(OneOff(older_than_ms=5))).forced_age_ms == 5
 
 
@@ -189,8 +193,10 @@ def test_live_trigger_is_off_and_live_guard_stays_under_a_one_off_flag(key: str,
 @pytest.mark.parametrize("key", sorted(LIVE_KEYS))
 def test_unset_live_guard_holds_and_unset_live_trigger_does_not(key: str, flag: str) -> None:
     run = replace(marked(key).with_one_off(OneOff(**FLAGS[flag])), live=LiveSettings(unread=None))
-    assert (settings(run).unsettled is not None) == (key == "retention.min.wallclock.ms")
-    assert ((run.origins("flights") or {})[key].value is LIVE) == (key not in TRIGGER_KEYS)
+    assert (settings(run).unsettled is not None, (run.origins("flights") or {})[key].value is LIVE) == (
+        key == "retention.min.wallclock.ms",
+        key not in TRIGGER_KEYS,
+    )
 
 
 def test_one_off_flag_overrides_a_live_value() -> None:

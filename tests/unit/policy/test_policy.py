@@ -58,8 +58,9 @@ def problems(text: str) -> list[str]:
     ],
 )
 def test_r1_time_accepts_every_spelling(keys: str, ms: int) -> None:
-    loaded = policy(entries(f"match: t, retention.commitoffset.enable: true, {keys}"))
-    assert loaded.settings_for("t") == Settings(consumed_after_ms=ms, named_in_full=True)
+    assert policy(entries(f"match: t, retention.commitoffset.enable: true, {keys}")).settings_for("t") == Settings(
+        consumed_after_ms=ms, named_in_full=True
+    )
 
 
 R1_OFF = entries(
@@ -119,10 +120,10 @@ topics:
     groups.require: [b, a]
 """
     loaded = policy(text)
-    assert loaded.settings_for("orders") == Settings(
-        forced_age_ms=DAY, unconsumed="trim", named_in_full=True, require_groups=("a", "b")
+    assert (loaded.settings_for("orders"), loaded.settings_for("x")) == (
+        Settings(forced_age_ms=DAY, unconsumed="trim", named_in_full=True, require_groups=("a", "b")),
+        Settings(forced_age_ms=7 * DAY, unconsumed="trim", require_groups=("a",)),
     )
-    assert loaded.settings_for("x") == Settings(forced_age_ms=7 * DAY, unconsumed="trim", require_groups=("a",))
     places = [loaded.origins("orders")[key].place for key in ("retention.ms", "unconsumed")]
     assert places == ["kretain.yaml:8", "kretain.yaml:6"]
 
@@ -255,8 +256,9 @@ def test_enabled_rule_without_a_time_is_a_problem_with_its_line() -> None:
     loaded = policy(
         entries("match: a, retention.commitoffset.enable: true", "match: b, retention.commitoffset.hours: 1")
     )
-    said = refusal(PolicyError, loaded.settings_for, "a")
-    assert "kretain.yaml:3: retention.commitoffset.enable: is true for topic a but no time" in said
+    assert "kretain.yaml:3: retention.commitoffset.enable: is true for topic a but no time" in refusal(
+        PolicyError, loaded.settings_for, "a"
+    )
 
 
 def test_missing_policy_is_refused(tmp_path: Path) -> None:
@@ -298,10 +300,13 @@ FILE = entries(
 
 def test_one_off_flags_manage_a_topic_that_the_file_does_not_match() -> None:
     loaded = policy(FILE).with_one_off(OneOff(patterns=("payments", "_private", "_p*"), older_than_ms=2))
-    assert loaded.settings_for("payments").forced_age_ms == 2
-    assert [loaded.settings_for(name).named_in_full for name in ("_private", "_public")] == [True, False]
-    alone = policy(FILE).with_one_off(OneOff(patterns=("payments",)))
-    assert alone.settings_for("payments") is None, "a topic without a flag"
+    assert (
+        loaded.settings_for("payments").forced_age_ms,
+        [loaded.settings_for(name).named_in_full for name in ("_private", "_public")],
+    ) == (2, [True, False])
+    assert policy(FILE).with_one_off(OneOff(patterns=("payments",))).settings_for("payments") is None, (
+        "a topic without a flag"
+    )
 
 
 def test_json_schema_agrees_with_the_loader() -> None:
@@ -377,8 +382,7 @@ def test_policy_check_counts_one_topic_more_as_one() -> None:
 
 def test_group_may_be_empty_and_topic_may_not() -> None:
     """Kafka has let clients without a group.id commit as the group ''."""
-    assert read_patterns(["", "tmp-*"]) == ["", "tmp-*"]
-    assert (matches([""], ""), matches([""], "a")) == (True, False)
+    assert (read_patterns(["", "tmp-*"]), matches([""], ""), matches([""], "a")) == (["", "tmp-*"], True, False)
     assert "is empty" in refusal(ValueError, read_topic_patterns, [""])
 
 
@@ -473,8 +477,7 @@ def test_command_without_a_url_uses_the_policys(tmp_path: Path) -> None:
         "  - {match: t, archive: /b}\n  - {match: u, archive: none}\n"
     )
     settings = resolved(file)
-    assert split(["t"], settings) == (["/a", "/b"], ["t"])
-    assert in_policy(settings, "t") == ["/b"]
+    assert (split(["t"], settings), in_policy(settings, "t")) == ((["/a", "/b"], ["t"]), ["/b"])
     assert f"{file} names no archive for topic u" in refusal(UsageError, in_policy, settings, "u")
     assert "say where the archive is" in refusal(UsageError, split, ["t"], resolved(None))
 
@@ -522,8 +525,7 @@ def with_floors(floors: str) -> str:
     ],
 )
 def test_each_floor_kind_has_its_defaults(floor: str, source: FloorSource) -> None:
-    loaded = parse_policy(with_floors(f"  - {floor}"), "/etc/kretain/policy.yaml", "sha256:0")
-    assert loaded.groups.sources == (source,)
+    assert parse_policy(with_floors(f"  - {floor}"), "/etc/kretain/policy.yaml", "sha256:0").groups.sources == (source,)
 
 
 @pytest.mark.parametrize(
