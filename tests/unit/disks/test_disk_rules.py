@@ -496,11 +496,13 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ran(folder: Path, *arguments: str) -> tuple[int, str]:
+def failed(folder: Path, code: int | None, *arguments: str) -> str:
+    """Run a command that fails with this exit code, None for any; return what it says."""
+    env = {"HOME": str(folder), "KRETAIN_STATE_DIR": str(folder / "state"), "COLUMNS": "200"}
     with contextlib.chdir(folder):
-        done = run_cli(*arguments, HOME=str(folder), KRETAIN_STATE_DIR=str(folder / "state"), COLUMNS="200")
-    assert "Traceback" not in done.err
-    return done.code, done.err
+        done = run_cli(*arguments, check=code, **env)
+    assert (done.code != 0, "Traceback" in done.err) == (True, False)
+    return done.err
 
 
 ONE = "is for one cluster: name it with --cluster NAME"
@@ -516,15 +518,12 @@ ONE = "is for one cluster: name it with --cluster NAME"
     ],
 )
 def test_disk_options_that_contradict_each_other_are_a_usage_error(here: Path, arguments: str, says: str) -> None:
-    code, said = ran(here, *arguments.split())
-    assert code == 2
-    assert says in said
+    assert says in failed(here, 2, *arguments.split())
 
 
 def test_missing_inventory_in_a_fleet_fails_only_its_cluster(here: Path) -> None:
     (here / "p.yaml").write_text("version: 1\ndisks: {inventory: 'i*'}\ntopics: [{match: '*', retention.ms: 1d}]\n")
-    code, said = ran(here, "plan", "--fleet", "fleet.yaml")
-    assert code != 0
+    said = failed(here, None, "plan", "--fleet", "fleet.yaml")
     assert "eu: " in said
     assert "disks.inventory: i* matches no file" in said
 
@@ -549,9 +548,7 @@ def test_missing_or_broken_inventory_of_the_policy_is_an_error(here: Path, named
     inventory = named.replace("{there}", str(folder))
     text = f"version: 1\ndisks:\n  inventory: {inventory}\ntopics: [{{match: '*', retention.ms: 1d}}]\n"
     (folder / "p.yaml").write_text(text)
-    code, said = ran(elsewhere, "plan", "-b", "localhost:1", "-p", "../policies/p.yaml")
-    assert code == 1
-    assert says in said
+    assert says in failed(elsewhere, 1, "plan", "-b", "localhost:1", "-p", "../policies/p.yaml")
 
 
 @pytest.mark.parametrize("named", ["[]", "''", "7", "[a, 7]"])
@@ -562,9 +559,9 @@ def test_invalid_inventory_value_is_an_error_with_its_line(named: str) -> None:
 
 def test_one_cluster_of_a_fleet_accepts_an_inventory(here: Path) -> None:
     """It goes on to the inventory, which is not there."""
-    code, said = ran(here, "plan", "--fleet", "fleet.yaml", "--cluster", "eu", "--inventory", "nowhere.parquet")
-    assert code == 1
-    assert "nowhere.parquet" in said
+    assert "nowhere.parquet" in failed(
+        here, 1, "plan", "--fleet", "fleet.yaml", "--cluster", "eu", "--inventory", "nowhere.parquet"
+    )
 
 
 # -- saved ---------------------------------------------------------------------------------------------

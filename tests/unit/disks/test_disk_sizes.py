@@ -207,14 +207,10 @@ LOG = Log(10, [NOW - HOUR] * 10)
 @given(st.integers(0, 10**9), st.integers(1, 10**9), st.integers(1, 10**12), st.integers(0, 10**12))
 def test_estimated_tail_is_the_first_offset_that_fits(start: int, records: int, size: int, most: int) -> None:
     end = start + records
-
-    def fits(offset: int) -> bool:
-        return size * (end - offset) <= most * records
-
     found = estimated_tail(start, end, size, most)
     assert start <= found <= end
-    assert fits(found)
-    assert found == start or not fits(found - 1)
+    assert size * (end - found) <= most * records
+    assert found == start or size * (end - found + 1) > most * records
 
 
 logs = st.lists(

@@ -115,12 +115,7 @@ def test_timestamps_of_every_record_format_are_read_or_unknown(
     assert (logs.facts(found), found.problems) == ([(following, first, largest)], [])
 
 
-# -- broken files ------------------------------------------------------------------
-
-
-def three(folder: Path) -> list[Made]:
-    """Three segments of 60 batches, of 12 kB: each with two entries in its indexes, and the closing one."""
-    return logs.filled(folder)
+# -- broken files: of three segments of 60 batches, of 12 kB; each has two entries in its indexes, and the closing one --
 
 
 CLOSED = f"{0:020d}"
@@ -146,7 +141,7 @@ HARMS: dict[str, Callable[[Path, bytes], object]] = {
 @pytest.mark.parametrize("harm", HARMS)
 def test_broken_index_changes_no_fact_of_a_segment(folder: Path, stem: str, suffix: str, harm: str) -> None:
     """The log itself says it: next offset and both timestamps are what they were."""
-    made = three(folder)
+    made = logs.filled(folder)
     file = folder / (stem + suffix)
     content = file.read_bytes()
     file.unlink()
@@ -157,7 +152,7 @@ def test_broken_index_changes_no_fact_of_a_segment(folder: Path, stem: str, suff
 
 @pytest.mark.parametrize("by", [-1, 1, 10**9])
 def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     stamp, offset = struct.unpack(">qi", made[0].timeindex[-12:])
     (folder / (CLOSED + ".timeindex")).write_bytes(made[0].timeindex[:-12] + struct.pack(">qi", stamp + by, offset))
     found = read(folder)
@@ -169,7 +164,7 @@ def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> 
 
 @pytest.mark.parametrize("left", [1, 5, 16, 30, 60, 61, 100, 199])
 def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     (folder / (ACTIVE + ".log")).write_bytes(bytes(made[2].log[: 59 * 200 + left]))
     found = read(folder)
     assert (found.problems, logs.facts(found)[2]) == ([], (made[2].next_offset - 2, made[2].first, made[2].stamps[-2]))
@@ -179,7 +174,7 @@ def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> N
 
 
 def test_empty_closed_segment_has_no_times(folder: Path) -> None:
-    three(folder)
+    logs.filled(folder)
     for suffix in (".log", ".index", ".timeindex"):
         (folder / (CLOSED + suffix)).write_bytes(b"")
     found = sound(folder)
@@ -203,7 +198,7 @@ def test_empty_closed_segment_has_no_times(folder: Path) -> None:
 def test_garbage_in_the_active_segment_makes_unknown_what_it_may_hide(
     folder: Path, at: int, unknown: set[str], flaw: str | None
 ) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     made[2].log[at : at + 61] = b"\xee" * 61
     made[2].write(folder)
     found = read(folder)
@@ -217,7 +212,7 @@ def test_garbage_in_the_active_segment_makes_unknown_what_it_may_hide(
 
 
 def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder: Path) -> None:
-    closed = three(folder)[0]
+    closed = logs.filled(folder)[0]
     closed.log[11_800:11_861] = bytes(61)
     closed.log[11_990:] = b"!" * 10
     closed.write(folder)
@@ -254,7 +249,7 @@ def deleted(folder: Path, *stems: str) -> int:
 
 
 def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> None:
-    three(folder)
+    logs.filled(folder)
     pending = deleted(folder, CLOSED)
     for name in ("notes.txt", "0.log", "0000000000000000000x.log", "99999999999999999999.log", "٣" * 20 + ".log"):
         (folder / name).write_bytes(b"?")
@@ -270,7 +265,7 @@ def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> Non
 
 
 def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Path) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     (folder / (CLOSED + ".txnindex")).write_bytes(b"t" * 34)
     (folder / (ACTIVE + ".txnindex")).write_bytes(b"t" * 68)
     assert logs.column(read(folder), "size") == [made[0].bytes + 44, made[1].bytes + 10, made[2].bytes + 78]
@@ -280,7 +275,7 @@ def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Pat
     "content", [b"", b"version: 0\n", b"version: 0\ntopic_id: no", b"\xff\x00", b"version: 7\ntopic_id: " + b"A" * 22]
 )
 def test_unreadable_topic_id_is_unknown(folder: Path, content: bytes) -> None:
-    three(folder)
+    logs.filled(folder)
     (folder / "partition.metadata").write_bytes(content)
     found = read(folder)
     assert (found.topic_id, len(found.problems)) == (None, 1)
@@ -290,7 +285,7 @@ def test_unreadable_topic_id_is_unknown(folder: Path, content: bytes) -> None:
 
 def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     there = logs.partition(tmp_path / "elsewhere")
-    three(there)
+    logs.filled(there)
     (tmp_path / "orders-0").symlink_to(there)
     assert "symbolic link" in read(tmp_path / "orders-0").problems[0]
     assert read_partition(str(tmp_path), "orders-2") is None
@@ -302,7 +297,7 @@ def around(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[..., Any])
 
 
 def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
 
     def refusing(real: Callable[..., int], path: Any, *more: Any, **named: Any) -> int:
         if str(path) == CLOSED + ".log":
@@ -339,7 +334,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_segments_deleted_from_the_front_have_no_rows(folder: Path, between: Any) -> None:
-    three(folder)
+    logs.filled(folder)
     between(partial(deleted, folder, CLOSED))
     found = read(folder)
     assert (logs.column(found, "base_offset"), found.problems, found.pending) == ([120, 240], [], deleted(folder))
@@ -347,7 +342,7 @@ def test_segments_deleted_from_the_front_have_no_rows(folder: Path, between: Any
 
 def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: Any) -> None:
     """Two segments become one: what was the first one's end is not any more."""
-    made = three(folder)
+    made = logs.filled(folder)
     merged = logs.segment(0, paces(30))
     swap = folder / f"{0:020d}.log.swap"
 
@@ -369,7 +364,7 @@ def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: An
 
 
 def test_unfinished_swap_is_a_problem(folder: Path) -> None:
-    three(folder)
+    logs.filled(folder)
     (folder / (CLOSED + ".log.swap")).write_bytes(b"x")
     assert read(folder).problems == [
         f"changed while it was read, 5 times over: {CLOSED}.log.swap is waiting to replace it"
@@ -378,7 +373,7 @@ def test_unfinished_swap_is_a_problem(folder: Path) -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "recreated"])
 def test_partition_deleted_during_the_read_is_gone_and_not_mixed(folder: Path, between: Any, again: bool) -> None:
-    three(folder)
+    logs.filled(folder)
 
     def delete() -> None:
         folder.rename(folder.with_name("orders-0." + "a" * 32 + "-delete"))
@@ -530,13 +525,15 @@ def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> Non
 def test_decreasing_offsets_make_the_log_end_unknown(folder: Path) -> None:
     (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
     found = read(folder)
-    flaw = "its batches can't be read from byte 200 on: what follows is not a batch"
-    assert (logs.column(found, "next_offset"), logs.flaws(found)) == ([None], {0: flaw})
+    assert (logs.column(found, "next_offset"), logs.flaws(found)) == (
+        [None],
+        {0: "its batches can't be read from byte 200 on: what follows is not a batch"},
+    )
 
 
 def test_segment_renamed_during_the_read_has_no_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its index is gone, its log still there, and a moment later it isn't: not a segment without an index."""
-    three(folder)
+    logs.filled(folder)
     (folder / (CLOSED + ".index")).unlink()
 
     def opening(real: Callable[..., int], path: Any, *more: Any, **named: Any) -> int:
@@ -552,7 +549,7 @@ def test_segment_renamed_during_the_read_has_no_row(folder: Path, monkeypatch: p
 
 def test_deleted_preallocated_index_keeps_its_disk_usage(folder: Path) -> None:
     """R6: pending bytes are blocks; a broker's preallocated index is a hole, and gives nothing back."""
-    three(folder)
+    logs.filled(folder)
     with (folder / f"{CLOSED}.index.deleted").open("wb") as file:
         file.truncate(10 << 20)
     assert read(folder).pending < 1 << 20
@@ -560,7 +557,7 @@ def test_deleted_preallocated_index_keeps_its_disk_usage(folder: Path) -> None:
 
 def test_pipe_named_like_a_segment_is_not_the_active_one(folder: Path) -> None:
     """A broker passes it over: what stands before it is written to, and frees nothing."""
-    three(folder)
+    logs.filled(folder)
     os.mkfifo(folder / f"{500:020d}.log")
     found = read(folder)
     assert (logs.column(found, "base_offset"), found.ignored, found.problems) == ([0, 120, 240], 1, [])

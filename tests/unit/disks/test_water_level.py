@@ -362,7 +362,7 @@ def test_estimate_merges_segments_into_one_row_above_the_row_limit(monkeypatch: 
 # -- R6 without an inventory, disks and decisions together: what goes, what holds, what is said (R6) --
 
 
-OLD, NEW, OTHER = TopicPartition("old", 0), TopicPartition("new", 0), TopicPartition("other", 0)
+OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
 MINUTE = 60_000
 SEGMENT_BYTES = 1_000
 R6 = DiskRules(percent=50)
@@ -379,7 +379,7 @@ class ByTheMinute:
     times: list[int] = field(default_factory=list)
 
     def stamp(self, tp: TopicPartition, offset: int) -> int:
-        return NOW - MINUTE * ({OLD: 200, NEW: 100, OTHER: 150}[tp] - offset)
+        return NOW - MINUTE * ({OLD: 200, NEW: 100}[tp] - offset)
 
     def list_offsets(self, wanted: Sequence[Mapping[TopicPartition, Any]], _: object) -> list[dict[Any, Answer]]:
         return [{tp: self.answer(tp, spec) for tp, spec in one.items()} for one in wanted]

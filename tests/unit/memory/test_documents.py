@@ -18,8 +18,9 @@ from tests.support.refusals import refusal
 
 
 def test_largest_possible_topic_document_fits_into_a_message() -> None:
-    whole = {number: worst(number) for number in range(docs.PARTITIONS_A_DOCUMENT)}
-    document = docs.TopicDocument(TOPIC_ID, "orders" * 40, 2**62, whole)
+    document = docs.TopicDocument(
+        TOPIC_ID, "orders" * 40, 2**62, {number: worst(number) for number in range(docs.PARTITIONS_A_DOCUMENT)}
+    )
     value = messages.encode(document, WRITTEN)
     assert len(value) < 900_000
     assert messages.decode(TOPIC_ID, value) == (document, WRITTEN)

@@ -474,7 +474,6 @@ def handed(memories: Memories) -> Handed:
 
 @pytest.fixture
 def part(handed: Handed, tmp_path: Path) -> Ledger:
-    """Its memory."""
     found = opened(handed, tmp_path / "part")
     found.begin({"a": A})
     return found

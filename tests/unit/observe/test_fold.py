@@ -243,8 +243,15 @@ def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
 
 def coordinated(leader: int | None, epoch: int) -> ClusterMetadata:
     """A cluster with a leader of the only partition of ``__consumer_offsets``."""
-    topic = TopicMetadata(OFFSETS_TOPIC, None, internal=True, partitions={0: PartitionMetadata(leader, epoch)})
-    return ClusterMetadata("c", frozenset({1, 2}), {OFFSETS_TOPIC: topic})
+    return ClusterMetadata(
+        "c",
+        frozenset({1, 2}),
+        {
+            OFFSETS_TOPIC: TopicMetadata(
+                OFFSETS_TOPIC, None, internal=True, partitions={0: PartitionMetadata(leader, epoch)}
+            )
+        },
+    )
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,10 @@ def test_readable_source_still_counts_beside_an_unreadable_one(tmp_path: Path) -
 
 
 def test_file_that_is_too_old_is_unknown(tmp_path: Path) -> None:
-    said = "F3: file:flink could not be read: its positions are 2h old (max.age: 1h): export them again"
-    assert floor(folded(a_file(tmp_path, "orders,0,7\norders,1,9\n"), now_ms=NOW + 7_200_000)) == said
+    assert (
+        floor(folded(a_file(tmp_path, "orders,0,7\norders,1,9\n"), now_ms=NOW + 7_200_000))
+        == "F3: file:flink could not be read: its positions are 2h old (max.age: 1h): export them again"
+    )
 
 
 def test_fold_lists_each_external_consumer_as_rows(tmp_path: Path) -> None:

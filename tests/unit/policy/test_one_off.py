@@ -207,8 +207,9 @@ def test_one_off_flag_overrides_a_live_value() -> None:
 
 def test_before_flag_above_kafkas_largest_time_is_a_usage_error() -> None:
     assert RuleFlags(before=2**63 - 1).for_topics([]).before_ms == 2**63 - 1
-    said = refusal(UsageError, RuleFlags(before=2**63).for_topics, [])
-    assert said.startswith("--before: 9223372036854775808 is not a time in Unix ms")
+    assert refusal(UsageError, RuleFlags(before=2**63).for_topics, []).startswith(
+        "--before: 9223372036854775808 is not a time in Unix ms"
+    )
 
 
 # -- what a plan says of it ---------------------------------------------------------------

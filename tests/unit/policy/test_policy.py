@@ -124,8 +124,10 @@ topics:
         Settings(forced_age_ms=DAY, unconsumed="trim", named_in_full=True, require_groups=("a", "b")),
         Settings(forced_age_ms=7 * DAY, unconsumed="trim", require_groups=("a",)),
     )
-    places = [loaded.origins("orders")[key].place for key in ("retention.ms", "unconsumed")]
-    assert places == ["kretain.yaml:8", "kretain.yaml:6"]
+    assert [loaded.origins("orders")[key].place for key in ("retention.ms", "unconsumed")] == [
+        "kretain.yaml:8",
+        "kretain.yaml:6",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -372,8 +374,9 @@ def test_policy_check_counts_one_topic_more_as_one() -> None:
         metadata=lambda: SimpleNamespace(topics=topics),
         topic_configs=lambda names: {one: configs[one] for one in names},
     )
-    text = 'match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72'
-    found = check_against(policy(entries(text)), reader)
+    found = check_against(
+        policy(entries('match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72')), reader
+    )
     assert [one.text.partition(":")[0] for one in found.problems] == [
         "orders-0, orders-1, orders-2 and 1 more topic",
     ]
