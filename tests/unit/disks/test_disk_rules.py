@@ -280,10 +280,11 @@ LOG = Log(0, [NOW - HOUR] * 20, floor=12)
     ("log", "chosen", "limit"),
     [
         (LOG, Settings(), Limit(12, Code.G2, "group:a has read up to 12")),
+        (LOG, Settings(min_wallclock_ms=99 * HOUR), Limit(12, Code.G2, "group:a has read up to 12")),
         (LOG, Settings(unconsumed="trim"), Limit(20, Code.G1, "the high watermark")),
         (replace(LOG, stable=15), Settings(unconsumed="trim"), Limit(15, Code.G1, "an open transaction begins at 15")),
     ],
-    ids=["the floor", "the high watermark", "an open transaction"],
+    ids=["the floor", "not the wall clock: G3 guards all but R6", "the high watermark", "an open transaction"],
 )
 def test_r6_stops_at_the_floor_unless_the_policy_allows_more(log: Log, chosen: Settings, limit: Limit) -> None:
     """G2, and G1 behind it."""
@@ -306,12 +307,6 @@ def test_r6_stops_at_the_floor_unless_the_policy_allows_more(log: Log, chosen: S
 )
 def test_r6_limit_is_unknown_for_a_partition_that_no_rule_may_trim(log: Log, chosen: Settings, about: object) -> None:
     assert why(disk_limit(log.facts(chosen, about), chosen, NOW))  # type: ignore[arg-type]
-
-
-def test_wall_clock_does_not_guard_r6() -> None:
-    """G3: all but R6."""
-    chosen = Settings(min_wallclock_ms=99 * HOUR)
-    assert isinstance(disk_limit(LOG.facts(chosen), chosen, NOW), Limit)
 
 
 WHY = Reason("R6", "among the oldest")

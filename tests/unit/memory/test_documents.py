@@ -39,21 +39,30 @@ def test_document_key_names_its_partitions_or_group() -> None:
     ) == ([(TOPIC_ID, range(96, 128)), None, None], "a/b:c group:d")
 
 
-def test_group_and_clock_documents_decode_to_what_was_encoded() -> None:
-    group = GroupMemory(
-        5,
-        b"\x01",
-        {"t": "id"},
-        counted=Positions.at({("t", 0): Position(7, 2, 2)}),
-        open=Positions.at({("t", 2): Position(8, None)}),
-        refused=Positions.at({("t", 3): Position(9, 4)}),
-        gone=Positions.at({("t", 1): Position(3, None, 1, 4)}),
-    )
-    document = docs.GroupDocument("billing", group)
-    assert (
-        messages.decode("group:billing", messages.encode(document, WRITTEN)),
-        messages.decode("clock", messages.encode(None, WRITTEN)),
-    ) == ((document, WRITTEN), (None, WRITTEN))
+A_GROUP = GroupMemory(
+    5,
+    b"\x01",
+    {"t": "id"},
+    counted=Positions.at({("t", 0): Position(7, 2, 2)}),
+    open=Positions.at({("t", 2): Position(8, None)}),
+    refused=Positions.at({("t", 3): Position(9, 4)}),
+    gone=Positions.at({("t", 1): Position(3, None, 1, 4)}),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "document"),
+    [
+        pytest.param("group:billing", docs.GroupDocument("billing", A_GROUP), id="a group"),
+        pytest.param("group:g", docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100), id="a group's age"),
+        pytest.param(
+            TOPIC_ID, docs.TopicDocument(TOPIC_ID, "a", 7, {}, ((2, 0), (3, 100))), id="since when partitions are there"
+        ),
+        pytest.param("clock", None, id="a clock"),
+    ],
+)
+def test_document_decodes_to_what_was_encoded(key: str, document: docs.Document | None) -> None:
+    assert messages.decode(key, messages.encode(document, WRITTEN)) == (document, WRITTEN)
 
 
 HEAD: dict[str, Any] = {"at_ms": 1, "since_ms": 1, "version": messages.VERSION}

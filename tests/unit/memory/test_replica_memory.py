@@ -345,7 +345,7 @@ def test_disk_memories_merge_to_the_same_in_either_order(first: list[Look], seco
     assert both.covers(both)
 
 
-def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None:
+def test_disk_looks_survive_the_ledger_until_they_are_too_old(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
         ledger.disk("1:/a").add(ago(0, 5))
         ledger.save(NOW)
