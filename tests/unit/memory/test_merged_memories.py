@@ -187,21 +187,25 @@ def test_further_scan_wins_a_merge_with_the_largest_time_of_both() -> None:
     assert both == further(far, near) == partition(scan=near).merged(partition(scan=far)).scan
 
 
-def test_restarted_scan_wins_over_a_further_one() -> None:
-    old, anew = scan(200, 5_000), scan(100, 6_000, restarts=1)
-    assert further(old, anew) == further(anew, old) == anew
+OLD, ANEW, MINE = scan(200, 5_000), scan(100, 6_000, restarts=1), scan(100, 5_000)
 
 
-def test_scan_of_another_source_or_a_broken_one_never_replaces_ours() -> None:
-    mine = scan(100, 5_000)
-    pairs = (
-        (mine, scan(200, 5_000, source="json:/at")),
-        (mine, b"broken"),
-        (mine, None),
-        (b"broken", mine),
-        (None, mine),
-    )
-    assert [further(*pair) for pair in pairs] == [mine] * 5
+@pytest.mark.parametrize(
+    ("one", "other", "winner"),
+    [
+        pytest.param(OLD, ANEW, ANEW, id="a scan that was restarted"),
+        pytest.param(ANEW, OLD, ANEW, id="in either order"),
+        pytest.param(MINE, scan(200, 5_000, source="json:/at"), MINE, id="ours, over one of another source"),
+        pytest.param(MINE, b"broken", MINE, id="ours, over a broken one"),
+        pytest.param(MINE, None, MINE, id="ours, over none"),
+        pytest.param(b"broken", MINE, MINE, id="theirs, over a broken one"),
+        pytest.param(None, MINE, MINE, id="theirs, over none"),
+    ],
+)
+def test_restarted_scan_wins_and_another_sources_or_a_broken_one_does_not(
+    one: bytes | None, other: bytes | None, winner: bytes
+) -> None:
+    assert further(one, other) == winner
 
 
 def test_scan_with_text_in_place_of_a_number_is_rejected() -> None:

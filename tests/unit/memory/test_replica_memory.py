@@ -96,11 +96,21 @@ def test_replica_size_is_clean_only_if_the_log_start_has_not_moved_since_it_fell
     assert (row.clean, row.dead_bytes == 0) == (clean, clean)
 
 
-def test_size_fall_by_the_log_cleaner_is_no_sweep() -> None:
-    passes = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
-    assert watched(*passes).clean, "nothing else makes a log of cleanup.policy=delete smaller"
-    assert not watched(*passes, compacted=True).clean
-    assert watched(*passes, (3, 60, 100, 340), compacted=True).clean
+FALLEN = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
+
+
+@pytest.mark.parametrize(
+    ("passes", "compacted", "clean"),
+    [
+        pytest.param(FALLEN, False, True, id="nothing else makes a log of cleanup.policy=delete smaller"),
+        pytest.param(FALLEN, True, False, id="the cleaner does"),
+        pytest.param((*FALLEN, (3, 60, 100, 340)), True, True, id="but not by so much"),
+    ],
+)
+def test_size_fall_by_the_log_cleaner_is_no_sweep(
+    passes: tuple[tuple[int, int, int, int], ...], *, compacted: bool, clean: bool
+) -> None:
+    assert watched(*passes, compacted=compacted).clean is clean
 
 
 @pytest.mark.parametrize("sweeping", [Sweeping(None, DELAY), Sweeping(CHECK, None)])

@@ -191,19 +191,25 @@ def as_json(*rows: object, at: object = AT) -> bytes:
     return json.dumps({"at": at, "positions": list(rows)}).encode()
 
 
-def test_json_positions_are_read_with_their_time() -> None:
-    rows = ROW, {"topic": "orders", "partition": 2, "offset": 9}, {"topic": "payments", "partition": 0, "offset": 0}
-    assert (read_positions(as_json(*rows)), read_positions(as_json(ROW, at="2027-01-15T09:00:00+01:00"))[0]) == (
-        (AT, {"orders": [(0, 7), (2, 9)], "payments": [(0, 0)]}),
-        AT,
-    )
-
-
-def test_csv_positions_of_kafkas_tool_are_read() -> None:
-    assert (
-        read_positions(b'"orders",0,7\norders,2,9\r\n\n'),
-        read_positions(b"topic,partition,offset\norders,0,7\n"),
-    ) == ((None, {"orders": [(0, 7), (2, 9)]}), (None, {"orders": [(0, 7)]}))
+@pytest.mark.parametrize(
+    ("content", "at_ms", "found"),
+    [
+        pytest.param(
+            as_json(ROW, {**ROW, "partition": 2, "offset": 9}, {"topic": "payments", "partition": 0, "offset": 0}),
+            *(AT, {"orders": [(0, 7), (2, 9)], "payments": [(0, 0)]}),
+            id="JSON",
+        ),
+        pytest.param(
+            as_json(ROW, at="2027-01-15T09:00:00+01:00"), AT, {"orders": [(0, 7)]}, id="JSON with a time in ISO 8601"
+        ),
+        pytest.param(b'"orders",0,7\norders,2,9\r\n\n', None, {"orders": [(0, 7), (2, 9)]}, id="CSV of Kafka's tool"),
+        pytest.param(b"topic,partition,offset\norders,0,7\n", None, {"orders": [(0, 7)]}, id="CSV with a head"),
+    ],
+)
+def test_positions_are_read_with_their_time(
+    content: bytes, at_ms: int | None, found: dict[str, list[tuple[int, int]]]
+) -> None:
+    assert read_positions(content) == (at_ms, found)
 
 
 @pytest.mark.parametrize(
