@@ -40,8 +40,13 @@ def paces(count: int, *, step: int = 10, start: int = T, each: int = 2) -> list[
 def test_segment_facts_match_what_a_broker_wrote(folder: Path) -> None:
     made = logs.filled(folder, segments=4)
     found = sound(folder)
-    assert (found.ignored, found.pending, found.topic_id, found.ends_active) == (0, 0, logs.TOPIC_ID, True)
-    assert logs.facts(found) == logs.true_facts(made)
+    assert (found.ignored, found.pending, found.topic_id, found.ends_active, logs.facts(found)) == (
+        0,
+        0,
+        logs.TOPIC_ID,
+        True,
+        logs.true_facts(made),
+    )
     written = [(folder / f"{one.base:020d}.log").stat().st_mtime_ns // 1_000_000 for one in made]
     assert [(one.base_offset, one.log_size, one.size, one.mtime) for one in found.segments] == [
         (one.base, len(one.log), one.bytes + 10, at) for one, at in zip(made, written, strict=True)
@@ -110,12 +115,7 @@ def test_timestamps_of_every_record_format_are_read_or_unknown(
     assert (logs.facts(found), found.problems) == ([(following, first, largest)], [])
 
 
-# -- broken files ------------------------------------------------------------------
-
-
-def three(folder: Path) -> list[Made]:
-    """Three segments of 60 batches, of 12 kB: each with two entries in its indexes, and the closing one."""
-    return logs.filled(folder)
+# -- broken files: of three segments of 60 batches, of 12 kB; each has two entries in its indexes, and the closing one --
 
 
 CLOSED = f"{0:020d}"
@@ -141,7 +141,7 @@ HARMS: dict[str, Callable[[Path, bytes], object]] = {
 @pytest.mark.parametrize("harm", HARMS)
 def test_broken_index_changes_no_fact_of_a_segment(folder: Path, stem: str, suffix: str, harm: str) -> None:
     """The log itself says it: next offset and both timestamps are what they were."""
-    made = three(folder)
+    made = logs.filled(folder)
     file = folder / (stem + suffix)
     content = file.read_bytes()
     file.unlink()
@@ -152,28 +152,29 @@ def test_broken_index_changes_no_fact_of_a_segment(folder: Path, stem: str, suff
 
 @pytest.mark.parametrize("by", [-1, 1, 10**9])
 def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     stamp, offset = struct.unpack(">qi", made[0].timeindex[-12:])
     (folder / (CLOSED + ".timeindex")).write_bytes(made[0].timeindex[:-12] + struct.pack(">qi", stamp + by, offset))
     found = read(folder)
-    assert found.segments[0].largest_timestamp == made[0].largest
-    assert found.notes == [f"{CLOSED}.log: its time index doesn't fit its log"]
+    assert (found.segments[0].largest_timestamp, found.notes) == (
+        made[0].largest,
+        [f"{CLOSED}.log: its time index doesn't fit its log"],
+    )
 
 
 @pytest.mark.parametrize("left", [1, 5, 16, 30, 60, 61, 100, 199])
 def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     (folder / (ACTIVE + ".log")).write_bytes(bytes(made[2].log[: 59 * 200 + left]))
     found = read(folder)
-    assert found.problems == []
-    assert logs.facts(found)[2] == (made[2].next_offset - 2, made[2].first, made[2].stamps[-2])
+    assert (found.problems, logs.facts(found)[2]) == ([], (made[2].next_offset - 2, made[2].first, made[2].stamps[-2]))
     # the first bytes of an offset are zeros, as preallocated space is
     torn = f"{ACTIVE}.log: its last batch is cut off at byte 11800 of {11_800 + left}"
     assert found.notes == ([torn] if left > 5 else [])
 
 
 def test_empty_closed_segment_has_no_times(folder: Path) -> None:
-    three(folder)
+    logs.filled(folder)
     for suffix in (".log", ".index", ".timeindex"):
         (folder / (CLOSED + suffix)).write_bytes(b"")
     found = sound(folder)
@@ -197,25 +198,26 @@ def test_empty_closed_segment_has_no_times(folder: Path) -> None:
 def test_garbage_in_the_active_segment_makes_unknown_what_it_may_hide(
     folder: Path, at: int, unknown: set[str], flaw: str | None
 ) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     made[2].log[at : at + 61] = b"\xee" * 61
     made[2].write(folder)
     found = read(folder)
     truth = zip(("end", "first", "largest"), logs.true_facts(made)[2], strict=True)
     active = tuple(None if name in unknown else value for name, value in truth)
-    assert logs.facts(found) == [*logs.true_facts(made)[:2], active]
-    assert logs.flaws(found) == ({} if flaw is None else {2: flaw})
-    assert found.problems == ([] if flaw is None else [f"{ACTIVE}.log: {flaw}"])
+    assert (logs.facts(found), logs.flaws(found), found.problems) == (
+        [*logs.true_facts(made)[:2], active],
+        {} if flaw is None else {2: flaw},
+        [] if flaw is None else [f"{ACTIVE}.log: {flaw}"],
+    )
 
 
 def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder: Path) -> None:
-    closed = three(folder)[0]
+    closed = logs.filled(folder)[0]
     closed.log[11_800:11_861] = bytes(61)
     closed.log[11_990:] = b"!" * 10
     closed.write(folder)
     found = read(folder)
-    assert logs.facts(found)[0] == (120, closed.first, None)
-    assert list(logs.flaws(found)) == [0]
+    assert (logs.facts(found)[0], list(logs.flaws(found))) == ((120, closed.first, None), [0])
 
 
 def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> None:
@@ -226,8 +228,11 @@ def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> Non
 
 
 def test_compaction_gaps_cause_no_problem(folder: Path) -> None:
-    compacted = logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)
-    Made(0, bytearray(compacted), timeindex=bytearray(struct.pack(">qi", T + 5, 42))).write(folder)
+    Made(
+        0,
+        bytearray(logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)),
+        timeindex=bytearray(struct.pack(">qi", T + 5, 42)),
+    ).write(folder)
     after = logs.segment(90, paces(2))
     after.write(folder)
     assert logs.facts(sound(folder)) == [(90, T, T + 5), *logs.true_facts([after])]
@@ -244,19 +249,23 @@ def deleted(folder: Path, *stems: str) -> int:
 
 
 def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> None:
-    three(folder)
+    logs.filled(folder)
     pending = deleted(folder, CLOSED)
     for name in ("notes.txt", "0.log", "0000000000000000000x.log", "99999999999999999999.log", "٣" * 20 + ".log"):
         (folder / name).write_bytes(b"?")
     (folder / f"{7:020d}.log.cleaned").write_bytes(b"?")
     (folder / f"{360:020d}.snapshot").write_bytes(b"at its end, after a clean shutdown")
     found = read(folder)
-    assert logs.column(found, "base_offset") == [120, 240]
-    assert (found.pending, found.ignored, found.problems) == (pending, 5, [])
+    assert (logs.column(found, "base_offset"), found.pending, found.ignored, found.problems) == (
+        [120, 240],
+        pending,
+        5,
+        [],
+    )
 
 
 def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Path) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
     (folder / (CLOSED + ".txnindex")).write_bytes(b"t" * 34)
     (folder / (ACTIVE + ".txnindex")).write_bytes(b"t" * 68)
     assert logs.column(read(folder), "size") == [made[0].bytes + 44, made[1].bytes + 10, made[2].bytes + 78]
@@ -266,7 +275,7 @@ def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Pat
     "content", [b"", b"version: 0\n", b"version: 0\ntopic_id: no", b"\xff\x00", b"version: 7\ntopic_id: " + b"A" * 22]
 )
 def test_unreadable_topic_id_is_unknown(folder: Path, content: bytes) -> None:
-    three(folder)
+    logs.filled(folder)
     (folder / "partition.metadata").write_bytes(content)
     found = read(folder)
     assert (found.topic_id, len(found.problems)) == (None, 1)
@@ -276,7 +285,7 @@ def test_unreadable_topic_id_is_unknown(folder: Path, content: bytes) -> None:
 
 def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     there = logs.partition(tmp_path / "elsewhere")
-    three(there)
+    logs.filled(there)
     (tmp_path / "orders-0").symlink_to(there)
     assert "symbolic link" in read(tmp_path / "orders-0").problems[0]
     assert read_partition(str(tmp_path), "orders-2") is None
@@ -288,7 +297,7 @@ def around(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[..., Any])
 
 
 def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = three(folder)
+    made = logs.filled(folder)
 
     def refusing(real: Callable[..., int], path: Any, *more: Any, **named: Any) -> int:
         if str(path) == CLOSED + ".log":
@@ -297,8 +306,11 @@ def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch:
 
     around(monkeypatch, "open", refusing)
     found = read(folder)
-    assert (logs.facts(found)[0], found.segments[0].size) == ((120, None, None), made[0].bytes + 10)
-    assert found.problems == [f"{CLOSED}.log: its log can't be read: Permission denied"]
+    assert (logs.facts(found)[0], found.segments[0].size, found.problems) == (
+        (120, None, None),
+        made[0].bytes + 10,
+        [f"{CLOSED}.log: its log can't be read: Permission denied"],
+    )
 
 
 # -- while a broker works -----------------------------------------------------------
@@ -322,16 +334,15 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_segments_deleted_from_the_front_have_no_rows(folder: Path, between: Any) -> None:
-    three(folder)
+    logs.filled(folder)
     between(partial(deleted, folder, CLOSED))
     found = read(folder)
-    assert (logs.column(found, "base_offset"), found.problems) == ([120, 240], [])
-    assert found.pending == deleted(folder)
+    assert (logs.column(found, "base_offset"), found.problems, found.pending) == ([120, 240], [], deleted(folder))
 
 
 def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: Any) -> None:
     """Two segments become one: what was the first one's end is not any more."""
-    made = three(folder)
+    made = logs.filled(folder)
     merged = logs.segment(0, paces(30))
     swap = folder / f"{0:020d}.log.swap"
 
@@ -345,12 +356,15 @@ def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: An
 
     between(cleaner, swapped)
     found = read(folder)
-    assert (logs.column(found, "base_offset"), found.problems) == ([0, 240], [])
-    assert logs.facts(found) == [(240, merged.first, merged.largest), *logs.true_facts(made[2:])]
+    assert (logs.column(found, "base_offset"), found.problems, logs.facts(found)) == (
+        [0, 240],
+        [],
+        [(240, merged.first, merged.largest), *logs.true_facts(made[2:])],
+    )
 
 
 def test_unfinished_swap_is_a_problem(folder: Path) -> None:
-    three(folder)
+    logs.filled(folder)
     (folder / (CLOSED + ".log.swap")).write_bytes(b"x")
     assert read(folder).problems == [
         f"changed while it was read, 5 times over: {CLOSED}.log.swap is waiting to replace it"
@@ -359,7 +373,7 @@ def test_unfinished_swap_is_a_problem(folder: Path) -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "recreated"])
 def test_partition_deleted_during_the_read_is_gone_and_not_mixed(folder: Path, between: Any, again: bool) -> None:
-    three(folder)
+    logs.filled(folder)
 
     def delete() -> None:
         folder.rename(folder.with_name("orders-0." + "a" * 32 + "-delete"))
@@ -472,8 +486,7 @@ def test_index_truncated_during_the_read_is_read_again(
             os.truncate(file, count * width)
         return real(*asked)
 
-    last = struct.pack(entry, count, count)
-    assert end_read(monkeypatch, file, width, "pread", rolled) == (count, last, None)
+    assert end_read(monkeypatch, file, width, "pread", rolled) == (count, struct.pack(entry, count, count), None)
     assert next(calls) > call
 
 
@@ -496,8 +509,7 @@ def test_index_entries_in_sparse_space_are_found(tmp_path: Path, monkeypatch: py
     def compressed(real: Callable[[int], os.stat_result], opened: int) -> Any:
         return type("About", (), {"st_size": real(opened).st_size, "st_blocks": 8})
 
-    found = end_read(monkeypatch, file, 8, "fstat", compressed)
-    assert found[:2] == (3000, struct.pack(">ii", 3000, 2999))
+    assert end_read(monkeypatch, file, 8, "fstat", compressed)[:2] == (3000, struct.pack(">ii", 3000, 2999))
 
 
 def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> None:
@@ -513,13 +525,15 @@ def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> Non
 def test_decreasing_offsets_make_the_log_end_unknown(folder: Path) -> None:
     (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
     found = read(folder)
-    flaw = "its batches can't be read from byte 200 on: what follows is not a batch"
-    assert (logs.column(found, "next_offset"), logs.flaws(found)) == ([None], {0: flaw})
+    assert (logs.column(found, "next_offset"), logs.flaws(found)) == (
+        [None],
+        {0: "its batches can't be read from byte 200 on: what follows is not a batch"},
+    )
 
 
 def test_segment_renamed_during_the_read_has_no_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its index is gone, its log still there, and a moment later it isn't: not a segment without an index."""
-    three(folder)
+    logs.filled(folder)
     (folder / (CLOSED + ".index")).unlink()
 
     def opening(real: Callable[..., int], path: Any, *more: Any, **named: Any) -> int:
@@ -535,7 +549,7 @@ def test_segment_renamed_during_the_read_has_no_row(folder: Path, monkeypatch: p
 
 def test_deleted_preallocated_index_keeps_its_disk_usage(folder: Path) -> None:
     """R6: pending bytes are blocks; a broker's preallocated index is a hole, and gives nothing back."""
-    three(folder)
+    logs.filled(folder)
     with (folder / f"{CLOSED}.index.deleted").open("wb") as file:
         file.truncate(10 << 20)
     assert read(folder).pending < 1 << 20
@@ -543,7 +557,7 @@ def test_deleted_preallocated_index_keeps_its_disk_usage(folder: Path) -> None:
 
 def test_pipe_named_like_a_segment_is_not_the_active_one(folder: Path) -> None:
     """A broker passes it over: what stands before it is written to, and frees nothing."""
-    three(folder)
+    logs.filled(folder)
     os.mkfifo(folder / f"{500:020d}.log")
     found = read(folder)
     assert (logs.column(found, "base_offset"), found.ignored, found.problems) == ([0, 120, 240], 1, [])

@@ -173,5 +173,4 @@ def test_scan_of_damaged_files_gives_a_readable_inventory_or_a_one_line_error(
             assert not out.exists()
             return
         inventory = read_inventory([out])
-        assert len(inventory.table) == report.total("segments")
-        assert len(inventory.incomplete) == len(report.incomplete)
+        assert (len(inventory.table), len(inventory.incomplete)) == (report.total("segments"), len(report.incomplete))

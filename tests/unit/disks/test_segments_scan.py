@@ -70,19 +70,29 @@ def test_inventory_reads_back_as_written(dirs: list[Path], tmp_path: Path) -> No
     assert inventory.table.column_names == [name for name, _, _ in COLUMNS]
     rows = inventory.table.to_pylist()
     order = [(row["dir"], row["topic"], row["partition"], row["base_offset"]) for row in rows]
-    assert (len(rows), report.total("segments"), order) == (12, 12, sorted(order))
-    assert {(row["broker"], row["dir"]) for row in rows} == {(1, str(one)) for one in dirs}
-    assert sum(row["active"] for row in rows) == 4
-    assert {(row["topic"], row["tiered"]) for row in rows} == {("orders", False), ("payments", True)}
+    assert (
+        len(rows),
+        report.total("segments"),
+        order,
+        {(row["broker"], row["dir"]) for row in rows},
+        sum(row["active"] for row in rows),
+        {(row["topic"], row["tiered"]) for row in rows},
+    ) == (12, 12, sorted(order), {(1, str(one)) for one in dirs}, 4, {("orders", False), ("payments", True)})
     (file,) = inventory.files
-    assert (file.broker, file.cluster_id, file.scanned_at_ms) == (1, "kNPKKYq_QvOnBaZb46V_BQ", NOW)
-    assert inventory.age_ms(NOW + 5000) == 5000
+    assert (file.broker, file.cluster_id, file.scanned_at_ms, inventory.age_ms(NOW + 5000)) == (
+        1,
+        "kNPKKYq_QvOnBaZb46V_BQ",
+        NOW,
+        5000,
+    )
     device = dirs[0].stat().st_dev
     assert {one.device for one in file.dirs} == {f"{os.major(device)}:{os.minor(device)}"}
     assert file.dirs[0].total_bytes > file.dirs[0].usable_bytes > 0
-    assert [(row["topic"], row["replicas"]) for row in by_topic(inventory)] == [("orders", 3), ("payments", 1)]
-    assert [row["dir"] for row in by_dir(inventory)] == [str(one) for one in dirs]
-    assert read_inventory([out], ["bytes", "topic"]).table.column_names == ["topic", "bytes"]
+    assert (
+        [(row["topic"], row["replicas"]) for row in by_topic(inventory)],
+        [row["dir"] for row in by_dir(inventory)],
+        read_inventory([out], ["bytes", "topic"]).table.column_names,
+    ) == ([("orders", 3), ("payments", 1)], [str(one) for one in dirs], ["topic", "bytes"])
 
 
 def test_scan_writes_nothing_into_log_dirs(dirs: list[Path], tmp_path: Path) -> None:
@@ -101,8 +111,10 @@ def test_row_group_spans_partitions_until_it_is_full(
     monkeypatch.setattr(scan_module, "ROW_GROUP", 5)
     scan_all(dirs, tmp_path / "out.parquet")
     about = pq.ParquetFile(tmp_path / "out.parquet").metadata
-    assert [about.row_group(n).num_rows for n in range(about.num_row_groups)] == [6, 6]
-    assert len(read_inventory([tmp_path / "out.parquet"]).table) == 12
+    assert (
+        [about.row_group(n).num_rows for n in range(about.num_row_groups)],
+        len(read_inventory([tmp_path / "out.parquet"]).table),
+    ) == ([6, 6], 12)
 
 
 def test_folder_without_a_live_replica_is_counted_without_rows(dirs: list[Path], tmp_path: Path) -> None:
@@ -113,8 +125,16 @@ def test_folder_without_a_live_replica_is_counted_without_rows(dirs: list[Path],
     (dirs[0] / "readme-1").write_text("a file with a partition's name")
     report = scan_all(dirs, tmp_path / "out.parquet")
     one, size = report.dirs[0], blocks_bytes(*(dirs[0] / f"gone-0{GONE}-delete").iterdir())
-    assert (one.pending_bytes, one.future_bytes, one.stray_bytes, one.ignored) == (size, size, size, 2)
-    assert (one.topics, one.partitions, one.segments, report.incomplete) == (2, 3, 9, [])
+    assert (
+        one.pending_bytes,
+        one.future_bytes,
+        one.stray_bytes,
+        one.ignored,
+        one.topics,
+        one.partitions,
+        one.segments,
+        report.incomplete,
+    ) == (size, size, size, 2, 2, 3, 9, [])
 
 
 def test_pending_bytes_deleted_during_a_scan_still_count(dirs: list[Path], tmp_path: Path) -> None:
@@ -322,8 +342,9 @@ def test_inventory_above_the_size_limit_is_refused_before_it_is_read(
 def test_pipe_in_place_of_meta_properties_is_not_opened(dirs: list[Path], tmp_path: Path) -> None:
     (dirs[0] / "meta.properties").unlink()
     os.mkfifo(dirs[0] / "meta.properties")
-    said = refusal(ScanError, scan_all, dirs, tmp_path / "out.parquet")
-    assert "meta.properties can't be read: it is a pipe or a device" in said
+    assert "meta.properties can't be read: it is a pipe or a device" in refusal(
+        ScanError, scan_all, dirs, tmp_path / "out.parquet"
+    )
 
 
 def test_unreadable_inventory_makes_only_its_broker_unknown(tmp_path: Path) -> None:
@@ -334,10 +355,9 @@ def test_unreadable_inventory_makes_only_its_broker_unknown(tmp_path: Path) -> N
     assert [str(bad) in one and "has a negative base offset" in one for one in inventory.unread] == [True]
     leaders = {TopicPartition("orders", 1): 1, TopicPartition("orders", 2): 2}
     found = InventoryView(inventory).bases(leaders, dict.fromkeys(leaders, logs.TOPIC_ID))
-    unknown = [isinstance(found[tp], Unknown) for tp in leaders]
-    assert unknown == [False, True], "what was not read is unknown, and holds"
-    done = kretain("segments", "show", str(good), str(bad), code=5)
-    assert f"{bad}: orders-2 at offset -1" in done.err
+    # what was not read is unknown, and holds
+    assert [isinstance(found[tp], Unknown) for tp in leaders] == [False, True]
+    assert f"{bad}: orders-2 at offset -1" in kretain("segments", "show", str(good), str(bad), code=5).err
     assert kretain("segments", "show", str(bad), code=1).out == ""
 
 
@@ -347,8 +367,9 @@ def test_inventories_that_overlap_or_differ_in_cluster_are_refused(dirs: list[Pa
     scan_all(dirs[1:], second)
     assert len(read_inventory([first, second]).table) == 12, "one broker, two dirs"
     assert f"both hold {dirs[0]} of broker 1" in refusal(InventoryError, read_inventory, [first, first])
-    foreign = scanned(tmp_path, 2, cluster="another")
-    assert "are of two clusters" in refusal(InventoryError, read_inventory, [first, foreign])
+    assert "are of two clusters" in refusal(
+        InventoryError, read_inventory, [first, scanned(tmp_path, 2, cluster="another")]
+    )
 
 
 def test_folder_of_inventories_is_read_with_all_its_files(tmp_path: Path) -> None:
@@ -377,13 +398,19 @@ def test_segments_commands_show_dirs_and_topics(dirs: list[Path], tmp_path: Path
     assert f"Written to {out}." in done.out
     assert {row["tiered"] for row in read_inventory([out]).table.to_pylist()} == {True, False}
     report = json.loads(kretain("segments", "scan", str(dirs[0]), "-o", "json").out)
-    assert report["totals"]["segments"] == 9
-    assert (report["format"], report["problems"], report["out"]) == ("kretain.segments-scan/v1", 0, None)
+    assert (report["totals"]["segments"], report["format"], report["problems"], report["out"]) == (
+        9,
+        "kretain.segments-scan/v1",
+        0,
+        None,
+    )
     shown = json.loads(kretain("segments", "show", str(out), "-o", "json").out)
     files = [one for folder in dirs for one in folder.rglob("0*")]
     sizes = [one.stat().st_size for one in files if one.suffix in (".log", ".index", ".timeindex", ".snapshot")]
-    assert shown["totals"] == {"topics": 2, "partitions": 4, "segments": 12, "bytes": sum(sizes)}
-    assert [row["topic"] for row in shown["topics"]] == ["orders", "payments"]
+    assert (shown["totals"], [row["topic"] for row in shown["topics"]]) == (
+        {"topics": 2, "partitions": 4, "segments": 12, "bytes": sum(sizes)},
+        ["orders", "payments"],
+    )
 
 
 def test_segments_commands_exit_5_if_incomplete_and_1_if_refused(dirs: list[Path], tmp_path: Path) -> None:

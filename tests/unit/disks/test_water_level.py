@@ -49,8 +49,12 @@ class Cluster:
     excess: list[int]
 
     def level(self, rows: list[Row] | None = None) -> WaterLevel:
-        segments = segments_of([tuple(row) for row in (self.rows if rows is None else rows)])
-        return water_level(segments, np.array(self.start), np.array(self.limit), np.array(self.excess))
+        return water_level(
+            segments_of([tuple(row) for row in (self.rows if rows is None else rows)]),
+            np.array(self.start),
+            np.array(self.limit),
+            np.array(self.excess),
+        )
 
 
 @st.composite
@@ -71,8 +75,9 @@ def clusters(draw: st.DrawFn) -> Cluster:
                 rows.append(Row(disk, partition, base, max(base, following), draw(st.integers(0, 9)), time, active))
         start.append(draw(st.just(0) | st.integers(0, end)))
         limit.append(draw(st.just(end) | st.integers(-1, end)))
-    excess = draw(st.lists(st.integers(-5, 60), min_size=disks, max_size=disks))
-    return Cluster(draw(st.permutations(rows)), start, limit, excess)
+    return Cluster(
+        draw(st.permutations(rows)), start, limit, draw(st.lists(st.integers(-5, 60), min_size=disks, max_size=disks))
+    )
 
 
 @given(clusters())
@@ -227,8 +232,10 @@ def test_full_disk_and_what_is_unknown_are_named_in_the_reasons() -> None:
 def test_watermark_adds_no_known_time_where_none_is_shorter_or_r1_is_unknown(
     chosen: Settings, usage: Maybe[Usage | None], about: dict[str, Any], weighed: list[tuple[str, bool]]
 ) -> None:
-    facts = with_usage(LOG, chosen, usage)._replace(topic=topic(**about))
-    assert [(one.code, isinstance(one.allowed, Unknown)) for one in weigh(facts, chosen, NOW)] == weighed
+    assert [
+        (one.code, isinstance(one.allowed, Unknown))
+        for one in weigh(with_usage(LOG, chosen, usage)._replace(topic=topic(**about)), chosen, NOW)
+    ] == weighed
 
 
 @pytest.mark.parametrize("usage", [FULL, UNREAD])
@@ -332,22 +339,30 @@ def test_estimate_frees_no_more_than_needed_and_only_complete_segments(
     rows: list[Row], stamps: list[int], excess: int, bounds: dict[int, int], freed: int
 ) -> None:
     found = estimated(rows, [stamps] * 2, [len(stamps)] * 2, [excess])
-    assert found.bounds == {TopicPartition("t", n): bound for n, bound in bounds.items()}
-    assert (found.outcomes[0].freed_bytes, found.outcomes[0].short_bytes) == (freed, max(0, excess - freed))
+    assert (found.bounds, found.outcomes[0].freed_bytes, found.outcomes[0].short_bytes) == (
+        {TopicPartition("t", n): bound for n, bound in bounds.items()},
+        freed,
+        max(0, excess - freed),
+    )
 
 
 def test_estimate_merges_segments_into_one_row_above_the_row_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate_module, "MOST_ROWS", 1)
-    logs = np.array([[0, 100_000, 0, 100_000, 10]])
-    found = estimated_segments(np.array([0]), np.array([0]), np.array([100_000]), logs)
-    assert (len(found), int(found.size_bytes.sum()), int(found.active.sum())) == (17, 100_000, 1)
-    assert found.next_offset.tolist()[:2] == [6_252, 12_502]
+    found = estimated_segments(
+        np.array([0]), np.array([0]), np.array([100_000]), np.array([[0, 100_000, 0, 100_000, 10]])
+    )
+    assert (len(found), int(found.size_bytes.sum()), int(found.active.sum()), found.next_offset.tolist()[:2]) == (
+        17,
+        100_000,
+        1,
+        [6_252, 12_502],
+    )
 
 
 # -- R6 without an inventory, disks and decisions together: what goes, what holds, what is said (R6) --
 
 
-OLD, NEW, OTHER = TopicPartition("old", 0), TopicPartition("new", 0), TopicPartition("other", 0)
+OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
 MINUTE = 60_000
 SEGMENT_BYTES = 1_000
 R6 = DiskRules(percent=50)
@@ -364,7 +379,7 @@ class ByTheMinute:
     times: list[int] = field(default_factory=list)
 
     def stamp(self, tp: TopicPartition, offset: int) -> int:
-        return NOW - MINUTE * ({OLD: 200, NEW: 100, OTHER: 150}[tp] - offset)
+        return NOW - MINUTE * ({OLD: 200, NEW: 100}[tp] - offset)
 
     def list_offsets(self, wanted: Sequence[Mapping[TopicPartition, Any]], _: object) -> list[dict[Any, Answer]]:
         return [{tp: self.answer(tp, spec) for tp, spec in one.items()} for one in wanted]
@@ -401,9 +416,8 @@ def walked(
         "doubtful_bytes": dict.fromkeys(doubts, facts.pop("doubtful", 0)),
         "leaving": [Leaving(leaving)],
     }
-    known = Known(**(usual | facts))
     reader: Any = brokers or ByTheMinute()
-    return estimate(reader, [disk], R6, known, dict.fromkeys((OLD, NEW)), NOW)  # type: ignore[arg-type]
+    return estimate(reader, [disk], R6, Known(**(usual | facts)), dict.fromkeys((OLD, NEW)), NOW)  # type: ignore[arg-type]
 
 
 HELD = Limit(35, Code.G2, "group:a has read up to 35")
@@ -446,8 +460,7 @@ def test_look_up_times_of_an_estimate_are_deterministic() -> None:
     runs = ByTheMinute(), ByTheMinute()
     for brokers in runs:
         walked(brokers=brokers)
-    assert runs[0].times == runs[1].times
-    assert {time % 512 for time in runs[0].times} == {0}
+    assert (runs[0].times, {time % 512 for time in runs[0].times}) == (runs[1].times, {0})
 
 
 def test_young_record_out_of_order_ends_the_trimmed_prefix() -> None:
@@ -492,9 +505,13 @@ def test_bytes_leaving_or_doubtful_are_not_trimmed_from_other_topics(
 ) -> None:
     """R5, R6: else each pass would trim again what the last one has."""
     found = walked(15_000, **more)
-    assert (found.bounds, set(found.unknown)) == ({}, unknown)
-    assert walked(16_000, **more).bounds == {OLD: 13}
-    assert walked(10_000, **more).unknown == {}  # R6 asks for nothing there
+    # R6 asks for nothing of a disk with 10,000 bytes
+    assert (found.bounds, set(found.unknown), walked(16_000, **more).bounds, walked(10_000, **more).unknown) == (
+        {},
+        unknown,
+        {OLD: 13},
+        {},
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from tests.support.refusals import refusal
 
 
 def test_largest_possible_topic_document_fits_into_a_message() -> None:
-    whole = {number: worst(number) for number in range(docs.PARTITIONS_A_DOCUMENT)}
-    document = docs.TopicDocument(TOPIC_ID, "orders" * 40, 2**62, whole)
+    document = docs.TopicDocument(
+        TOPIC_ID, "orders" * 40, 2**62, {number: worst(number) for number in range(docs.PARTITIONS_A_DOCUMENT)}
+    )
     value = messages.encode(document, WRITTEN)
     assert len(value) < 900_000
     assert messages.decode(TOPIC_ID, value) == (document, WRITTEN)
@@ -32,24 +33,36 @@ def test_document_key_names_its_partitions_or_group() -> None:
         f"{TOPIC_ID}/1",
         f"{TOPIC_ID}/3",
     ]
-    keys = (f"{TOPIC_ID}/3", "group:orders", "short")
-    assert [docs.partitions_of(key) for key in keys] == [(TOPIC_ID, range(96, 128)), None, None]
-    assert docs.name_in(docs.GROUP + "a/b:c group:d", docs.GROUP) == "a/b:c group:d"
+    assert (
+        [docs.partitions_of(key) for key in (f"{TOPIC_ID}/3", "group:orders", "short")],
+        docs.name_in(docs.GROUP + "a/b:c group:d", docs.GROUP),
+    ) == ([(TOPIC_ID, range(96, 128)), None, None], "a/b:c group:d")
 
 
-def test_group_and_clock_documents_decode_to_what_was_encoded() -> None:
-    group = GroupMemory(
-        5,
-        b"\x01",
-        {"t": "id"},
-        counted=Positions.at({("t", 0): Position(7, 2, 2)}),
-        open=Positions.at({("t", 2): Position(8, None)}),
-        refused=Positions.at({("t", 3): Position(9, 4)}),
-        gone=Positions.at({("t", 1): Position(3, None, 1, 4)}),
-    )
-    document = docs.GroupDocument("billing", group)
-    assert messages.decode("group:billing", messages.encode(document, WRITTEN)) == (document, WRITTEN)
-    assert messages.decode("clock", messages.encode(None, WRITTEN)) == (None, WRITTEN)
+A_GROUP = GroupMemory(
+    5,
+    b"\x01",
+    {"t": "id"},
+    counted=Positions.at({("t", 0): Position(7, 2, 2)}),
+    open=Positions.at({("t", 2): Position(8, None)}),
+    refused=Positions.at({("t", 3): Position(9, 4)}),
+    gone=Positions.at({("t", 1): Position(3, None, 1, 4)}),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "document"),
+    [
+        pytest.param("group:billing", docs.GroupDocument("billing", A_GROUP), id="a group"),
+        pytest.param("group:g", docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100), id="a group's age"),
+        pytest.param(
+            TOPIC_ID, docs.TopicDocument(TOPIC_ID, "a", 7, {}, ((2, 0), (3, 100))), id="since when partitions are there"
+        ),
+        pytest.param("clock", None, id="a clock"),
+    ],
+)
+def test_document_decodes_to_what_was_encoded(key: str, document: docs.Document | None) -> None:
+    assert messages.decode(key, messages.encode(document, WRITTEN)) == (document, WRITTEN)
 
 
 HEAD: dict[str, Any] = {"at_ms": 1, "since_ms": 1, "version": messages.VERSION}
@@ -122,8 +135,9 @@ def test_decompression_bomb_is_refused() -> None:
 
 @pytest.mark.parametrize(("key", "body"), [(TOPIC_ID, GOOD), ("new:kind", {"new": 1})])
 def test_document_of_a_newer_version_raises_its_own_error(key: str, body: object) -> None:
-    newer = message({**HEAD, "version": 5, "more": 1}, body)
-    assert "version 5, this one knows 4" in refusal(messages.NewerDocumentError, messages.decode, key, newer)
+    assert "version 5, this one knows 4" in refusal(
+        messages.NewerDocumentError, messages.decode, key, message({**HEAD, "version": 5, "more": 1}, body)
+    )
 
 
 @given(st.binary(max_size=200))

@@ -218,8 +218,10 @@ def test_ledger_of_an_older_version_is_refused_and_left_unchanged(tmp_path: Path
 def test_large_ledger_is_sealed_in_little_memory(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
     with Ledger(tmp_path / "c1") as ledger, ledger.transaction():
-        rows = (("A" * 22, number, 2**31 + number, b"{}") for number in range(60_000))
-        ledger.db.executemany("INSERT INTO partitions VALUES (?, ?, ?, ?)", rows)
+        ledger.db.executemany(
+            "INSERT INTO partitions VALUES (?, ?, ?, ?)",
+            (("A" * 22, number, 2**31 + number, b"{}") for number in range(60_000)),
+        )
     tracemalloc.start()
     with Ledger(tmp_path / "c1"):  # compares the seal
         peak = tracemalloc.get_traced_memory()[1]
@@ -253,8 +255,13 @@ thread.join()
 
 def test_ledger_close_waits_until_no_thread_uses_it(tmp_path: Path) -> None:
     """Who was interrupted closes it, whatever still works for him: SQLite would end the process with a SIGSEGV."""
-    command = [sys.executable, "-c", CLOSED_WHILE_USED, str(tmp_path / "c")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED_WHILE_USED, str(tmp_path / "c")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert (done.returncode, done.stdout) == (0, "[1000000]\n"), done.stderr
 
 
@@ -314,9 +321,10 @@ def test_unsaved_changes_are_merged_and_saved_with_those_of_another_run(tmp_path
         mine.save(300_000)
     with Ledger(tmp_path / "c") as again:
         again.begin(ONE)
-        counted = {name: group.counted["a", 0].offset for name, group in again.groups().items()}
-        assert counted == {"g": 501, "new": 3, "h": 50}
-        assert again.partition("a", "x", 0).newest == EventMax(9_000, 40)
+        assert (
+            {name: group.counted["a", 0].offset for name, group in again.groups().items()},
+            again.partition("a", "x", 0).newest,
+        ) == ({"g": 501, "new": 3, "h": 50}, EventMax(9_000, 40))
 
 
 def test_commit_seen_by_another_run_is_not_judged_by_logs_read_before(tmp_path: Path) -> None:
@@ -379,8 +387,12 @@ A, B = "id-a", "id-b"
 
 
 def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> dict[str, GroupMemory]:
-    cuts = [TopicPartition(*place) for place, log in logs.items() if log.cut is not None]
-    judge_ledger(ledger, logs.get, {topic for topic, _ in logs}, cuts)
+    judge_ledger(
+        ledger,
+        logs.get,
+        {topic for topic, _ in logs},
+        [TopicPartition(*place) for place, log in logs.items() if log.cut is not None],
+    )
     ledger.save(now_ms)
     return ledger.groups()
 
@@ -410,8 +422,9 @@ def test_memory_of_tasks_and_client_equals_that_of_one_process(
                 task.reads = []
                 for group, commits in groups.items():
                     if group in mine:
-                        here = alone.saw_group(group, commits, now_ms, since_ms)
-                        assert task.saw_group(group, commits, now_ms, since_ms) == here
+                        assert task.saw_group(group, commits, now_ms, since_ms) == alone.saw_group(
+                            group, commits, now_ms, since_ms
+                        )
                 assert {group for group, _ in task.reads or ()} == groups.keys() & mine
                 for group, read in task.reads or ():
                     client.saw_read(group, None if read is None else GroupMemory.from_bytes(read.as_bytes()), now_ms)
@@ -461,7 +474,6 @@ def handed(memories: Memories) -> Handed:
 
 @pytest.fixture
 def part(handed: Handed, tmp_path: Path) -> Ledger:
-    """Its memory."""
     found = opened(handed, tmp_path / "part")
     found.begin({"a": A})
     return found
@@ -476,8 +488,11 @@ def test_memory_part_contains_only_its_own_rows(memories: Memories, tmp_path: Pa
     groups = opened(hand_groups(memories, "c", lambda name: name == "g"), tmp_path / "groups")
     assert (list(groups.groups()), dict(groups.partitions_of(A))) == (["g"], {})
     partitions = opened(hand_partitions(memories, "c", [B, "no-such-id"]), tmp_path / "partitions")
-    assert (dict(partitions.groups()), dict(partitions.partitions_of(A))) == ({}, {})
-    assert [one.high_watermark for one in partitions.partitions_of(B).values()] == [10, 10]
+    assert (
+        dict(partitions.groups()),
+        dict(partitions.partitions_of(A)),
+        [one.high_watermark for one in partitions.partitions_of(B).values()],
+    ) == ({}, {}, [10, 10])
 
 
 def test_memory_part_of_a_lost_ledger_is_lost(tmp_path: Path) -> None:
@@ -522,8 +537,11 @@ def test_memory_part_merges_with_later_writes_of_another_run(
         judge_ledger(ledger, lambda _place: LogNow(12, 4), {"a"}, [])
         ledger.save(21)
     with Ledger(folder) as again:
-        assert [one.wall_ms for one in again.partitions_of(A)[0].samples] == [1, 9, 20]
-        assert (again.group("g").live.commits(), again.group("g").seen_ms) == ({("a", 0): (2, 4)}, 20)
+        assert (
+            [one.wall_ms for one in again.partitions_of(A)[0].samples],
+            again.group("g").live.commits(),
+            again.group("g").seen_ms,
+        ) == ([1, 9, 20], {("a", 0): (2, 4)}, 20)
 
 
 @pytest.mark.parametrize(
@@ -535,8 +553,10 @@ def test_damaged_memory_part_is_refused(
     memories: Memories, handed: Handed, part: Ledger, damage: Callable[[bytes], bytes]
 ) -> None:
     add_sample(part, 1, Sample(9, 20))
-    said = refusal(ValueError, memories.ledger("c").take, damage(changes(part, handed.ledger)))
-    assert re.search("not a database|malformed|not what was written|differs from what was written", said)
+    assert re.search(
+        "not a database|malformed|not what was written|differs from what was written",
+        refusal(ValueError, memories.ledger("c").take, damage(changes(part, handed.ledger))),
+    )
     assert not memories.ledger("c").save(9)
 
 
@@ -650,8 +670,10 @@ def test_ledger_returned_damaged_changes_nothing_and_is_noted(
     here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     plan_elsewhere(damage=damage)
-    assert seen(tmp_path / "here") == {"old": 3}
-    assert ["this run was not remembered" in note.text for note in here.notes] == [True]
+    assert (seen(tmp_path / "here"), ["this run was not remembered" in note.text for note in here.notes]) == (
+        {"old": 3},
+        [True],
+    )
 
 
 def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
@@ -666,5 +688,7 @@ def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
 def test_ledger_notes_are_handed_over_and_shown_once(here: Memories) -> None:
     here(CLUSTER)
     here.forgets("this run is not remembered: no room")
-    noted = [one.text for one in hand_over(here, CLUSTER).notes]
-    assert (noted, here.notes) == (["this run is not remembered: no room"], [])
+    assert ([one.text for one in hand_over(here, CLUSTER).notes], here.notes) == (
+        ["this run is not remembered: no room"],
+        [],
+    )

@@ -188,9 +188,11 @@ def test_group_remembers_commits_that_counted_and_refuses_those_of_other_logs(
 
 def test_deleted_commits_are_forgotten_once_they_are_too_old() -> None:
     memory = seen(({"orders": {0: 5, 1: 7}, "clicks": {0: 1}}, IDS), ({"orders": {0: 6}, "clicks": {0: 1}}, IDS))
-    assert memory.recalled(IDS, since_ms=1000).gone == {"orders": [(1, 7, 4)]}
-    assert memory.recalled(IDS, since_ms=1001).gone == {}
-    assert memory.last_commits(IDS, since_ms=0) == {"orders": [(1, 7, 4), (0, 6, 4)], "clicks": [(0, 1, 4)]}
+    assert (
+        memory.recalled(IDS, since_ms=1000).gone,
+        memory.recalled(IDS, since_ms=1001).gone,
+        memory.last_commits(IDS, since_ms=0),
+    ) == ({"orders": [(1, 7, 4)]}, {}, {"orders": [(1, 7, 4), (0, 6, 4)], "clicks": [(0, 1, 4)]})
 
 
 @pytest.mark.parametrize(
@@ -219,8 +221,10 @@ def test_commit_that_does_not_fit_its_log_is_refused_or_stays_open(
 ) -> None:
     """F5. What was never seen to count is worth nothing known once it is deleted."""
     memory = saw(GroupMemory(), {"orders": rows}, IDS, 1, log)
-    assert [sorted(n for _, n in one) for one in (memory.refused, memory.open)] == [refused, stays_open]
-    assert {n for _, n in memory.counted} == {n for n, *_ in rows} - {*refused, *stays_open}
+    assert ([sorted(n for _, n in one) for one in (memory.refused, memory.open)], {n for _, n in memory.counted}) == (
+        [refused, stays_open],
+        {n for n, *_ in rows} - {*refused, *stays_open},
+    )
     saw(memory, {}, IDS, 2)
     assert set(memory.recalled(IDS, since_ms=0).gone.get("orders", ())) >= {
         (n, offset, None) for n, offset, _ in rows if n in stays_open
@@ -231,8 +235,10 @@ def test_commit_beyond_a_truncation_is_refused_and_one_below_still_counts() -> N
     memory = seen(({"orders": {0: 900, 1: 300}}, IDS))
     places = [("orders", 0), ("orders", 1)]
     assert memory.refuse_beyond(places, Logs((place, LogNow(2_000, 5, cut=400)) for place in memory.counted))
-    assert set(memory.refused) == {places[0]}
-    assert [memory.counted[place] for place in places] == [Position(400, None, 5), Position(300, None, 4)]
+    assert (set(memory.refused), [memory.counted[place] for place in places]) == (
+        {places[0]},
+        [Position(400, None, 5), Position(300, None, 4)],
+    )
 
 
 @given(walks, st.integers(0, 80), st.integers(0, 12_000))
@@ -249,8 +255,13 @@ def test_truncation_forgets_what_is_remembered_beyond_it() -> None:
     memory = sampled(Sample(10, 100), newest=EventMax(5, 70), data_at=(3, 70), leader_epoch=1)
     assert memory.reach == 100
     memory.continue_at(2, 0, 20, cut=50)
-    assert (memory.samples, memory.newest, memory.data_at) == ((Sample(10, 50),), None, (3,))
-    assert (memory.leader_epoch, memory.changed) == (2, True)
+    assert (memory.samples, memory.newest, memory.data_at, memory.leader_epoch, memory.changed) == (
+        (Sample(10, 50),),
+        None,
+        (3,),
+        2,
+        True,
+    )
 
 
 def test_memory_proven_under_the_later_epoch_wins_a_merge() -> None:
@@ -276,8 +287,10 @@ def test_records_seen_under_create_time_never_become_broker_stamped(looks: list[
 def test_segment_bytes_count_below_where_records_ended_when_they_were_lowered_in_both_memories() -> None:
     """R5: one process may have seen the change, and another one not."""
     first, second = (PartitionMemory(leader_epoch=one) for one in (1, 2))
-    assert [first.saw_segment_bytes(400, 0, 50), first.saw_segment_bytes(100, 0, 80)] == [400, 400]
-    assert [second.saw_segment_bytes(200, 0, 90), second.saw_segment_bytes(100, 0, 95)] == [200, 200]
+    assert (
+        [first.saw_segment_bytes(400, 0, 50), first.saw_segment_bytes(100, 0, 80)],
+        [second.saw_segment_bytes(200, 0, 90), second.saw_segment_bytes(100, 0, 95)],
+    ) == ([400, 400], [200, 200])
     both = first.merged(second)
     assert both.segments == second.merged(first).segments == PartitionMemory.from_bytes(both.as_bytes()).segments
     assert [both.saw_segment_bytes(100, start, 120) for start in (79, 80, 94, 95)] == [400, 200, 200, 100]
@@ -380,8 +393,7 @@ def test_outside_position_that_may_be_of_an_earlier_log_is_refused(
         pass_over(tmp_path / "c", *one)
     with Ledger(tmp_path / "c") as ledger:
         group = ledger.group(OUTSIDE)
-    assert group.refused == {("t", 0): Position(offset, None)}
-    assert not group.counted
+    assert (dict(group.refused), dict(group.counted)) == ({("t", 0): Position(offset, None)}, {})
 
 
 # -- since when a group stands still, at least: a bound that no look of anybody's contradicts (docs/memory.md) --
@@ -461,8 +473,7 @@ def test_merged_standing_time_of_two_machines_is_contradicted_by_no_look(
         memories[machine] = mine
     seen = [one for one in memories.values() if one.seen_ms]
     both = seen[0].merged(seen[-1])
-    assert both == seen[-1].merged(seen[0])
-    assert both.merged(both).stood_ms == both.stood_ms
+    assert (both, both.merged(both).stood_ms) == (seen[-1].merged(seen[0]), both.stood_ms)
     since = [offset for number, (_machine, offset) in enumerate(looks) if 10 * (number + 1) >= both.stood_ms]
     assert set(since) == {looks[-1][1]}
     if len(seen) == 1:  # and it is the first such look
@@ -478,5 +489,7 @@ def test_ledger_reports_since_when_a_group_is_unmoved(tmp_path: Path) -> None:
             ledger.save(now_ms)
         moved: Rows = {"orders": [(0, 6, 4), (1, 7, 4)]}
         asked = (("billing", AT_5), ("billing", None), ("billing", moved), ("audit", AT_5))
-        assert [ledger.unmoved_since(*one) for one in asked] == [10, 10, None, None]
-        assert [seen_ms for _name, seen_ms, _rows in ledger.gone_groups((), 0)] == [100_000]
+        assert (
+            [ledger.unmoved_since(*one) for one in asked],
+            [seen_ms for _name, seen_ms, _rows in ledger.gone_groups((), 0)],
+        ) == ([10, 10, None, None], [100_000])

@@ -55,8 +55,11 @@ def see(
 def test_commit_on_a_topic_without_an_id_is_remembered_as_unjudged() -> None:
     """A deleted topic, or one that we may not describe, has no id: the group is remembered all the same (F6)."""
     memory = group((1, {"orders": {0: 2}, "deleted": {0: 3}}), (2, {"orders": {0: 3}, "deleted": {0: 3}}))
-    assert memory.live.commits() == {("orders", 0): (3, None), ("deleted", 0): (3, None)}
-    assert (set(memory.open), dict(memory.refused)) == ({("deleted", 0)}, {})
+    assert (memory.live.commits(), set(memory.open), dict(memory.refused)) == (
+        {("orders", 0): (3, None), ("deleted", 0): (3, None)},
+        {("deleted", 0)},
+        {},
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,9 +101,11 @@ def test_two_looks_at_a_group_merge_to_what_both_know(
 ) -> None:
     """F6: one pod saw the commit, the other, later, no longer: together they know that it is gone."""
     both = one.merged(other)
-    assert both == other.merged(one)
-    assert {name: getattr(both, name) for name in expected} == expected
-    assert [both.covers(one), both.covers(other)] == [True, True]
+    assert (both, {name: getattr(both, name) for name in expected}, [both.covers(one), both.covers(other)]) == (
+        other.merged(one),
+        expected,
+        [True, True],
+    )
     assert not group((20, {"orders": {0: 3}})).covers(group((10, {"orders": {0: 2, 1: 3}})))
 
 
@@ -113,9 +118,7 @@ def test_refused_commit_survives_a_merge_with_a_fast_clock() -> None:
     see(both, 20, {"orders": {0: 9, 1: 3}}, end=100)
     assert both.recalled(IDS, since_ms=0).refused == {("orders", 0): (9, None)}
     see(moved, 20, {"orders": {0: 8, 1: 3}}, judged=False)
-    assert moved.open == {("orders", 0): Position(8, None)}
-    assert not moved.refused
-    assert not moved.doubted
+    assert (dict(moved.open), dict(moved.refused), dict(moved.doubted)) == ({("orders", 0): Position(8, None)}, {}, {})
 
 
 @pytest.mark.parametrize("ahead_ms", [30_000, 10_000_000])
@@ -125,9 +128,12 @@ def test_look_that_builds_on_another_is_later_by_any_clock(ahead_ms: int) -> Non
     knowing = GroupMemory.from_bytes(fast.as_bytes())
     see(knowing, 10, {"orders": {0: 2}})
     both = fast.merged(knowing)
-    assert both == knowing.merged(fast)
-    assert both.last_commits(IDS, since_ms=0) == {"orders": [(0, 2, 7)]}
-    assert knowing.seen_ms == ahead_ms + 1  # it is remembered for so much longer: that only holds
+    # it is remembered for so much longer than by our clock: that only holds
+    assert (both, both.last_commits(IDS, since_ms=0), knowing.seen_ms) == (
+        knowing.merged(fast),
+        {"orders": [(0, 2, 7)]},
+        ahead_ms + 1,
+    )
 
 
 @given(_commits, _commits, _commits)
@@ -181,21 +187,25 @@ def test_further_scan_wins_a_merge_with_the_largest_time_of_both() -> None:
     assert both == further(far, near) == partition(scan=near).merged(partition(scan=far)).scan
 
 
-def test_restarted_scan_wins_over_a_further_one() -> None:
-    old, anew = scan(200, 5_000), scan(100, 6_000, restarts=1)
-    assert further(old, anew) == further(anew, old) == anew
+OLD, ANEW, MINE = scan(200, 5_000), scan(100, 6_000, restarts=1), scan(100, 5_000)
 
 
-def test_scan_of_another_source_or_a_broken_one_never_replaces_ours() -> None:
-    mine = scan(100, 5_000)
-    pairs = (
-        (mine, scan(200, 5_000, source="json:/at")),
-        (mine, b"broken"),
-        (mine, None),
-        (b"broken", mine),
-        (None, mine),
-    )
-    assert [further(*pair) for pair in pairs] == [mine] * 5
+@pytest.mark.parametrize(
+    ("one", "other", "winner"),
+    [
+        pytest.param(OLD, ANEW, ANEW, id="a scan that was restarted"),
+        pytest.param(ANEW, OLD, ANEW, id="in either order"),
+        pytest.param(MINE, scan(200, 5_000, source="json:/at"), MINE, id="ours, over one of another source"),
+        pytest.param(MINE, b"broken", MINE, id="ours, over a broken one"),
+        pytest.param(MINE, None, MINE, id="ours, over none"),
+        pytest.param(b"broken", MINE, MINE, id="theirs, over a broken one"),
+        pytest.param(None, MINE, MINE, id="theirs, over none"),
+    ],
+)
+def test_restarted_scan_wins_and_another_sources_or_a_broken_one_does_not(
+    one: bytes | None, other: bytes | None, winner: bytes
+) -> None:
+    assert further(one, other) == winner
 
 
 def test_scan_with_text_in_place_of_a_number_is_rejected() -> None:
@@ -250,8 +260,11 @@ def test_memory_derived_from_an_earlier_one_asks_nothing_of_it() -> None:
     assert prove(later, 1, 0, 18, {0: Found(12)}, 5) is None
     assert (pending(later.merged(earlier).earlier), later.covers(earlier)) == ([], True)
     earlier.add_sample(Sample(9, 15))  # which the later one never knew of
-    assert (pending(later.merged(earlier).earlier), later.covers(earlier)) == ([Earlier(0, 0, 15)], False)
-    assert later.merged(earlier) == earlier.merged(later)
+    assert (pending(later.merged(earlier).earlier), later.covers(earlier), later.merged(earlier)) == (
+        [Earlier(0, 0, 15)],
+        False,
+        earlier.merged(later),
+    )
 
 
 def test_truncation_of_the_earlier_log_is_looked_up_and_later_samples_stay() -> None:

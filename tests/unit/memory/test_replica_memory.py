@@ -96,11 +96,21 @@ def test_replica_size_is_clean_only_if_the_log_start_has_not_moved_since_it_fell
     assert (row.clean, row.dead_bytes == 0) == (clean, clean)
 
 
-def test_size_fall_by_the_log_cleaner_is_no_sweep() -> None:
-    passes = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
-    assert watched(*passes).clean, "nothing else makes a log of cleanup.policy=delete smaller"
-    assert not watched(*passes, compacted=True).clean
-    assert watched(*passes, (3, 60, 100, 340), compacted=True).clean
+FALLEN = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
+
+
+@pytest.mark.parametrize(
+    ("passes", "compacted", "clean"),
+    [
+        pytest.param(FALLEN, False, True, id="nothing else makes a log of cleanup.policy=delete smaller"),
+        pytest.param(FALLEN, True, False, id="the cleaner does"),
+        pytest.param((*FALLEN, (3, 60, 100, 340)), True, True, id="but not by so much"),
+    ],
+)
+def test_size_fall_by_the_log_cleaner_is_no_sweep(
+    passes: tuple[tuple[int, int, int, int], ...], *, compacted: bool, clean: bool
+) -> None:
+    assert watched(*passes, compacted=compacted).clean is clean
 
 
 @pytest.mark.parametrize("sweeping", [Sweeping(None, DELAY), Sweeping(CHECK, None)])
@@ -264,8 +274,12 @@ def test_replica_sizes_survive_the_ledger_and_its_documents(tmp_path: Path) -> N
         assert ledger.partition("orders", "id-1", 3).replicas == packed
     one = docs.TopicDocument(topic_id, "orders", 5, {3: PartitionMemory(replicas=packed), 4: PartitionMemory()})
     assert messages.decode(topic_id, messages.encode(one, WRITTEN)) == (one, WRITTEN)
-    broken = replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])})
-    assert "cut short" in refusal(messages.DocumentError, messages.decode, topic_id, messages.encode(broken, WRITTEN))
+    assert "cut short" in refusal(
+        messages.DocumentError,
+        messages.decode,
+        topic_id,
+        messages.encode(replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])}), WRITTEN),
+    )
 
 
 # -- how full disks were, and so how fast they grow: what ``kretain disk`` tells of the ledger's samples --
@@ -341,7 +355,7 @@ def test_disk_memories_merge_to_the_same_in_either_order(first: list[DiskSample]
     assert both.covers(both)
 
 
-def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None:
+def test_disk_looks_survive_the_ledger_until_they_are_too_old(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
         ledger.disk("1:/a").add(ago(0, 5))
         ledger.save(NOW)

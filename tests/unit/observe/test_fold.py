@@ -80,8 +80,9 @@ def test_group_without_a_commit_here_is_named_with_the_remedy() -> None:
     assert isinstance(floor, Unknown)
     quoted, stray = (reason.text for reason in floor.reasons)
     assert "orders-1 is 1,204" in stray
-    line = "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --delete-offsets --group stray --topic orders"
-    assert line in stray
+    assert (
+        "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --delete-offsets --group stray --topic orders" in stray
+    )
     assert """--group 'it'"'"'s; rm -rf /' --topic""" in quoted
     assert isinstance(at(fold, 1, end=2000), Floor)
 
@@ -163,9 +164,12 @@ def test_floors_of_a_topics_partitions_follow_from_what_groups_tell(fold: FloorF
 
 def test_partition_that_is_younger_than_the_group_needs_its_commit() -> None:
     """F2: with ``auto.offset.reset.new.partitions=earliest`` (KIP-1327) the group reads it from 0."""
-    ages = Ages({"orders": [(1, 0), (2, 100), (3, 200)]}, {"fresh": 200, "between": 150})
     latest = frozenset({"old", "between", "fresh"})
-    fold = three(("done", EVERYWHERE), latest=latest, ages=ages)
+    fold = three(
+        ("done", EVERYWHERE),
+        latest=latest,
+        ages=Ages({"orders": [(1, 0), (2, 100), (3, 200)]}, {"fresh": 200, "between": 150}),
+    )
     for group in latest:
         fold.add(group, {"orders": [(0, 9, None)]}, reads=["orders"])
     floors = [str(fold.floor(TopicPartition("orders", n), 0, 10)) for n in range(3)]
@@ -183,8 +187,12 @@ def test_stored_offset_below_zero_is_unknown_despite_a_remembered_commit(
 ) -> None:
     """F1, F2: only the client knows where it starts. No remembered position and no ``groups.latest`` replaces it."""
     fold = three(("done", {0: 10, 1: 10, 2: 10}), require=("reset",), latest=latest)
-    below_zero = {"orders": {0: stored, 7: stored}, "unmanaged": {0: stored}}
-    fold.add("reset", {"orders": [(1, 10, None), (2, 10, None)]}, recalled=RecalledGroup(gone), no_position=below_zero)
+    fold.add(
+        "reset",
+        {"orders": [(1, 10, None), (2, 10, None)]},
+        recalled=RecalledGroup(gone),
+        no_position={"orders": {0: stored, 7: stored}, "unmanaged": {0: stored}},
+    )
     assert at(fold) == ["F2", "F4"]
     assert f"group reset stored offset {stored} here" in str(fold.floor(ORDERS0, 0, 10))
     assert isinstance(at(fold, 1), Floor)
@@ -193,8 +201,11 @@ def test_stored_offset_below_zero_is_unknown_despite_a_remembered_commit(
 def test_commit_below_the_log_start_counts_and_names_the_lost_records() -> None:
     fold = three(("slow", {0: 3}))
     floor = known(fold.floor(ORDERS0, 10, 20))
-    assert (floor.offset, ["7 records were deleted" in note.text for note in floor.notes]) == (3, [True])
-    assert at(fold, start=3) == Floor(3, "group:slow")
+    assert (floor.offset, ["7 records were deleted" in note.text for note in floor.notes], at(fold, start=3)) == (
+        3,
+        [True],
+        Floor(3, "group:slow"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,9 +243,15 @@ def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
 
 def coordinated(leader: int | None, epoch: int) -> ClusterMetadata:
     """A cluster with a leader of the only partition of ``__consumer_offsets``."""
-    partitions = {0: PartitionMetadata(leader, epoch)}
-    topic = TopicMetadata(OFFSETS_TOPIC, None, internal=True, partitions=partitions)
-    return ClusterMetadata("c", frozenset({1, 2}), {OFFSETS_TOPIC: topic})
+    return ClusterMetadata(
+        "c",
+        frozenset({1, 2}),
+        {
+            OFFSETS_TOPIC: TopicMetadata(
+                OFFSETS_TOPIC, None, internal=True, partitions={0: PartitionMetadata(leader, epoch)}
+            )
+        },
+    )
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,13 @@ def test_invalid_row_makes_every_topic_of_its_source_unknown(tmp_path: Path, tex
 def test_remembered_position_is_unknown_with_its_source_and_else_counts(
     tmp_path: Path, text: str, expected: str
 ) -> None:
-    recall = recalling(flink={"payments": [(0, 7, 5)]})
-    assert floor(folded(a_file(tmp_path, text, topics=("ord*",)), recall=recall), "payments") == expected
+    assert (
+        floor(
+            folded(a_file(tmp_path, text, topics=("ord*",)), recall=recalling(flink={"payments": [(0, 7, 5)]})),
+            "payments",
+        )
+        == expected
+    )
 
 
 def test_readable_source_still_counts_beside_an_unreadable_one(tmp_path: Path) -> None:
@@ -141,16 +146,18 @@ def test_readable_source_still_counts_beside_an_unreadable_one(tmp_path: Path) -
 
 
 def test_file_that_is_too_old_is_unknown(tmp_path: Path) -> None:
-    source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    said = "F3: file:flink could not be read: its positions are 2h old (max.age: 1h): export them again"
-    assert floor(folded(source, now_ms=NOW + 7_200_000)) == said
+    assert (
+        floor(folded(a_file(tmp_path, "orders,0,7\norders,1,9\n"), now_ms=NOW + 7_200_000))
+        == "F3: file:flink could not be read: its positions are 2h old (max.age: 1h): export them again"
+    )
 
 
 def test_fold_lists_each_external_consumer_as_rows(tmp_path: Path) -> None:
     sources = (a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",)))
-    fold = folded(*sources, groups={})
     key = key_of("file", "flink")
-    assert {(one.group, one.topic, one.partition, one.kind, one.offset) for one in fold.rows or ()} == {
+    assert {
+        (one.group, one.topic, one.partition, one.kind, one.offset) for one in folded(*sources, groups={}).rows or ()
+    } == {
         (key, "orders", 0, "commit", 7),
         (key, "orders", 1, "missing", None),
         (key_of("file", "none"), "payments", None, "failed", None),
@@ -204,8 +211,10 @@ def test_failed_command_is_reported_without_its_stderr(command: tuple[str, ...],
 )
 def test_command_that_times_out_is_ended_with_all_that_it_started(tmp_path: Path, script: str) -> None:
     alive = tmp_path / "alive"
-    command = a_command("sh", "-c", script.format(alive=alive), timeout_ms=300)
-    assert said_of(command) == "the command was not done within 0.3 s (timeout)"
+    assert (
+        said_of(a_command("sh", "-c", script.format(alive=alive), timeout_ms=300))
+        == "the command was not done within 0.3 s (timeout)"
+    )
     time.sleep(2)
     assert not alive.exists()
 

@@ -172,8 +172,9 @@ def test_checkpoint_age_counts_if_the_policy_limits_it(tmp_path: Path) -> None:
     for name in ("offsets/1", "commits/1"):
         os.utime(tmp_path / name, ((NOW - 7_200_000) / 1000,) * 2)
     assert positions(source)
-    limited = replace(source, max_age_ms=3_600_000)
-    assert "its positions are 2h old (max.age: 1h)" in refusal(SourceError, positions, limited)
+    assert "its positions are 2h old (max.age: 1h)" in refusal(
+        SourceError, positions, replace(source, max_age_ms=3_600_000)
+    )
 
 
 def test_commit_older_than_its_batch_is_from_before_a_reset(tmp_path: Path) -> None:
@@ -190,15 +191,25 @@ def as_json(*rows: object, at: object = AT) -> bytes:
     return json.dumps({"at": at, "positions": list(rows)}).encode()
 
 
-def test_json_positions_are_read_with_their_time() -> None:
-    rows = ROW, {"topic": "orders", "partition": 2, "offset": 9}, {"topic": "payments", "partition": 0, "offset": 0}
-    assert read_positions(as_json(*rows)) == (AT, {"orders": [(0, 7), (2, 9)], "payments": [(0, 0)]})
-    assert read_positions(as_json(ROW, at="2027-01-15T09:00:00+01:00"))[0] == AT
-
-
-def test_csv_positions_of_kafkas_tool_are_read() -> None:
-    assert read_positions(b'"orders",0,7\norders,2,9\r\n\n') == (None, {"orders": [(0, 7), (2, 9)]})
-    assert read_positions(b"topic,partition,offset\norders,0,7\n") == (None, {"orders": [(0, 7)]})
+@pytest.mark.parametrize(
+    ("content", "at_ms", "found"),
+    [
+        pytest.param(
+            as_json(ROW, {**ROW, "partition": 2, "offset": 9}, {"topic": "payments", "partition": 0, "offset": 0}),
+            *(AT, {"orders": [(0, 7), (2, 9)], "payments": [(0, 0)]}),
+            id="JSON",
+        ),
+        pytest.param(
+            as_json(ROW, at="2027-01-15T09:00:00+01:00"), AT, {"orders": [(0, 7)]}, id="JSON with a time in ISO 8601"
+        ),
+        pytest.param(b'"orders",0,7\norders,2,9\r\n\n', None, {"orders": [(0, 7), (2, 9)]}, id="CSV of Kafka's tool"),
+        pytest.param(b"topic,partition,offset\norders,0,7\n", None, {"orders": [(0, 7)]}, id="CSV with a head"),
+    ],
+)
+def test_positions_are_read_with_their_time(
+    content: bytes, at_ms: int | None, found: dict[str, list[tuple[int, int]]]
+) -> None:
+    assert read_positions(content) == (at_ms, found)
 
 
 @pytest.mark.parametrize(
@@ -263,8 +274,9 @@ def test_positions_above_the_size_limit_are_refused() -> None:
 def test_written_positions_read_back(positions: dict[str, dict[int, int]]) -> None:
     rows = [(topic, partition, offset) for topic, some in positions.items() for partition, offset in some.items()]
     wanted = {topic: sorted(some.items()) for topic, some in positions.items()}
-    named = [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows]
-    assert read_positions(as_json(*named)) == (AT, wanted)
+    assert read_positions(
+        as_json(*[dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows])
+    ) == (AT, wanted)
     written = io.StringIO()
     csv.writer(written, quoting=csv.QUOTE_NONNUMERIC).writerows(rows)
     text = written.getvalue()
@@ -319,8 +331,9 @@ def test_invalid_sync_message_is_refused(key: bytes | None, value: bytes) -> Non
 @example("orders", 2, 9, 4)
 def test_encoded_sync_reads_back(topic: str, partition: int, upstream: int, downstream: int) -> None:
     name = topic.encode("utf-8", "ignore")
-    key = struct.pack(">h", len(name)) + name + struct.pack(">i", partition)
-    assert parse_sync(key, struct.pack(">qq", upstream, downstream)) == (
+    assert parse_sync(
+        (struct.pack(">h", len(name)) + name + struct.pack(">i", partition)), struct.pack(">qq", upstream, downstream)
+    ) == (
         (name.decode(), partition),
         (upstream, downstream),
     )
@@ -417,8 +430,15 @@ def test_sync_counts_only_for_existing_records(sync: Sync, there: Range, said: s
 def test_copy_is_proven_up_to_its_first_missing_record(
     offsets: list[int], matched: int, whole: bool, proven: int
 ) -> None:
-    run = Run(TP, Range(0, 20), TP, Range(0, 20), Sync(9, 9))
-    assert proven_to(run, [Print(one, 5, b"a") for one in offsets], matched, complete=whole) == proven
+    assert (
+        proven_to(
+            Run(TP, Range(0, 20), TP, Range(0, 20), Sync(9, 9)),
+            [Print(one, 5, b"a") for one in offsets],
+            matched,
+            whole=whole,
+        )
+        == proven
+    )
 
 
 def test_record_fingerprints_ignore_offsets() -> None:

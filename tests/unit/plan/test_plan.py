@@ -142,8 +142,7 @@ def test_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None
 
 @pytest.mark.parametrize("edit", [{"trim_to": 20}, {"action": "keep", "trim_to": None}])
 def test_narrowing_edit_of_a_json_plan_is_accepted(tmp_path: Path, edit: dict[str, Any]) -> None:
-    first = read_plan(saved(tmp_path, row=edit)).decisions[0]
-    assert first == EVERY.decisions[0]._replace(**edit)
+    assert read_plan(saved(tmp_path, row=edit)).decisions[0] == EVERY.decisions[0]._replace(**edit)
 
 
 numbers = st.none() | st.integers(0, 3) | st.integers(0, 2**62)
@@ -186,8 +185,7 @@ def stored(rows: list[Decision], at_a_time: int = 5) -> StoredDecisions:
 @given(in_order, st.integers(-13, 13), st.integers(-13, 13))
 def test_stored_decisions_can_be_sliced_and_iterated_again(rows: list[Decision], first: int, last: int) -> None:
     there = stored(rows)
-    assert (len(there), list(there), list(there)) == (len(rows), rows, rows)
-    assert list(there[first:last]) == rows[first:last]
+    assert (len(there), list(there), list(there), list(there[first:last])) == (len(rows), rows, rows, rows[first:last])
 
 
 @given(in_order, st.integers(1, 6))
@@ -242,8 +240,10 @@ def test_transaction_owner_changes_only_the_reason_about_that_transaction() -> N
     owner = OpenTransaction(5, 1_000, "orders")
     reader: Any = SimpleNamespace(open_transactions=lambda _partitions: {held.tp: owner})
     named = with_owners(reader, [held, other])
-    assert [one.text for one in named[0].reasons] == [f"{HELD.text}, {owner_text(owner)}", held.reasons[1].text]
-    assert named[1] == other
+    assert ([one.text for one in named[0].reasons], named[1]) == (
+        [f"{HELD.text}, {owner_text(owner)}", held.reasons[1].text],
+        other,
+    )
 
 
 ALONE = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
@@ -263,8 +263,9 @@ R4 = Settings(forced_age_ms=HOUR)
     ],
 )
 def test_keep_forever_topic_matched_by_a_pattern_is_named(about: TopicFacts, chosen: Settings, *, noted: bool) -> None:
-    notes = reached_by_pattern([about], {about.name: chosen}, policy(ALONE))
-    assert [(one.code, about.name in one.text) for one in notes] == ([("G5", True)] if noted else [])
+    assert [
+        (one.code, about.name in one.text) for one in reached_by_pattern([about], {about.name: chosen}, policy(ALONE))
+    ] == ([("G5", True)] if noted else [])
 
 
 def test_disk_rule_note_lists_topics_kept_forever_by_a_pattern() -> None:
@@ -328,8 +329,10 @@ NONE = OffDisks([], [], [])
     ],
 )
 def test_topic_off_disks_is_named_where_a_rule_reaches_it(about: TopicFacts, chosen: Settings, found: OffDisks) -> None:
-    assert off_disks([about], {about.name: chosen}) == found
-    assert [about.name in note.text for note in found.notes()] == [True] * len(found.notes())
+    assert (off_disks([about], {about.name: chosen}), [about.name in note.text for note in found.notes()]) == (
+        found,
+        [True] * len(found.notes()),
+    )
 
 
 @pytest.mark.parametrize(("chosen", "unconfirmed"), [(REACHED, True), (CONFIRMED, False)])
@@ -519,12 +522,17 @@ def test_plan_reads_back_equal_from_json_and_parquet(made: Plan) -> None:
 def test_parquet_columns_and_head_are_named_as_in_json(tmp_path: Path) -> None:
     write_plan(path := tmp_path / "plan.parquet", EVERY)
     table = pq.read_table(path)
-    assert table.column_names == ["cluster", *row_as_json(EVERY.decisions[0])]
-    assert [{k: v for k, v in one.items() if k != "cluster"} for one in table.to_pylist()] == [
-        row_as_json(one) for one in EVERY.decisions
-    ]
-    assert set(table["cluster"].to_pylist()) == {EVERY.cluster_id}
-    assert json.loads(pq.ParquetFile(path).metadata.metadata[KEY.encode()]) == head_as_json(EVERY)
+    assert (
+        table.column_names,
+        [{k: v for k, v in one.items() if k != "cluster"} for one in table.to_pylist()],
+        set(table["cluster"].to_pylist()),
+        json.loads(pq.ParquetFile(path).metadata.metadata[KEY.encode()]),
+    ) == (
+        ["cluster", *row_as_json(EVERY.decisions[0])],
+        [row_as_json(one) for one in EVERY.decisions],
+        {EVERY.cluster_id},
+        head_as_json(EVERY),
+    )
 
 
 def test_folder_of_parts_in_any_order_reads_as_the_same_plan(tmp_path: Path) -> None:

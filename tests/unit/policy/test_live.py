@@ -68,11 +68,19 @@ def held(*said_so_far: object) -> list[str]:
     return [] if unknown is None else [reason.text for reason in unknown.reasons]
 
 
-def test_last_live_message_replaces_earlier_ones() -> None:
-    assert values({M: 5, "retention.ms": "7d"}, {M: 9}) == {M: 9}
-    assert values({M: 5}, None) == {}
-    assert values({M: 5}, None, {M: "1970-01-01T00:00:00.009Z"}) == {M: 9}
-    assert live_settings(POLICY, messages({M: 5}, {M: 9})).values["journal"][M].place == "_kretain_policy-0 offset 1"
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        (({M: 5, "retention.ms": "7d"}, {M: 9}), {M: 9}),
+        (({M: 5}, None), {}),
+        (({M: 5}, None, {M: "1970-01-01T00:00:00.009Z"}), {M: 9}),
+    ],
+    ids=["another message", "a tombstone", "a message after a tombstone"],
+)
+def test_last_live_message_replaces_earlier_ones(told: tuple[object, ...], found: dict[str, object]) -> None:
+    live = live_settings(POLICY, messages(*told)).values.get("journal", {})
+    place = f"_kretain_policy-0 offset {len(told) - 1}"
+    assert {key: (one.value, one.place) for key, one in live.items()} == {key: (found[key], place) for key in found}
 
 
 def twice(key: str) -> bytes:
@@ -100,30 +108,33 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("before", [(), ({M: 5},), ({M: 5}, None)], ids=["first", "after one", "after a tombstone"])
 @pytest.mark.parametrize(("wrong", "why"), WRONG)
-def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str) -> None:
+def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str, before: tuple[object, ...]) -> None:
     """What stood before must not stay in force until a log cleaner runs, and then go."""
-    for before in ((), ({M: 5},), ({M: 5}, None)):
-        at = len(before)
-        texts = held(*before, wrong)
-        assert [text.startswith(f"_kretain_policy-0 offset {at}, for topic journal: {why}") for text in texts] == [True]
-        assert "so the topic is held: correct the message with kretain policy set" in texts[0]
-        assert values(*before, wrong) == {}
-        settings = known(replace(POLICY, live=live_settings(POLICY, messages(*before, wrong))).settings_for("journal"))
-        assert settings.unsettled is not None
+    [text] = held(*before, wrong)
+    assert text.startswith(f"_kretain_policy-0 offset {len(before)}, for topic journal: {why}")
+    assert "so the topic is held: correct the message with kretain policy set" in text
+    assert values(*before, wrong) == {}
+    settings = known(replace(POLICY, live=live_settings(POLICY, messages(*before, wrong))).settings_for("journal"))
+    assert settings.unsettled is not None
 
 
-@pytest.mark.parametrize(("wrong", "_why"), WRONG)
-def test_valid_message_or_tombstone_ends_the_hold(wrong: object, _why: str) -> None:
-    for after, found in (({M: 5}, {M: 5}), (None, {})):
-        assert held(wrong, after) == []
-        assert values(wrong, after) == found
-        assert live_settings(POLICY, messages(wrong, after)).notes == ()
+@pytest.mark.parametrize(("after", "found"), [({M: 5}, {M: 5}), (None, {})], ids=["a message", "a tombstone"])
+@pytest.mark.parametrize("wrong", [wrong for wrong, _why in WRONG])
+def test_valid_message_or_tombstone_ends_the_hold(wrong: object, after: object, found: dict[str, object]) -> None:
+    assert (held(wrong, after), values(wrong, after), live_settings(POLICY, messages(wrong, after)).notes) == (
+        [],
+        found,
+        (),
+    )
 
 
 def test_only_some_of_many_wrong_keys_are_named() -> None:
-    texts = held({M: "soon", **{f"key-{number}": number for number in range(100_000)}})
-    assert [text.partition("journal: ")[2][:9] for text in texts] == [
+    assert [
+        text.partition("journal: ")[2][:9]
+        for text in held({M: "soon", **{f"key-{number}": number for number in range(100_000)}})
+    ] == [
         f"{M}: "[:9],
         "key-0 can",
         "key-1 can",
@@ -131,21 +142,28 @@ def test_only_some_of_many_wrong_keys_are_named() -> None:
     ]
 
 
-def test_message_for_a_topic_without_live_keys_is_noted() -> None:
-    for topic in ("other", "nowhere"):
-        live = live_settings(POLICY, messages(b"nonsense", {"retention.ms": 5}, topic=topic))
-        assert (live.values, live.unsettled) == ({}, {})
-        assert [note.text for note in live.notes] == [
-            f"_kretain_policy-0 offset 1, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
-        ]
-        assert live_settings(POLICY, messages(b"nonsense", None, topic=topic)).notes == ()
+@pytest.mark.parametrize("topic", ["other", "nowhere"])
+def test_message_for_a_topic_without_live_keys_is_noted(topic: str) -> None:
+    live = live_settings(POLICY, messages(b"nonsense", {"retention.ms": 5}, topic=topic))
+    assert (
+        live.values,
+        live.unsettled,
+        [note.text for note in live.notes],
+        live_settings(POLICY, messages(b"nonsense", None, topic=topic)).notes,
+    ) == (
+        {},
+        {},
+        [f"_kretain_policy-0 offset 1, for topic {topic}: the policy file marks nothing as cluster for it; ignored"],
+        (),
+    )
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"\xed\xa0\x80", b"a b", b"..", b"a" * 250, b"k" * 1_000_000])
 def test_key_that_is_no_topic_is_named_and_ignored(key: bytes | None) -> None:
-    live = live_settings(POLICY, [Message(0, 3, key, b"{}")])
-    assert [note.text for note in live.notes] == ["_kretain_policy-0 offset 3: its key is not a topic name; ignored"]
-    assert live_settings(POLICY, [Message(0, 3, key, b"{}"), Message(0, 4, key, None)]).notes == ()
+    assert (
+        [note.text for note in live_settings(POLICY, [Message(0, 3, key, b"{}")]).notes],
+        live_settings(POLICY, [Message(0, 3, key, b"{}"), Message(0, 4, key, None)]).notes,
+    ) == (["_kretain_policy-0 offset 3: its key is not a topic name; ignored"], ())
 
 
 @pytest.mark.parametrize(("key", "value"), [("hold", "x"), ("match", "x"), (M, None), (M, -1), ("unconsumed", "maybe")])
@@ -242,10 +260,9 @@ def test_any_message_bytes_give_settings_or_a_hold(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", HOSTILE)
 def test_hostile_message_holds_its_topic(raw: bytes) -> None:
-    live = live_settings(POLICY, [Message(0, 7, b"journal", raw)])
-    assert live.values == {}
-    for reason in live.unsettled["journal"].reasons:
-        telling(reason.text, raw)
+    assert (values(raw), held(raw) != []) == ({}, True)
+    for text in held(raw):
+        telling(text, raw)
 
 
 @given(st.sampled_from(sorted(LIVE_KEYS)) | st.text(st.characters()), JSON)
@@ -277,8 +294,10 @@ def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
     """An hour of R1 is 1, not 3,600,000: it is read by the same key again. What is wrong holds the topic, and goes."""
     told = messages({M: "1970-01-01T00:00:00.005Z"}, {M: "soon", "retention.ms": "8d", "unconsumed": "trim"})
     word = known(last_message(told, POLICY, "journal"))
-    assert word.written == {M: "soon", "retention.ms": "8d", "unconsumed": "trim"}
-    assert valid_settings(POLICY, "journal", word.written) == {"retention.ms": "8d"}
+    assert (word.written, valid_settings(POLICY, "journal", word.written)) == (
+        {M: "soon", "retention.ms": "8d", "unconsumed": "trim"},
+        {"retention.ms": "8d"},
+    )
     assert [text.partition("journal: ")[2] for text in word.problems] == [
         f"{M}: 'soon' is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms",
         "the policy file does not mark unconsumed as cluster for it",
@@ -290,24 +309,34 @@ def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
 @pytest.mark.parametrize("policy", [POLICY, None])
 def test_every_live_key_is_valid_without_a_file(policy: Any) -> None:
     """Others' words are not ours to drop."""
-    told = messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other")
-    word = known(last_message(told, policy, "other"))
-    assert len(word.problems) == 1
-    assert valid_settings(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
+    word = known(
+        last_message(messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other"), policy, "other")
+    )
+    assert (len(word.problems), valid_settings(policy, "other", word.written)) == (
+        1,
+        {"retention.commitoffset.hours": 3},
+    )
 
 
-def test_last_of_three_spellings_of_one_time_stays() -> None:
-    before = {"retention.commitoffset.ms": 5, "retention.ms": 1}
-    assert merged(before, {"retention.commitoffset.hours": 2}) == {
-        "retention.ms": 1,
-        "retention.commitoffset.hours": 2,
-    }
-    assert merged(before, {"retention.ms": 2}) == {"retention.commitoffset.ms": 5, "retention.ms": 2}
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"retention.commitoffset.hours": 2}, {"retention.ms": 1, "retention.commitoffset.hours": 2}),
+        ({"retention.ms": 2}, {"retention.commitoffset.ms": 5, "retention.ms": 2}),
+    ],
+)
+def test_last_of_three_spellings_of_one_time_stays(told: dict[str, object], found: dict[str, object]) -> None:
+    assert merged({"retention.commitoffset.ms": 5, "retention.ms": 1}, told) == found
 
 
 def test_unset_removes_a_key() -> None:
-    assert without({M: 5, "retention.ms": 1}, "journal", [M]) == {"retention.ms": 1}
-    assert without({M: 5}, "journal", []) == {}
+    assert (without({M: 5, "retention.ms": 1}, "journal", [M]), without({M: 5}, "journal", [])) == (
+        {"retention.ms": 1},
+        {},
+    )
+
+
+def test_unset_of_a_key_that_is_not_set_names_those_that_are() -> None:
     assert "unconsumed is not set for topic journal in the policy topic; it has log." in refusal(
         LiveEditError, without, {M: 5}, "journal", ["unconsumed"]
     )
@@ -319,47 +348,71 @@ def test_live_edit_names_all_its_errors_at_once() -> None:
     check_settings(POLICY, "journal", {M: 5, "retention.ms": "7d"})
     wrong = {M: "soon", "hold": "x", "unconsumed": "hold"}
     assert refusal(LiveEditError, check_settings, POLICY, "journal", wrong).count(";") == 4
-    assert "policy.yaml:9 sets retention.ms itself for topic other" in refusal(
-        LiveEditError, check_settings, POLICY, "other", {"retention.ms": 5}
-    )
-    assert "no entry of policy.yaml matches topic nowhere" in refusal(
-        LiveEditError, check_settings, POLICY, "nowhere", {"retention.ms": 5}
-    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("other", "policy.yaml:9 sets retention.ms itself for topic other"),
+        ("nowhere", "no entry of policy.yaml matches topic nowhere"),
+    ],
+)
+def test_live_edit_of_a_topic_without_live_keys_says_why(topic: str, said: str) -> None:
+    assert said in refusal(LiveEditError, check_settings, POLICY, topic, {"retention.ms": 5})
 
 
 def test_list_shows_effective_and_ineffective_settings() -> None:
     told = [*messages({M: 5, "retention.ms": "1d"}), *messages({"retention.ms": 5}, topic="other", first=1)]
-    assert [(one.topic, one.key, one.value, one.counts) for one in list_settings(told, POLICY).rows] == [
-        ("journal", M, 5, True),
-        ("journal", "retention.ms", "1d", True),
-        ("other", "retention.ms", 5, False),
-    ]
-    assert {one.counts for one in list_settings(told, None).rows} == {None}
-    assert [reason.text.rpartition(": ")[2] for reason in list_settings(told, POLICY).problems] == [
-        "the policy file marks nothing as cluster for it; ignored"
-    ]
+    assert (
+        [(one.topic, one.key, one.value, one.counts) for one in list_settings(told, POLICY).rows],
+        {one.counts for one in list_settings(told, None).rows},
+        [reason.text.rpartition(": ")[2] for reason in list_settings(told, POLICY).problems],
+    ) == (
+        [
+            ("journal", M, 5, True),
+            ("journal", "retention.ms", "1d", True),
+            ("other", "retention.ms", 5, False),
+        ],
+        {None},
+        ["the policy file marks nothing as cluster for it; ignored"],
+    )
 
 
 def test_list_explains_each_setting_of_a_wrong_message() -> None:
     told = messages({M: 5, "unconsumed": "hold", "hold": "x"})
     found = list_settings(told, POLICY)
-    assert [(one.key, one.counts, one.why_not) for one in found.rows] == [
-        (M, False, "its message is wrong, so the topic is held"),
-        ("unconsumed", False, "policy.yaml:7 sets unconsumed itself for topic journal, and does not mark it cluster"),
-    ]
-    assert ["so the topic is held" in reason.text for reason in found.problems] == [True, True]
+    assert (
+        [(one.key, one.counts, one.why_not) for one in found.rows],
+        ["so the topic is held" in reason.text for reason in found.problems],
+    ) == (
+        [
+            (M, False, "its message is wrong, so the topic is held"),
+            (
+                "unconsumed",
+                False,
+                "policy.yaml:7 sets unconsumed itself for topic journal, and does not mark it cluster",
+            ),
+        ],
+        [True, True],
+    )
     alone = list_settings(told, None)
-    assert [(one.key, one.counts) for one in alone.rows] == [(M, None), ("unconsumed", None)]
-    assert [reason.text.partition("; ")[0] for reason in alone.problems] == [
-        "_kretain_policy-0 offset 0, for topic journal: hold can't be set in the policy topic"
-    ]
+    assert (
+        [(one.key, one.counts) for one in alone.rows],
+        [reason.text.partition("; ")[0] for reason in alone.problems],
+    ) == (
+        [(M, None), ("unconsumed", None)],
+        ["_kretain_policy-0 offset 0, for topic journal: hold can't be set in the policy topic"],
+    )
 
 
 @pytest.mark.parametrize(("said", "held", "ms"), [([], True, None), ([0], False, 0), (["2h"], False, 7_200_000)])
 def test_live_guard_that_was_never_set_holds(said: list[object], held: bool, ms: int | None) -> None:
     """Unknown means hold: a wall clock guard that nobody has set yet is not one that is off (G3)."""
-    guarded = "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]"
-    policy = parse_policy(guarded, "policy.yaml", "sha256:test")
+    policy = parse_policy(
+        "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]",
+        "policy.yaml",
+        "sha256:test",
+    )
     live = live_settings(policy, messages(*({"retention.min.wallclock.ms": one} for one in said)))
     found = known(replace(policy, live=live).settings_for("journal"))
     assert (found.unsettled is not None, found.min_wallclock_ms) == (held, ms)

@@ -26,7 +26,7 @@ from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_against, check_alone
 from tests.support.facts import known, policy
-from tests.support.refusals import refusal
+from tests.support.refusals import raised, refusal
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -37,9 +37,7 @@ def entries(*lines: str) -> str:
 
 
 def problems(text: str) -> list[str]:
-    with pytest.raises(PolicyError) as error:
-        policy(text)
-    return [str(problem) for problem in error.value.problems]
+    return [str(problem) for problem in raised(PolicyError, policy, text).problems]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +58,9 @@ def problems(text: str) -> list[str]:
     ],
 )
 def test_r1_time_accepts_every_spelling(keys: str, ms: int) -> None:
-    loaded = policy(entries(f"match: t, retention.commitoffset.enable: true, {keys}"))
-    assert loaded.settings_for("t") == Settings(consumed_after_ms=ms, named_in_full=True)
+    assert policy(entries(f"match: t, retention.commitoffset.enable: true, {keys}")).settings_for("t") == Settings(
+        consumed_after_ms=ms, named_in_full=True
+    )
 
 
 R1_OFF = entries(
@@ -121,13 +120,14 @@ topics:
     groups.require: [b, a]
 """
     loaded = policy(text)
-    assert loaded.settings_for("orders") == Settings(
-        forced_age_ms=DAY, unconsumed="trim", named_in_full=True, require_groups=("a", "b")
+    assert (loaded.settings_for("orders"), loaded.settings_for("x")) == (
+        Settings(forced_age_ms=DAY, unconsumed="trim", named_in_full=True, require_groups=("a", "b")),
+        Settings(forced_age_ms=7 * DAY, unconsumed="trim", require_groups=("a",)),
     )
-    assert loaded.settings_for("x") == Settings(forced_age_ms=7 * DAY, unconsumed="trim", require_groups=("a",))
-    places = {key: origin.place for key, origin in loaded.origins("orders").items()}
-    assert places["retention.ms"] == "kretain.yaml:8"
-    assert places["unconsumed"] == "kretain.yaml:6"
+    assert [loaded.origins("orders")[key].place for key in ("retention.ms", "unconsumed")] == [
+        "kretain.yaml:8",
+        "kretain.yaml:6",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -289,10 +289,9 @@ def test_byte_order_mark_in_a_policy_is_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_absurd_value_is_refused_in_a_short_line(keys: str, said: str) -> None:
-    found = problems(entries(f"match: t, {keys}"))
-    assert len(found) == 1
-    assert said in found[0]
-    assert len(found[0]) < 250
+    [found] = problems(entries(f"match: t, {keys}"))
+    assert said in found
+    assert len(found) < 250
 
 
 FILE = entries(
@@ -303,17 +302,18 @@ FILE = entries(
 
 def test_one_off_flags_manage_a_topic_that_the_file_does_not_match() -> None:
     loaded = policy(FILE).with_one_off(OneOff(patterns=("payments", "_private", "_p*"), older_than_ms=2))
-    assert loaded.settings_for("payments").forced_age_ms == 2
-    assert loaded.settings_for("_private").named_in_full
-    assert not loaded.settings_for("_public").named_in_full
-    alone = policy(FILE).with_one_off(OneOff(patterns=("payments",)))
-    assert alone.settings_for("payments") is None, "a topic without a flag"
+    assert (
+        loaded.settings_for("payments").forced_age_ms,
+        [loaded.settings_for(name).named_in_full for name in ("_private", "_public")],
+    ) == (2, [True, False])
+    assert policy(FILE).with_one_off(OneOff(patterns=("payments",))).settings_for("payments") is None, (
+        "a topic without a flag"
+    )
 
 
 def test_json_schema_agrees_with_the_loader() -> None:
-    schema = json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    check = jsonschema.Draft202012Validator(schema)
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    check = jsonschema.Draft202012Validator(json_schema())
     good = """version: 1
 groups: {ignore: ["console-consumer-*"], require: [], latest: tail}
 limits: {max.percent: 50, max.bytes: 50GiB, max.records: 5}
@@ -374,8 +374,9 @@ def test_policy_check_counts_one_topic_more_as_one() -> None:
         metadata=lambda: SimpleNamespace(topics=topics),
         topic_configs=lambda names: {one: configs[one] for one in names},
     )
-    text = 'match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72'
-    found = check_against(policy(entries(text)), reader)
+    found = check_against(
+        policy(entries('match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72')), reader
+    )
     assert [one.text.partition(":")[0] for one in found.problems] == [
         "orders-0, orders-1, orders-2 and 1 more topic",
     ]
@@ -384,8 +385,7 @@ def test_policy_check_counts_one_topic_more_as_one() -> None:
 
 def test_group_may_be_empty_and_topic_may_not() -> None:
     """Kafka has let clients without a group.id commit as the group ''."""
-    assert read_patterns(["", "tmp-*"]) == ["", "tmp-*"]
-    assert (matches([""], ""), matches([""], "a")) == (True, False)
+    assert (read_patterns(["", "tmp-*"]), matches([""], ""), matches([""], "a")) == (["", "tmp-*"], True, False)
     assert "is empty" in refusal(ValueError, read_topic_patterns, [""])
 
 
@@ -437,36 +437,30 @@ def archiving_to(url: object) -> str:
 
 @pytest.mark.parametrize("url", GOOD)
 def test_valid_archive_url_is_taken_unchanged(url: str) -> None:
-    assert check_url(url) == url
-    loaded = parse_policy(archiving_to(url), "kretain.yaml", "sha256:x")
-    assert known(loaded.settings_for("t")).archive == url
-    origins = known(loaded.origins("t"))
-    assert (origins["archive"].value, origins["archive"].place) == (url, "kretain.yaml:5")
+    loaded = policy(archiving_to(url))
+    assert check_url(url) == known(loaded.settings_for("t")).archive == url
+    origin = known(loaded.origins("t"))["archive"]
+    assert (origin.value, origin.place) == (url, "kretain.yaml:5")
     jsonschema.validate({"version": 1, "topics": [{"match": "t", "archive": url}]}, json_schema())
 
 
 @pytest.mark.parametrize("url", BAD)
 def test_invalid_archive_url_names_its_line_without_the_secret(url: str) -> None:
-    with pytest.raises(PolicyError) as caught:
-        parse_policy(archiving_to(url), "kretain.yaml", "sha256:x")
-    said = str(caught.value)
-    assert said.startswith("kretain.yaml:5: archive: ")
-    assert BAD[url] in said
-    assert SECRET not in said
-    assert SECRET not in repr(caught.value)
+    error = raised(PolicyError, policy, archiving_to(url))
+    assert str(error).startswith("kretain.yaml:5: archive: ")
+    assert BAD[url] in str(error)
+    assert SECRET not in f"{error}{error!r}"
     refusal(ValueError, check_url, url)
 
 
 @pytest.mark.parametrize("value", [1, True, ["s3://a"], {"a": 1}])
 def test_archive_value_of_another_type_is_refused(value: object) -> None:
-    assert "kretain.yaml:5: archive: is not a URL" in refusal(
-        PolicyError, parse_policy, archiving_to(value), "kretain.yaml", "sha256:x"
-    )
+    assert "kretain.yaml:5: archive: is not a URL" in refusal(PolicyError, policy, archiving_to(value))
 
 
-def test_trailing_slashes_do_not_change_the_archive() -> None:
-    assert check_url("/archive/") == check_url("/archive")
-    assert check_url("s3://bucket/kafka/") == "s3://bucket/kafka"
+@pytest.mark.parametrize("url", ["/archive", "s3://bucket/kafka"])
+def test_trailing_slashes_do_not_change_the_archive(url: str) -> None:
+    assert check_url(f"{url}/") == check_url(url) == url
 
 
 def resolved(policy_file: Path | None) -> Resolved:
@@ -486,8 +480,7 @@ def test_command_without_a_url_uses_the_policys(tmp_path: Path) -> None:
         "  - {match: t, archive: /b}\n  - {match: u, archive: none}\n"
     )
     settings = resolved(file)
-    assert split(["t"], settings) == (["/a", "/b"], ["t"])
-    assert in_policy(settings, "t") == ["/b"]
+    assert (split(["t"], settings), in_policy(settings, "t")) == ((["/a", "/b"], ["t"]), ["/b"])
     assert f"{file} names no archive for topic u" in refusal(UsageError, in_policy, settings, "u")
     assert "say where the archive is" in refusal(UsageError, split, ["t"], resolved(None))
 
@@ -499,38 +492,43 @@ def with_floors(floors: str) -> str:
     return f"version: 1\nfloors:\n{floors}\n{TOPICS}"
 
 
-def sources(floors: str) -> tuple[FloorSource, ...]:
-    return parse_policy(with_floors(floors), "/etc/kretain/policy.yaml", "sha256:0").groups.sources
-
-
-def test_each_floor_kind_has_its_defaults() -> None:
-    assert sources("  - {file: flink.json, name: flink}\n  - {command: [./offsets, --json], name: prod}") == (
-        FloorSource("file", "flink", place="/etc/kretain/flink.json"),
-        FloorSource("command", "prod", place="/etc/kretain", command=("/etc/kretain/offsets", "--json")),
-    )
-    [given] = sources(
-        "  - {file: 's3://ops/flink.json', name: flink, topics: 'orders.*', max.age: 2h, timeout: 5s}",
-    )
-    assert given == FloorSource(
-        "file",
-        "flink",
-        place="s3://ops/flink.json",
-        topics=("orders.*",),
-        max_age_ms=7_200_000,
-        timeout_ms=5_000,
-    )
-    [old] = sources("  - {zookeeper: 'zk1:2181,zk2:2181/kafka', groups: ['b*'], auth.file: zk.secret}")
-    assert old == FloorSource(
-        "zookeeper",
-        "zk1:2181,zk2:2181/kafka",
-        place="zk1:2181,zk2:2181/kafka",
-        groups=("b*",),
-        ignored=("console-consumer-*",),
-        auth_file="/etc/kretain/zk.secret",
-    )
-    [path] = sources("  - {command: [flink-offsets], name: prod}")
-    assert path.command == ("flink-offsets",), "it is looked for in PATH"
-    assert sources("  - {file: /tmp/x.csv, name: a}")[0].place == "/tmp/x.csv"
+@pytest.mark.parametrize(
+    ("floor", "source"),
+    [
+        ("{file: flink.json, name: flink}", FloorSource("file", "flink", place="/etc/kretain/flink.json")),
+        ("{file: /tmp/x.csv, name: a}", FloorSource("file", "a", place="/tmp/x.csv")),
+        (
+            "{command: [./offsets, --json], name: prod}",
+            FloorSource("command", "prod", place="/etc/kretain", command=("/etc/kretain/offsets", "--json")),
+        ),
+        (  # it is looked for in PATH
+            "{command: [flink-offsets], name: prod}",
+            FloorSource("command", "prod", place="/etc/kretain", command=("flink-offsets",)),
+        ),
+        (
+            "{file: 's3://ops/flink.json', name: flink, topics: 'orders.*', max.age: 2h, timeout: 5s}",
+            FloorSource(
+                *("file", "flink"),
+                place="s3://ops/flink.json",
+                topics=("orders.*",),
+                max_age_ms=7_200_000,
+                timeout_ms=5_000,
+            ),
+        ),
+        (
+            "{zookeeper: 'zk1:2181,zk2:2181/kafka', groups: ['b*'], auth.file: zk.secret}",
+            FloorSource(
+                *("zookeeper", "zk1:2181,zk2:2181/kafka"),
+                place="zk1:2181,zk2:2181/kafka",
+                groups=("b*",),
+                ignored=("console-consumer-*",),
+                auth_file="/etc/kretain/zk.secret",
+            ),
+        ),
+    ],
+)
+def test_each_floor_kind_has_its_defaults(floor: str, source: FloorSource) -> None:
+    assert parse_policy(with_floors(f"  - {floor}"), "/etc/kretain/policy.yaml", "sha256:0").groups.sources == (source,)
 
 
 @pytest.mark.parametrize(
@@ -605,8 +603,6 @@ def test_each_floor_kind_has_its_defaults() -> None:
     ],
 )
 def test_invalid_floor_is_refused(floors: str, said: str) -> None:
-    with pytest.raises(PolicyError) as error:
-        parse_policy(with_floors(floors), "policy.yaml", "sha256:0")
-    [problem] = error.value.problems
+    [problem] = raised(PolicyError, parse_policy, with_floors(floors), "policy.yaml", "sha256:0").problems
     assert str(problem) == said
     assert "hunter2" not in str(problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,15 +16,13 @@ from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches, groups_not_there, nearest
 from tests.support.java_stores import jks_store
-from tests.support.refusals import refusal
+from tests.support.refusals import raised, refusal
 
 SECRET = "hunter2"
 
 
 def lines(text: str) -> list[str]:
-    with pytest.raises(PolicyError) as error:
-        parse_policy(text, "p.yaml", "")
-    return error.value.lines
+    return raised(PolicyError, parse_policy, text, "p.yaml", "").lines
 
 
 def test_every_problem_is_listed_in_file_order() -> None:
@@ -77,32 +75,29 @@ def test_scope_is_a_prefix_and_needs_required_groups(scope: str, required: str, 
     if wrong is None:
         assert parse_policy(text, "p.yaml", "").groups.scope == scope.strip("'")[:-1]
     else:
-        [line] = lines(text)
-        assert line.startswith("p.yaml:2: ")
-        assert wrong in line
+        assert [(line[:10], wrong in line) for line in lines(text)] == [("p.yaml:2: ", True)]
 
 
 def test_start_of_a_group_is_a_duration() -> None:
     text = "version: 1\ngroups:\n  start: {daily: 1d, '*': 90m}\ntopics: [{match: t}]\n"
-    assert dict(parse_policy(text, "p.yaml", "").groups.start) == {"daily": 86_400_000, "*": 5_400_000}
-    [line] = lines(text.replace("90m", "soon"))
-    assert line.startswith("p.yaml:3: ")
-    assert "soon" in line
+    assert (
+        dict(parse_policy(text, "p.yaml", "").groups.start),
+        [(line[:10], "soon" in line) for line in lines(text.replace("90m", "soon"))],
+    ) == ({"daily": 86_400_000, "*": 5_400_000}, [("p.yaml:3: ", True)])
 
 
 def test_each_invalid_pattern_of_a_list_has_its_line() -> None:
-    found = lines('version: 1\ntopics:\n  - match:\n      - a\n      - "re:["\n      - "re:("\n')
-    assert [one[:8] for one in found] == ["p.yaml:5", "p.yaml:6"]
+    assert [
+        one[:8] for one in lines('version: 1\ntopics:\n  - match:\n      - a\n      - "re:["\n      - "re:("\n')
+    ] == ["p.yaml:5", "p.yaml:6"]
 
 
 def test_many_problems_are_truncated_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     text = "version: 1\ntopics:\n" + "".join(f"  - {{match: t, k{n}: 1}}\n" for n in range(MOST_REPORTED + 3))
-    with pytest.raises(PolicyError) as error:
-        parse_policy(text, "p.yaml", "")
-    assert len(error.value.problems) == MOST_REPORTED + 3
-    exits.report(error.value, 0)
+    error = raised(PolicyError, parse_policy, text, "p.yaml", "")
+    exits.report(error, 0)
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == MOST_REPORTED + 1
+    assert (len(error.problems), len(said)) == (MOST_REPORTED + 3, MOST_REPORTED + 1)
     assert said[0].startswith("kretain: p.yaml:3: k0: is not a key here")
     assert said[-1] == "kretain: p.yaml: … and 3 more problems: fix these first"
 
@@ -126,19 +121,18 @@ MISTAKES: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-@pytest.mark.parametrize("load", [load_policy, load_fleet])
+@pytest.mark.parametrize(
+    ("load", "kind", "most"), [(load_policy, PolicyError, 1), (load_fleet, FleetFileError, MOST_REPORTED + 1)]
+)
 def test_file_of_another_kind_fails_in_few_short_lines_without_its_content(
-    tmp_path: Path, name: str, load: Callable[[Path], object]
+    tmp_path: Path, name: str, load: Callable[[Path], object], kind: type[PolicyError | FleetFileError], most: int
 ) -> None:
-    content = MISTAKES[name]
-    path = tmp_path / "given"
+    path, content = tmp_path / "given", MISTAKES[name]
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises((PolicyError, FleetFileError)) as error:
-        load(path)
-    assert len(error.value.lines) <= (1 if load is load_policy else MOST_REPORTED + 1)
-    if load is load_policy:
-        assert SECRET not in str(error.value)
-    assert max(map(len, error.value.lines)) < 300
+    error = raised(kind, load, path)
+    assert len(error.lines) <= most
+    assert max(map(len, error.lines)) < 300
+    assert load is load_fleet or SECRET not in str(error)
 
 
 TOPICS = ("clicks", "flights", "orders.eu.created", "orders.us.created", "payments-eu", "payments-us", "__near")
@@ -177,15 +171,20 @@ def test_near_name_is_suggested(pattern: str, name: str | None) -> None:
     assert nearest([pattern], TOPICS) == name
 
 
-def test_most_similar_pattern_or_name_is_suggested() -> None:
-    assert nearest(["clocks", "flihts"], TOPICS) == "flights"
-    assert nearest(["zzzzzzzz", "payments-eux"], TOPICS) == "payments-eu"
-    assert nearest(["flight"], ()) is None
+MANY = [f"team-{number % 97}.service-{number}.events" for number in range(20_000)]
 
 
-def test_typo_among_many_names_is_found() -> None:
-    names = [f"team-{number % 97}.service-{number}.events" for number in range(20_000)]
-    assert nearest(["team-7.servcie-104.events"], names) == "team-7.service-104.events"
+@pytest.mark.parametrize(
+    ("patterns", "names", "name"),
+    [
+        pytest.param(["clocks", "flihts"], TOPICS, "flights", id="the most similar pattern"),
+        pytest.param(["zzzzzzzz", "payments-eux"], TOPICS, "payments-eu", id="the most similar name"),
+        pytest.param(["flight"], (), None, id="no names"),
+        pytest.param(["team-7.servcie-104.events"], MANY, "team-7.service-104.events", id="among many names"),
+    ],
+)
+def test_most_similar_pattern_or_name_is_suggested(patterns: list[str], names: Sequence[str], name: str | None) -> None:
+    assert nearest(patterns, names) == name
 
 
 @given(st.text(max_size=300), st.sets(st.text("abc.-_", min_size=1), max_size=8))
@@ -193,10 +192,8 @@ def test_any_pattern_gives_a_name_or_none(pattern: str, names: set[str]) -> None
     assert nearest([pattern, f"re:{pattern}"], names) in {*names, None}
 
 
-def unmatched(one: Policy, names: tuple[str, ...] = TOPICS) -> list[str]:
-    with pytest.raises(NothingMatchesError) as error:
-        check_matches(Selection(one), names)
-    return list(error.value.problems)
+def unmatched(one: Policy) -> NothingMatchesError:
+    return raised(NothingMatchesError, check_matches, Selection(one), TOPICS)
 
 
 def test_policy_matching_nothing_names_each_entry_with_a_near_topic(
@@ -209,33 +206,35 @@ def test_policy_matching_nothing_names_each_entry_with_a_near_topic(
         "prod.yaml:7: match zzzzzzzz, clocks matches no topic; did you mean clicks?",
         "prod.yaml:9: match re:^x{9}$ matches no topic",
     ]
-    assert unmatched(one) == expected
-    with pytest.raises(NothingMatchesError) as error:
-        check_matches(Selection(one), TOPICS)
-    assert str(error.value) == "; ".join(expected), "a fleet has one line a cluster"
-    exits.report(error.value, 0)
+    error = unmatched(one)
+    assert list(error.problems) == expected
+    assert str(error) == "; ".join(expected), "a fleet has one line a cluster"
+    exits.report(error, 0)
     assert capsys.readouterr().err == "".join(f"kretain: {line}\n" for line in expected)
 
 
-def test_five_of_many_entries_are_named() -> None:
-    found = unmatched(policy(*(f"x{number}" for number in range(6))))
-    assert found[4:] == ["prod.yaml:11: match x4 matches no topic", "prod.yaml: 1 more entry matches no topic"]
-    found = unmatched(policy(*(f"x{number}" for number in range(1_000))))
-    assert len(found) == 6
-    assert found[5] == "prod.yaml: 995 more entries match no topic"
+@pytest.mark.parametrize(
+    ("count", "rest"), [(6, "1 more entry matches no topic"), (1_000, "995 more entries match no topic")]
+)
+def test_five_of_many_entries_are_named(count: int, rest: str) -> None:
+    assert list(unmatched(policy(*(f"x{number}" for number in range(count)))).problems[4:]) == [
+        "prod.yaml:11: match x4 matches no topic",
+        f"prod.yaml: {rest}",
+    ]
 
 
 def test_shown_entry_is_short_and_printable() -> None:
     names = ", ".join(f"x{number}" for number in range(50))
-    found = unmatched(policy(f"[{names}]", '"\\e[2J\\u202e"', "y" * 10_000))
-    assert found[0] == "prod.yaml:3: match x0, x1, x2 and 47 more matches no topic"
-    assert found[1] == "prod.yaml:5: match '\\x1b[2J\\u202e' matches no topic"
-    assert len(found[2]) < 140
+    first, second, third = unmatched(policy(f"[{names}]", '"\\e[2J\\u202e"', "y" * 10_000)).problems
+    assert (first, second) == (
+        "prod.yaml:3: match x0, x1, x2 and 47 more matches no topic",
+        "prod.yaml:5: match '\\x1b[2J\\u202e' matches no topic",
+    )
+    assert len(third) < 140
 
 
 def test_single_entry_matching_nothing_is_a_note() -> None:
-    notes = check_matches(Selection(policy("flights", '"ordrs.*"')), TOPICS)
-    assert [(note.code, note.text) for note in notes] == [
+    assert [(note.code, note.text) for note in check_matches(Selection(policy("flights", '"ordrs.*"')), TOPICS)] == [
         ("policy", "prod.yaml:5: match ordrs.* matches no topic; did you mean orders.eu.created?")
     ]
 
