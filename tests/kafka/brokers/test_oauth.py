@@ -23,7 +23,6 @@ from retention_cli.brokers.writer import ClusterWriter
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
-from tests.support.http_server import Answer
 from tests.support.msk.brokers import (
     ACCESS_KEY,
     REGION,
@@ -110,7 +109,7 @@ def file_with(tmp_path: Path, idp: TokenServer, source: str) -> Path:
     return properties(tmp_path, **given)
 
 
-def foreign(idp: TokenServer) -> Answer:
+def foreign(idp: TokenServer) -> tuple[int, dict[str, str], bytes]:
     """Return an endpoint's answer with a token for somebody else than the broker."""
     return 200, {}, json.dumps({"access_token": idp.jwt(aud="elsewhere"), "expires_in": 300}).encode()
 
