@@ -22,7 +22,7 @@ from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
-from tests.support.picked import json_of, pick, rows_of
+from tests.support.picked import json_of, lacking, pick, rows_of
 from tests.support.trims import read_topic
 from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, trimming, watching
 from tests.support.world import HOUR, OLD, World, now_ms, wait_until, written
@@ -66,8 +66,7 @@ def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> N
     assert {key: found[key] for key in expected} == expected
     assert time.time() - found["kretain_last_success_timestamp_seconds",] < 20
     assert (here.ends(topic), audit_of(here.state_dir)) == ((0, 10), [])
-    for words in ("would trim 7 records", "dry run (pass --trim to delete)"):
-        assert words in watcher.text
+    assert lacking(watcher.text, "would trim 7 records", "dry run (pass --trim to delete)") == []
 
 
 def test_single_watch_trims_and_writes_a_textfile(here: World) -> None:
@@ -99,9 +98,8 @@ def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
         policy.write_text(good + "    hold: [\n")
         watcher.wait_for("failed: ")
         here.commit(f"{topic}-group", topic, 9)
-        line = watcher.wait_passes(2)[-1]
-        for words in ("did not trim 2 records", "the policy file is broken: planning with the last valid one"):
-            assert words in line
+        broken = ("did not trim 2 records", "the policy file is broken: planning with the last valid one")
+        assert lacking(watcher.wait_passes(2)[-1], *broken) == []
         assert watcher.metrics()["kretain_failures_total", "policy"] >= 2
         assert (watcher.metrics()["kretain_policy_valid",], here.ends(topic)[0]) == (0, 7)
         policy.write_text(good + '    hold: "legal"\n')
@@ -111,8 +109,7 @@ def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
         watcher.wait_for("trimmed 2 records")
         pairs = itertools.pairwise(watcher.passes())
         before = next(earlier for earlier, line in pairs if "trimmed 2 records" in line)
-        for words in ("did not trim 2 records", "trimming once it has stayed unchanged"):
-            assert words in before
+        assert lacking(before, "did not trim 2 records", "trimming once it has stayed unchanged") == []
         assert watcher.metrics()["kretain_policy_valid",] == 1
     assert here.ends(topic)[0] == 9
 
@@ -123,19 +120,15 @@ def test_live_setting_counts_with_the_next_pass(electing: World) -> None:
     topic = electing.filled([30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3, stem="journal")
     rules = "log.retention.min.timestamp: cluster, unconsumed: trim"
     policy = written(policy_of(electing), f"version: 1\ntopics: [{{match: {topic}, {rules}}}]\n")
-
-    def moved(hours: int) -> None:
-        setting = f"log.retention.min.timestamp={now_ms() - hours * HOUR}"
-        electing.cli("policy", "set", topic, setting, "-p", str(policy), check=0)
-
+    by = (topic, "-p", str(policy))
     with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
         watcher.wait_passes(2)
         assert electing.ends(topic)[0] == 0
-        moved(25)
-        watcher.wait_for("trimmed 4 records")
-        moved(2)
-        watcher.wait_for("trimmed 3 records")
-        electing.cli("policy", "unset", topic, "-p", str(policy), check=0)
+        for hours, records in ((25, 4), (2, 3)):
+            setting = f"log.retention.min.timestamp={now_ms() - hours * HOUR}"
+            electing.cli("policy", "set", *by, setting, check=0)
+            watcher.wait_for(f"trimmed {records} records")
+        electing.cli("policy", "unset", *by, check=0)
         watcher.wait_passes(2)
     assert electing.ends(topic) == (7, 10)
 

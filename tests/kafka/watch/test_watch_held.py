@@ -20,7 +20,7 @@ from tests.support.secured import show_none
 from tests.support.trims import read_topic
 from tests.support.watching import PLAIN, policy_of, trimming, watching
 from tests.support.webhook import Webhook
-from tests.support.world import HOUR, OLD, World, wait_until
+from tests.support.world import HOUR, OLD, World, wait_until, written
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -147,16 +147,14 @@ def test_watch_goes_on_with_a_certificate_that_is_replaced_while_it_runs(
     tmp_path: Path, archived_classes: None
 ) -> None:
     """Also its election does: the broker comes back, and knows the old certificate no more."""
-    trusted, ours, ca = (tmp_path / name for name in ("trusted.pem", "ours.pem", "ca.pem"))
-    (tmp_path / "broker.pem").write_text(self_signed() + key_pem())
-    ca.write_text(self_signed())
-    trusted.write_text(self_signed(FIRST))
-    ours.write_text(both(FIRST))
+    broker = written(tmp_path / "broker.pem", self_signed() + key_pem())
+    ca, trusted = written(tmp_path / "ca.pem", self_signed()), written(tmp_path / "trusted.pem", self_signed(FIRST))
+    ours = written(tmp_path / "ours.pem", both(FIRST))
     listener = "listener.name.secure.ssl"
     settings = QUICK | {
         f"{listener}.client.auth": "required",
         f"{listener}.keystore.type": "PEM",
-        f"{listener}.keystore.location": str(tmp_path / "broker.pem"),
+        f"{listener}.keystore.location": str(broker),
         f"{listener}.truststore.type": "PEM",
         f"{listener}.truststore.location": str(trusted),
     }
