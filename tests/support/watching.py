@@ -54,6 +54,7 @@ class Watcher:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self.log = log
+        self.ended = False
 
     @property
     def text(self) -> str:
@@ -80,8 +81,11 @@ class Watcher:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
 
-    def end(self, number: signal.Signals = signal.SIGTERM, seconds: float = 20) -> int:
-        self.send(number)
+    def end(self, number: signal.Signals | None = signal.SIGTERM, seconds: float = 20) -> int:
+        """Send it a signal, if any, and return its exit code."""
+        self.ended = True
+        if number is not None:
+            self.send(number)
         return self.process.wait(seconds)
 
     def get(self, path: str, accept: str = "application/openmetrics-text") -> tuple[int, str]:
@@ -147,7 +151,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 def watching(
     world: World, policy: Path, *arguments: str, code: str = PLAIN, state: Path | None = None
 ) -> Iterator[Watcher]:
-    """Start it; kill it at the end if it still runs."""
+    """Start it. If the test does not end it, it must end well on SIGTERM; kill it where something fails."""
     where = state or world.state_dir
     where.parent.mkdir(parents=True, exist_ok=True)
     log = where.with_name(f"{where.name}-{len(list(where.parent.glob('*.log')))}.log")
@@ -155,8 +159,10 @@ def watching(
     given = [*arguments] if "--listen" in arguments else [*arguments, "--listen", "127.0.0.1:0"]
     with log.open("wb") as stream:
         process = subprocess.Popen([*command, *given], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+    watcher = Watcher(process, log)
     try:
-        yield Watcher(process, log)
+        yield watcher
+        assert watcher.ended or watcher.end() == 0, watcher.text
     finally:
         if process.poll() is None:
             process.kill()

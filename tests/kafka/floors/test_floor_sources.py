@@ -20,14 +20,13 @@ from tests.support.world import OLD, World, consumed, now_ms, written
 from tests.support.zookeeper import zookeeper
 
 
-def write(place: Path, at_ms: int | None = None, **positions: int) -> None:
+def write(place: Path, **positions: int) -> None:
     rows = [{"topic": topic, "partition": 0, "offset": offset} for topic, offset in positions.items()]
-    place.write_text(json.dumps({"at": now_ms() if at_ms is None else at_ms, "positions": rows}))
+    place.write_text(json.dumps({"at": now_ms(), "positions": rows}))
 
 
-def with_file(topic: str, place: Path, **more: str) -> str:
-    keys = "".join(f", {key.replace('__', '.')}: {value}" for key, value in more.items())
-    return consumed(topic) + f"\nfloors:\n  - {{file: {place}, name: flink{keys}}}"
+def with_file(topic: str, place: Path) -> str:
+    return f"{consumed(topic)}\nfloors:\n  - {{file: {place}, name: flink}}"
 
 
 def said(decision: Any) -> list[str]:
@@ -37,11 +36,9 @@ def said(decision: Any) -> list[str]:
 def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, tmp_path: Path) -> None:
     """Of a group in another cluster, say: its file counts here. Its age is the file's."""
     world.commit(f"{topic}-slow", topic, 3)
-    asked = ("--bootstrap-server", world.bootstrap, "--group", f"{topic}-slow", "--all-topics")
-    asked += ("--reset-offsets", "--to-current", "--export")
-    exported = subprocess.check_output(
-        kafka_tool("consumer.group.ConsumerGroupCommand", *asked), text=True, timeout=120
-    )
+    of = ("--bootstrap-server", world.bootstrap, "--group", f"{topic}-slow", "--all-topics", "--to-current", "--export")
+    tool = kafka_tool("consumer.group.ConsumerGroupCommand", "--reset-offsets", *of)
+    exported = subprocess.check_output(tool, text=True, timeout=120)
     world.delete_group(f"{topic}-slow")
     decision = world.decide(with_file(topic, written(tmp_path / "slow.csv", exported)), topic, remember=False)
     assert pick(decision, "trim_to", "min_commit_by") == (3, "file:flink")
@@ -57,8 +54,7 @@ def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, t
         "kretain remembers file:flink, but no entry of floors names it, so it counts for nothing; "
         "if that is intended: kretain groups forget -b HOST:PORT file:flink"
     )
-    renamed = with_file(topic, place).replace("name: flink", "name: flink2")
-    for policy in (consumed(topic), renamed):
+    for policy in (consumed(topic), with_file(topic, place).replace("name: flink", "name: flink2")):
         assert [(one.code, one.text) for one in world.plan(policy).notes] == [("F7", says)]
     one_off = world.cli("plan", topic, "--consumed-after", "1h", check=0)
     assert "file:flink, file:flink2, but no entry of floors names them, so they count for nothing" in one_off.err
@@ -73,8 +69,8 @@ def test_plans_of_the_first_week_warn_of_groups_expired_before_the_first_look(wo
         table = world.cli("groups", "--group", f"{topic}*", check=0).out
         assert ("kretain has not seen this cluster before" in table) != looked
         plan = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0).out
-        assert plan.count("First look at this cluster:") == (not looked)
-        assert len(re.findall(r"First look at this cluster [\w ]+ ago:", plan)) == looked
+        told = re.findall(r"First look at this cluster( [\w ]+ ago)?:", plan)
+        assert [ago != "" for ago in told] == [looked]
 
 
 def test_recheck_reads_the_file_again(world: World, topic: str, tmp_path: Path) -> None:
@@ -150,12 +146,10 @@ class Old:
 
     def __init__(self, address: str, chroot: str) -> None:
         self.place = f"{address}/{chroot}"
-        root = KazooClient(address)
-        root.start(20)
-        root.ensure_path(f"/{chroot}/consumers")
-        end(root)
-        self.client = KazooClient(self.place)
+        self.client = KazooClient(address)
         self.client.start(20)
+        self.client.ensure_path(f"/{chroot}/consumers")
+        self.client.chroot = f"/{chroot}"
 
     def commit(self, group: str, topic: str, offset: object, partition: int = 0) -> None:
         path = f"/consumers/{group}/offsets/{topic}/{partition}"
@@ -226,21 +220,21 @@ def test_deleted_zookeeper_group_counts_where_it_stood(world: World, old: Old, t
 
 def test_zookeeper_member_without_a_position_is_unknown(world: World, old: Old, topic: str) -> None:
     """F2: it owns a partition, or has subscribed to the topic and owns none yet. A pattern may be anything (F3)."""
+    policy = old.policy(topic)
     old.member("starting", topic)
-    assert said(world.decide(old.policy(topic), topic, remember=False)) == [
+    assert said(world.decide(policy, topic, remember=False)) == [
         f"F2: zookeeper:starting has a live member that reads {topic}, and no position there yet: let it commit"
     ]
     old.commit("starting", topic, 4)
-    assert world.decide(old.policy(topic), topic, remember=False).trim_to == 4
+    assert world.decide(policy, topic, remember=False).trim_to == 4
     old.own("owning", topic)
-    assert [one[:2] for one in said(world.decide(old.policy(topic), topic, remember=False))] == ["F2"]
+    assert [one.code for one in world.decide(policy, topic, remember=False).reasons] == ["F2"]
     old.commit("owning", topic, 5)
     old.member("mirror", ".*", "white_list")
-    assert said(world.decide(old.policy(topic), topic, remember=False)) == [
-        "F3: zookeeper:mirror could not be read: it has live members that read unknown topics"
-    ]
+    unknown = "F3: zookeeper:mirror could not be read: it has live members that read unknown topics"
+    assert said(world.decide(policy, topic, remember=False)) == [unknown]
     old.own("mirror", "another-topic")
-    assert world.decide(old.policy(topic), topic, remember=False).trim_to == 4
+    assert world.decide(policy, topic, remember=False).trim_to == 4
 
 
 @pytest.mark.parametrize("content", ["", "x", "-1", "4.0", "9999999999999999999"])
@@ -255,9 +249,8 @@ def test_invalid_zookeeper_position_holds_only_its_topic(world: World, old: Old,
 
 def test_wrong_chroot_is_an_error_and_not_an_empty_cluster(world: World, old: Old, topic: str) -> None:
     policy = old.policy(topic).replace(old.place, f"{old.place}/elsewhere")
-    assert said(world.decide(policy, topic, remember=False)) == [
-        f"F3: zookeeper:{old.place}/elsewhere could not be read: there is no /consumers: is the chroot right?"
-    ]
+    why = f"F3: zookeeper:{old.place}/elsewhere could not be read: there is no /consumers: is the chroot right?"
+    assert said(world.decide(policy, topic, remember=False)) == [why]
 
 
 def test_zookeeper_password_is_read_from_a_file(world: World, old: Old, topic: str, tmp_path: Path) -> None:

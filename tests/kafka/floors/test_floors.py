@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -14,12 +13,16 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
+from kafka.admin import KafkaAdminClient
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetFetchRequest, SyncGroupRequest
+from kafka.structs import TopicPartition as Partition
 
 from kretain.render.trim import question
-from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.reader import ClusterReader
 from tests.support import schemas
+from tests.support.coordinators import ask_coordinator
+from tests.support.facts import known
 from tests.support.leaders import lead_by, leaders
 from tests.support.picked import held, json_of, pick, rows_of
 from tests.support.plain import kept_alive, meanwhile
@@ -60,13 +63,10 @@ def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> Non
     group = f"{topic}-all"
     with kept_alive(world.member(group, [f"^{topic}.*"], group_protocol="consumer")):
         new = world.filled(OLD, {"done": 10}, name=f"{topic}-new")
-        assert group_topics(world, group) == {topic}, "it has been assigned already: this test proves nothing"
+        members = world.admin.describe_consumer_groups([group])[group].result(60).members
+        assigned = {one.topic for member in members for one in member.assignment.topic_partitions}
+        assert assigned == {topic}, "it has been assigned already: this test proves nothing"
         assert f"group {group} has a live member" in held(world.decide(consumed(new), new), "F2")
-
-
-def group_topics(world: World, group: str) -> set[str]:
-    found = world.admin.describe_consumer_groups([group])[group].result(60)
-    return {one.topic for member in found.members for one in member.assignment.topic_partitions}
 
 
 def test_share_group_counts_by_its_start_offset(world: World) -> None:
@@ -90,8 +90,8 @@ def test_share_group_counts_by_its_start_offset(world: World) -> None:
     by_share = (start, f"share:{group}")
     assert pick(world.decide(consumed(topic), topic), "trim_to", "min_commit_by") == by_share
     assert world.decide(consumed(other), other).trim_to == 10
-    row = listed(world)[group]
-    assert pick(row, "type", "topics", "lag", "counts") == ("share", [topic], end - start, "counts")
+    as_listed = ("share", [topic], end - start, "counts")
+    assert pick(listed(world)[group], "type", "topics", "lag", "counts") == as_listed
     unread = json_of(world, "offsets", topic, "--unread")["topics"]
     assert {row["group"]: row["records"] for row in unread} == {f"share:{group}": end - start, f"{topic}-done": 0}
     for rules in ('{ignore: ["*-share"]}', "{share: ignore}"):
@@ -136,23 +136,16 @@ StreamsGroupHeartbeatResponse = new_class("StreamsGroupHeartbeatResponse", (ApiM
 class Member:
     """A member of a group that heartbeats by hand; ``request`` makes a heartbeat of an epoch."""
 
-    def __init__(self, reader: ClusterReader, group: str, request: Callable[[int], Any]) -> None:
-        self.reader, self.group, self.request = reader, group, request
+    def __init__(self, bootstrap: str, group: str, request: Callable[[int], Any]) -> None:
+        self.bootstrap, self.group, self.request = bootstrap, group, request
         self.epoch = 0
 
     def beat(self) -> None:
         """Send a heartbeat, and take the epoch that is answered, unless the coordinator is loading or moving."""
-
-        async def ask() -> None:
-            coordinators, errors = await find_coordinators(self.reader.wire, [self.group], time.monotonic() + 30)
-            if errors:
-                return
-            response = await self.reader.wire.ask(self.request(self.epoch), coordinators[self.group])
-            if response.error_code not in (14, 15, 16):
-                assert response.error_code == 0, (response.error_code, response.error_message)
-                self.epoch = int(response.member_epoch)
-
-        self.reader.wire.run(ask)
+        response = ask_coordinator(self.bootstrap, self.group, self.request(self.epoch))
+        if response.error_code not in (14, 15, 16):
+            assert response.error_code == 0, (response.error_code, response.error_message)
+            self.epoch = int(response.member_epoch)
 
     def leave(self) -> None:
         self.epoch = -1
@@ -169,16 +162,15 @@ def share_member(world: World, group: str, topic: str) -> Iterator[None]:
             group_id=group, member_id="bWVtYmVyLW9mLXRlc3Q", member_epoch=epoch, subscribed_topic_names=subscribed
         )
 
-    with reader_for(world.bootstrap) as reader:
-        member = Member(reader, group, request)
+    member = Member(world.bootstrap, group, request)
 
-        def set_up() -> bool:
-            member.beat()
-            return topic in share_offsets(world, group)
+    def set_up() -> bool:
+        member.beat()
+        return topic in share_offsets(world, group)
 
-        wait_until(set_up, "the share group to be set up")
-        yield
-        member.leave()
+    wait_until(set_up, "the share group to be set up")
+    yield
+    member.leave()
 
 
 def test_pending_offsets_hold_their_topics_until_the_transaction_ends(world: World, tmp_path: Path) -> None:
@@ -232,8 +224,7 @@ def test_member_with_an_unknown_subscription_may_read_any_topic_unless_commits_c
         decision = world.decide(consumed(topic), topic)
         assert f"{topic}-odd" in held(decision, "F3")
         assert "groups.by.commits" in str(decision.reasons), "the reason names the way out"
-        assert world.decide(by_commits, topic).trim_to == 4
-        assert world.cli("groups", check=0).err == ""
+        assert (world.decide(by_commits, topic).trim_to, world.cli("groups", check=0).err) == (4, "")
     assert world.decide(consumed(topic), topic).trim_to == 4
     commit_raw(world, f"{topic}-odd", topic, -2)
     assert codes(world.decide(by_commits, topic)) == {"F2"}
@@ -253,44 +244,33 @@ def test_commit_with_a_stale_leader_epoch_counts_if_the_policy_allows_it(world: 
     assert (codes(decision), "groups.stale.epochs" in str(decision.reasons)) == ({"F5"}, True)
     assert codes(world.decide(stale, topic)) == {"F5"}, "the ledger saw that commit beyond the end of its epoch"
     world.commit(group, topic, {0: 22}, epochs={0: 0})
-    assert world.decide(stale, topic).trim_to == 22
-    assert codes(world.decide(consumed(topic), topic)) == {"F5"}
+    assert (world.decide(stale, topic).trim_to, codes(world.decide(consumed(topic), topic))) == (22, {"F5"})
     world.commit(group, topic, {0: 31}, epochs={0: 0})
     assert codes(world.decide(stale, topic)) == {"F5"}, "beyond the log's end no commit counts"
 
 
 def test_commit_by_name_is_found_under_any_topic_id(world: World) -> None:
     """F5: a late commit of an older log, by a client that names topics. OffsetFetch 10 does not tell it apart."""
-    from kafka.protocol.consumer import OffsetFetchRequest
-
     topic = world.filled(OLD, {"first": 10})
     group = f"{topic}-late"
     world.renew(topic)
     world.produce(topic, OLD)
     commit_raw(world, group, topic, 9)
-    Group = OffsetFetchRequest.OffsetFetchRequestGroup  # noqa: N806  (a class)
     with reader_for(world.bootstrap) as reader:
-        told = reader.metadata([topic]).topics[topic].topic_id
-        assert told is not None
-        topic_id = UUID(bytes=urlsafe_b64decode(f"{told}=="))
-        wanted = [Group.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])]
-        request = OffsetFetchRequest(version=10, groups=[Group(group_id=group, topics=wanted)], require_stable=True)
-
-        async def ask() -> list[int]:
-            coordinators, _ = await find_coordinators(reader.wire, [group], time.monotonic() + 30)
-            answer = await reader.wire.ask(request, coordinators[group])
-            return [one.committed_offset for one in answer.groups[0].topics[0].partitions]
-
-        assert reader.wire.run(ask) == [9]
+        told = known(reader.metadata([topic]).topics[topic].topic_id)
+    Group = OffsetFetchRequest.OffsetFetchRequestGroup  # noqa: N806  (a class)
+    topic_id = UUID(bytes=urlsafe_b64decode(f"{told}=="))
+    wanted = [Group.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])]
+    request = OffsetFetchRequest(version=10, groups=[Group(group_id=group, topics=wanted)], require_stable=True)
+    [found] = ask_coordinator(world.bootstrap, group, request).groups[0].topics
+    assert [one.committed_offset for one in found.partitions] == [9]
 
 
 def test_group_that_starts_by_duration_keeps_what_is_younger(world: World) -> None:
     """F2: without a commit it starts two hours back when it comes. A live member started at an unknown moment."""
-    topic = world.topic(partitions=2)
+    ages = [30 * HOUR] * 3 + [5 * HOUR] * 3 + [90 * 60_000] * 4
+    topic = world.filled(ages, {"done": 10, "daily": {1: 0}}, partitions=2)
     group = f"{topic}-daily"
-    world.produce(topic, [30 * HOUR] * 3 + [5 * HOUR] * 3 + [90 * 60_000] * 4)
-    world.commit(f"{topic}-done", topic, 10)
-    world.commit(group, topic, {1: 0})
     policy = f"{consumed(topic)}\ngroups:\n  start: {{{group}: 2h}}"
     assert codes(world.decide(consumed(topic), topic)) == {"F2"}
     assert pick(world.decide(policy, topic), "trim_to", "min_commit_by") == (6, f"group:{group}")
@@ -304,53 +284,24 @@ def test_group_that_starts_by_duration_keeps_what_is_younger(world: World) -> No
 @contextmanager
 def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned: bytes) -> Iterator[None]:
     """Join a group with a protocol type and bytes of one's own, as a Connect worker does."""
-    from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-
-    with reader_for(bootstrap) as reader:
-        wire = reader.wire
-
-        async def join() -> tuple[str, int]:
-            member, code = "", 79
-            while code in (79, 14, 15, 16):  # a member id is given first; coordinators may still be loading
-                coordinators, _ = await find_coordinators(wire, [group], time.monotonic() + 30)
-                if group not in coordinators:
-                    await wire.sleep(0.2)
-                    continue
-                response = await wire.ask(
-                    JoinGroupRequest(
-                        group_id=group,
-                        session_timeout_ms=60_000,
-                        rebalance_timeout_ms=60_000,
-                        member_id=member,
-                        group_instance_id=None,
-                        protocol_type=kind,
-                        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=metadata)],
-                    ),
-                    coordinators[group],
-                )
-                member, code = response.member_id or member, response.error_code
-            assert code == 0, code
-            sync = SyncGroupRequest(
-                group_id=group,
-                generation_id=response.generation_id,
-                member_id=member,
-                group_instance_id=None,
-                protocol_type=kind,
-                protocol_name="default",
-                assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assigned)],
-            )
-            assert (await wire.ask(sync, coordinators[group])).error_code == 0
-            return member, coordinators[group]
-
-        async def leave(member: str, coordinator: int) -> None:
-            gone = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None, reason=None)
-            await wire.ask(LeaveGroupRequest(group_id=group, members=[gone]), coordinator)
-
-        joined = wire.run(join)
-        try:
-            yield
-        finally:
-            wire.run(leave, *joined)
+    protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=metadata)]
+    about: dict[str, Any] = {"group_id": group, "group_instance_id": None, "protocol_type": kind}
+    times = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
+    member, code = "", 79
+    while code in (79, 14, 15, 16):  # a member id is given first; coordinators may still be loading
+        joining = JoinGroupRequest(member_id=member, protocols=protocols, **times, **about)
+        joined = ask_coordinator(bootstrap, group, joining)
+        member, code = joined.member_id or member, joined.error_code
+    assert code == 0, code
+    given = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assigned)]
+    about |= {"generation_id": joined.generation_id, "protocol_name": "default"}
+    sync = SyncGroupRequest(member_id=member, assignments=given, **about)
+    assert ask_coordinator(bootstrap, group, sync).error_code == 0
+    try:
+        yield
+    finally:
+        gone = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None, reason=None)
+        ask_coordinator(bootstrap, group, LeaveGroupRequest(group_id=group, members=[gone]))
 
 
 def test_live_streams_group_holds_its_sources_and_counts_by_commits(world: World) -> None:
@@ -386,16 +337,10 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
             **(joining if epoch == 0 else {**dict.fromkeys(joining), "rebalance_timeout_ms": -1}),
         )
 
-    with reader_for(bootstrap) as reader:
-        member = Member(reader, group, request)
-
-        def live() -> None:
-            member.beat()
-            time.sleep(0.2)
-
-        with meanwhile(live):
-            yield
-        member.leave()
+    member = Member(bootstrap, group, request)
+    with meanwhile(member.beat):
+        yield
+    member.leave()
 
 
 @pytest.mark.parametrize("remedy", ["offsets", "group"])
@@ -451,12 +396,9 @@ def plan_row(world: World, topic: str) -> dict[str, Any]:
     return rows_of(world, "plan", topic, "--consumed-after", "1h")[topic]  # type: ignore[no-any-return]
 
 
-def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> None:
-    from kafka.admin import KafkaAdminClient
-    from kafka.structs import TopicPartition as Partition
-
+def delete_offsets(world: World, group: str, topic: str) -> None:
     with closing(KafkaAdminClient(bootstrap_servers=world.bootstrap)) as admin:
-        admin.delete_group_offsets(group, [Partition(topic, partition)])
+        admin.delete_group_offsets(group, [Partition(topic, 0)])
 
 
 def test_confirmation_counts_records_unread_by_deleted_groups(world: World) -> None:

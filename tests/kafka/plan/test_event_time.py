@@ -20,7 +20,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.support.client_files import properties
-from tests.support.picked import json_of, pick, rows_of, said
+from tests.support.picked import json_of, lacking, pick, rows_of, said
 from tests.support.raw_headers import Raw, send_raw
 from tests.support.schema_registry import Registry, apicurio, avro_long, framed
 from tests.support.world import DAY, HOUR, QUIET, World, now_ms, texts, wait_until, written
@@ -66,18 +66,15 @@ def test_marker_at_the_log_start_does_not_keep_the_records_behind_it(world: Worl
     assert world.decide(policy(topic, keep="48h"), topic).trim_to in (5, 6)
 
 
-def test_aborted_records_timestamp_is_no_event_time(world: World) -> None:
+@pytest.mark.parametrize("end", ["abort", "open"])
+def test_timestamp_of_an_uncommitted_record_is_no_event_time(world: World, end: str) -> None:
+    """Yet: that of a transaction that is open may become one."""
     topic = stamped(world, 900, 890, 880)
-    world.transaction(topic, hours_ago(10), end="abort")
-    assert pick(world.decide(policy(topic), topic), "action") == ("keep",)
-
-
-def test_open_transactions_timestamp_is_no_event_time_yet(world: World) -> None:
-    topic = stamped(world, 900, 890, 880)
-    producer = world.transaction(topic, hours_ago(10), end="open")
+    producer = world.transaction(topic, hours_ago(10), end=end)
     assert world.decide(policy(topic), topic).action == "keep"
-    producer.commit_transaction(30)
-    assert world.decide(policy(topic), topic).trim_to == 3
+    if end == "open":
+        producer.commit_transaction(30)
+        assert world.decide(policy(topic), topic).trim_to == 3
 
 
 def test_largest_event_time_is_remembered_after_its_record_is_deleted(world: World) -> None:
@@ -142,8 +139,7 @@ def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: Wor
     assert (decision.action, stamped_so) == ("hold", True), decision
     assert world.decide(policy(topic, retention__eventtime__ignore__future="true"), topic).trim_to == 2
     explained = world.cli("explain", topic, "-p", str(written(tmp_path / "policy.yaml", policy(topic))), check=0).out
-    for words in ("offset 3", "retention.eventtime.ignore.future"):
-        assert words in " ".join(explained.split())
+    assert lacking(explained, "offset 3", "retention.eventtime.ignore.future") == []
 
 
 def test_ignore_future_continues_once_the_bad_record_is_deleted(world: World) -> None:
@@ -151,8 +147,7 @@ def test_ignore_future_continues_once_the_bad_record_is_deleted(world: World) ->
     world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48, 2)])
     ignoring = policy(topic, retention__eventtime__ignore__future="true")
     blocked = world.decide(ignoring, topic)
-    assert blocked.trim_to is None
-    assert "in the future" in texts(blocked)
+    assert (blocked.trim_to, "in the future" in texts(blocked)) == (None, True), blocked
     world.delete_records(topic, 1)
     assert world.decide(policy(topic), topic).action == "hold"  # the bad stamp is remembered
     assert world.decide(ignoring, topic).trim_to == 3
@@ -249,7 +244,7 @@ def test_event_times_in_seconds_hold_the_topic_and_are_named(world: World, kind:
     write(NOW, 1)
     first = trim_row(world, policy(topic, **source), topic)
     assert (first["outcome"], world.ends(topic)) == ("held", (0, 21))
-    assert ("G9 " in said(first), "offset 0," in said(first)) == (True, True), first
+    assert lacking(said(first), "G9 ", "offset 0,") == []
     for more in ({}, {"on__unreadable": "skip"}):  # out of the memory, as well
         assert trim_row(world, policy(topic, **source, **more), topic)["outcome"] == "held"
     assert trim_row(world, policy(topic, allow__ancient="true", **source), topic)["log_start"] == 20
@@ -468,14 +463,13 @@ def test_missing_schema_holds_until_it_is_there_and_is_never_remembered(
 
 def test_scan_stops_at_a_missing_schema_and_goes_on_there(world: World, tmp_path: Path) -> None:
     """M0: what was read by one registry's schemas says nothing under another's."""
-    millis = {"type": "long", "logicalType": "timestamp-millis"}
     with Registry() as first, Registry() as second:
         times = [NOW - age * HOUR for age in AGES]
         topic = filled(world, [framed(1 if n < 2 else 2, avro_long(one)) for n, one in enumerate(times)])
         rules = policy_file(tmp_path, topic, "avro:")
-        first.add(1, millis)
+        first.add(1, {"type": "long", "logicalType": "timestamp-millis"})
         held_by(planned(world, client_file(tmp_path, first.url), rules), "the record at offset 2 is of schema 2")
-        first.add(2, millis)
+        first.add(2, {"type": "long", "logicalType": "timestamp-millis"})
         assert planned(world, client_file(tmp_path, first.url), rules)["trim_to"] == 3
         # there the same ids are of micros: all of them were in January 1970
         for number in (1, 2):

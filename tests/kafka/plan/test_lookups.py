@@ -44,10 +44,8 @@ def leader_of(reader: ClusterReader, topic: str) -> PartitionMetadata:
 
 def first_at(records: list[tuple[int, int]], time_ms: int, start: int, end: int) -> int:
     """The definition: the first data record at or after S with t ≥ T (S itself, where that is the very first), else H."""
-    for number, (offset, stamp) in enumerate(records):
-        if stamp >= time_ms:
-            return start if number == 0 else offset
-    return end
+    places = [start, *(offset for offset, _ in records[1:])]
+    return next((at for at, (_, stamp) in zip(places, records, strict=False) if stamp >= time_ms), end)
 
 
 @pytest.mark.parametrize(

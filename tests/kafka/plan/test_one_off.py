@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.clusters import EmbeddedKafka
-from tests.support.picked import json_of, pick, rows_of
+from tests.support.picked import json_of, lacking, pick, rows_of
 from tests.support.world import DAY, OLD, World, consumed, written
 
 FLAGS = ("--older-than", "99999999d")
 
 
 @pytest.fixture(scope="module")
-def flights(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, str, Path, dict[str, str]]:
+def flights(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, str, Path, dict[str, Any]]:
     """A topic that its policy's R1 would trim, its policy, and the variable that makes it a context's."""
     folder = tmp_path_factory.mktemp("one-off")
     world = World(kafka.bootstrap, folder / "state")
@@ -27,7 +28,7 @@ def flights(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> t
     return world, topic, policy, {"KRETAIN_CONFIG": str(config)}
 
 
-Flights = tuple[World, str, Path, dict[str, str]]
+Flights = tuple[World, str, Path, dict[str, Any]]
 
 
 def test_one_off_flag_replaces_the_policys_rules(flights: Flights) -> None:
@@ -38,8 +39,8 @@ def test_one_off_flag_replaces_the_policys_rules(flights: Flights) -> None:
     assert [pick(row, "action", "min_commit") for row in made["partitions"]] == [("keep", 7)]
     assert made["policy"]["rules"] == "one-off"
     table = world.cli("plan", topic, *FLAGS, check=0, **prod).out
-    assert f"One-off rules: --older-than 99999999d. The rules of {policy} are off for this run; its guards" in table
-    assert "No changes. 1 partition up to date." in table
+    off = f"One-off rules: --older-than 99999999d. The rules of {policy} are off for this run; its guards"
+    assert lacking(table, off, "No changes. 1 partition up to date.") == []
     world.cli("trim", topic, *FLAGS, "--yes", check=0, **prod)
     assert world.ends(topic) == (0, 10)
 
@@ -64,6 +65,6 @@ def test_cluster_flag_with_a_contexts_policy_is_mentioned(flights: Flights) -> N
     for command in (("plan", topic), ("trim", "--dry-run")):
         assert world.cli(*command, check=0, **prod).err.count(told) == 1
     assert world.cli("policy", "show", topic, check=0, **prod).err == told
-    for command in (("plan", "-q"), ("plan", "-p", str(policy)), ("policy", "check", str(policy)), ("history",)):
-        assert told not in world.cli(*command, check=0, **prod).err
+    for silent in (("plan", "-q"), ("plan", "-p", str(policy)), ("policy", "check", str(policy)), ("history",)):
+        assert told not in world.cli(*silent, check=0, **prod).err
     assert world.cli("plan", "-q", check=0, **prod).err == ""

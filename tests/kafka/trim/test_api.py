@@ -68,14 +68,12 @@ def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
         plan = cluster.plan()
         assert undated(json.loads(plan.to_json())) == undated(printed)
         assert plan.to_dict()["partitions"] == printed["partitions"]
-        assert [(row.trim_to, row.records) for row in plan] == [(7, 7)] * len(plan)
-        assert plan.totals.records == 21
+        assert ([(row.trim_to, row.records) for row in plan], plan.totals.records) == ([(7, 7)] * len(plan), 21)
         assert refused(kretain.RefusedError, "nothing was trimmed", cluster.trim, plan, yes="yes").exit_code == 6
         assert {row.outcome for row in cluster.trim(plan, dry_run=True, yes=True).partitions} == {"would-trim"}
         assert starts(world, topic) == [0, 0, 0]
         first = cluster.trim(plan, yes=True, max_partitions=1)
-        assert (first.records, first.exit_code) == (7, 0)
-        assert starts(world, topic) == [7, 0, 0]
+        assert (first.records, first.exit_code, starts(world, topic)) == (7, 0, [7, 0, 0])
         report = cluster.trim(plan, yes=True)
         assert [row.outcome for row in report.partitions] == ["unchanged", "trimmed", "trimmed"]
     assert starts(world, topic) == [7, 7, 7]
@@ -180,9 +178,8 @@ def test_api_ctrl_c_carries_the_report(world: World, topic: str, policy: Path, m
             cluster.trim(plan, yes=True)
     report = ended.value.report
     assert (isinstance(ended.value, KeyboardInterrupt), report.exit_code) == (True, 130)
-    trimmed = {row.partition for row in report.partitions if row.outcome == "trimmed"}
-    assert trimmed
-    assert starts(world, topic) == [7 if partition in trimmed else 0 for partition in range(3)]
+    trimmed = [row.outcome == "trimmed" for row in report.partitions]
+    assert (any(trimmed), starts(world, topic)) == (True, [7 if one else 0 for one in trimmed])
 
 
 def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: Path) -> None:
@@ -205,14 +202,12 @@ def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: P
         assert explained.to_dict()["partitions"][0].keys() == printed("explain", topic)["partitions"][0].keys()
         assert [pick(row, "trim_to", "partition") for row in explained] == [(7, 1)]
         runs = cluster.history()
-        assert runs.to_dict() == json_of(world, "history")
-        assert [one["run"] for one in runs] == [report.run]
+        assert (runs.to_dict(), [one["run"] for one in runs]) == (json_of(world, "history"), [report.run])
         assert [one["target"] for one in cluster.history(report.run)] == [7]
         assert len(cluster.history(outcome="failed")) == len(cluster.history(since=0)) == 0
-        forecast = cluster.forecast()
+        forecast, from_command = cluster.forecast(), printed("forecast")
         same = ("format", "cluster", "policy", "every_ms", "least_ms")
-        from_command = printed("forecast")
-        assert {key: forecast.head[key] for key in same} == {key: from_command[key] for key in same}
+        assert pick(forecast.head, *same) == pick(from_command, *same)
         assert [one["topic"] for one in forecast] == [one["topic"] for one in from_command["topics"]] == [topic]
         assert "cost_now_low" in forecast[0], "with a price, rows have the money, too"
         assert forecast[0].keys() == from_command["topics"][0].keys()
@@ -251,8 +246,7 @@ def test_documented_python_examples_run(world: World, tmp_path: Path, monkeypatc
     shown = re.findall(r"^```python\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     for block in shown:
         exec(compile(block.replace("localhost:9092", world.bootstrap), str(DOCS), "exec"), names)  # noqa: S102
-    assert len(shown) == 4
-    assert world.ends(topic) == (7, 10)
+    assert (len(shown), world.ends(topic)) == (4, (7, 10))
     world.delete(topic)
 
 

@@ -21,6 +21,7 @@ from retention_cli.plan.parquet import read_plan
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.state import State
 from tests.support.facts import known
+from tests.support.picked import lacking
 from tests.support.trims import audit, read_topic
 from tests.support.watching import watching
 from tests.support.world import Cli, World, consumed, run_cli, written
@@ -73,8 +74,7 @@ def desk(world: World, tmp_path: Path) -> Desk:
 
 def test_approved_plan_is_trimmed_and_its_approval_is_kept_as_evidence(desk: Desk) -> None:
     refused = desk.run("trim", "--yes", check=6).err
-    for words in ("21 records are more than approve.above.records, 10", "kretain plan --out plan.json"):
-        assert words in refused
+    assert lacking(refused, "21 records are more than approve.above.records, 10", "kretain plan --out plan.json") == []
     desk.save()
     assert "plan.json.approval cannot be read" in desk.trim(check=6).err
     assert "another person has to approve the plan" in desk.trim("--dry-run", check=0).err
@@ -146,8 +146,8 @@ def test_trim_without_a_valid_approval_is_refused(
 
 def test_large_trim_in_small_parts_needs_an_approval_too(desk: Desk) -> None:
     desk.run("trim", f"{desk.topic}:0", "--yes", check=0)
-    refused = desk.run("trim", f"{desk.topic}:1", "--yes", check=6)
-    assert "14 records with what was trimmed without one in the last 24 hours" in refused.err
+    refused = desk.run("trim", f"{desk.topic}:1", "--yes", check=6).err
+    assert "14 records with what was trimmed without one in the last 24 hours" in refused
     assert "21 records with" in desk.run("trim", desk.topic, "--consumed-after", "1h", "--yes", check=6).err
     desk.save()
     assert "14 records with" in desk.trim("--max-partitions", "1", check=6).err
@@ -203,9 +203,8 @@ def test_parquet_plan_and_fleet_are_approved_alike(desk: Desk) -> None:
 def test_api_trims_a_loaded_and_approved_plan_alone(desk: Desk) -> None:
     desk.save()
     desk.approve()
-    with kretain.connect(
-        bootstrap_servers=desk.world.bootstrap, policy=desk.policy, state_dir=desk.world.state_dir
-    ) as cluster:
+    given: dict[str, Any] = {"bootstrap_servers": desk.world.bootstrap, "state_dir": desk.world.state_dir}
+    with kretain.connect(policy=desk.policy, **given) as cluster:
         with pytest.raises(kretain.RefusedError, match="has to be saved, approved"):
             cluster.trim(cluster.plan(), yes=True)
         moved = Path(f"{desk.plan}.approval").rename(desk.folder / "elsewhere")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from retention_cli.brokers.deleter import Deleter
-from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from retention_cli.trim.report import TrimRow
-from tests.support.clusters import EmbeddedKafka
+from tests.support.clusters import EmbeddedKafka, FaultyNode
+from tests.support.coordinators import coordinator_of
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
 from tests.support.picked import held, json_of, pick
 from tests.support.stepping import before
@@ -50,18 +50,6 @@ def one(archived_classes: None) -> Iterator[EmbeddedKafka]:
         yield cluster
 
 
-def coordinator_of(world: World, group: str) -> int:
-    found: dict[str, int] = {}
-
-    def known() -> bool:
-        with reader_for(world.bootstrap) as reader:
-            found.update(reader.wire.run(find_coordinators, reader.wire, [group], time.monotonic() + 30)[0])
-        return group in found
-
-    wait_until(known, f"the coordinator of {group}")
-    return found[group]
-
-
 def both_kinds(world: World) -> tuple[str, str, str]:
     """A topic that survives a broker's death, one that doesn't, and a policy for both."""
     safe, lone = (world.filled(OLD, None, 3, stem=stem, replicas=n) for stem, n in (("safe", 3), ("lone", 1)))
@@ -81,19 +69,21 @@ def check_both(rows: Sequence[TrimRow], safe: str, lone: str, lost: Collection[i
             assert (row.outcome, row.log_start) == ("trimmed", 8), row
 
 
-def killable(world: World, three: EmbeddedKafka, group: str) -> int:
-    """A broker whose death spares the group's coordinator."""
-    return next(node.node_id for node in three.nodes if node.node_id != coordinator_of(world, group))
+def killable(world: World, three: EmbeddedKafka, lone: str) -> tuple[FaultyNode, list[int]]:
+    """A broker whose death spares the coordinator of the readers, and the partitions that it leads."""
+    spared = coordinator_of(world.bootstrap, "readers")
+    victim = next(node for node in three.nodes if node.node_id != spared)
+    lost = [n for n, leader in leaders(world, lone).items() if leader == victim.node_id]
+    assert lost, "every broker leads a partition of three"
+    return victim, lost
 
 
 def test_leader_lost_between_plan_and_trim_is_replaced(harmed: World, three: EmbeddedKafka) -> None:
     safe, lone, policy = both_kinds(harmed)
     plan = harmed.plan(policy)
     assert plan.totals.trim == 6
-    victim = killable(harmed, three, "readers")
-    lost = [n for n, leader in leaders(harmed, lone).items() if leader == victim]
-    assert lost, "every broker leads a partition of three"
-    three.node(victim).kill()
+    victim, lost = killable(harmed, three, lone)
+    victim.kill()
     check_both(harmed.trim(plan, policy).rows, safe, lone, lost, {"failed"})
     # A plan holds what has no leader, and goes on with the rest.
     now = {one.tp: one for one in harmed.plan(policy).decisions}
@@ -101,7 +91,7 @@ def test_leader_lost_between_plan_and_trim_is_replaced(harmed: World, three: Emb
         decision = now[TopicPartition(lone, partition)]
         assert (decision.action, "has no leader" in decision.reasons[0].text) == ("hold", True), decision
     # Back again, the next run trims what was left.
-    three.start_node(three.node(victim))
+    three.start_node(victim)
     three.wait_until_ready()
     harmed.await_leaders(lone, 3)
     assert {row.outcome for row in harmed.trim(harmed.plan(policy), policy).rows} <= {"trimmed", "unchanged"}
@@ -113,9 +103,8 @@ def test_leader_lost_between_recheck_and_request_fails_safely(
 ) -> None:
     safe, lone, policy = both_kinds(harmed)
     plan = harmed.plan(policy)
-    victim = killable(harmed, three, "readers")
-    lost = [n for n, leader in leaders(harmed, lone).items() if leader == victim]
-    sent = before(monkeypatch, Deleter, "delete", three.node(victim).kill)
+    victim, lost = killable(harmed, three, lone)
+    sent = before(monkeypatch, Deleter, "delete", victim.kill)
     check_both(harmed.trim(plan, policy).rows, safe, lone, lost, {"failed", "unverified"})
     assert len(sent) > 1, "the partitions that moved were sent again, after another recheck"
 
@@ -126,7 +115,9 @@ def test_coordinator_lost_during_the_recheck_never_loosens_a_floor(
     safe = read_topic(harmed, 3, 2, replicas=3)
     harmed.commit("fast", safe, {0: 8, 1: 8, 2: 8})
     plan = harmed.plan(consumed(safe))
-    before(monkeypatch, ClusterReader, "read_commits", three.node(coordinator_of(harmed, f"{safe}-group")).kill)
+    before(
+        monkeypatch, ClusterReader, "read_commits", three.node(coordinator_of(harmed.bootstrap, f"{safe}-group")).kill
+    )
     for row in harmed.trim(plan, consumed(safe)).rows:
         assert row.outcome in ("trimmed", "held", "failed"), row
         assert row.log_start is None or row.log_start <= 2
@@ -140,7 +131,7 @@ def test_offsets_partition_without_a_leader_makes_every_floor_unknown(tmp_path: 
         safe = world.filled(OLD, stem="safe", replicas=3)
         for group, offset in {**{f"g{number}": 8 for number in range(12)}, "slowest": 2}.items():
             world.commit(group, safe, offset)
-        victim = coordinator_of(world, "slowest")
+        victim = coordinator_of(world.bootstrap, "slowest")
         three.node(victim).kill()
         wait_until(lambda: None in leaders(world, "__consumer_offsets").values(), "an offline coordinator")
         wait_until(lambda: leaders(world, safe)[0] not in (None, victim), "a new leader")
@@ -172,21 +163,19 @@ def test_leader_epoch_without_records_leaves_no_trace(world: World) -> None:
 
 
 def test_frozen_broker_costs_one_timeout_and_its_partitions_hold(harmed: World, three: EmbeddedKafka) -> None:
-    _safe, _lone, policy = both_kinds(harmed)
+    _safe, lone, policy = both_kinds(harmed)
     policy_file = written(harmed.state_dir.parent / "policy.yaml", policy)
-    victim = killable(harmed, three, "readers")
-    alive = World(",".join(node.address for node in three.nodes if node.node_id != victim), harmed.state_dir)
-    three.node(victim).freeze()
+    victim, _lost = killable(harmed, three, lone)
+    alive = World(",".join(node.address for node in three.nodes if node is not victim), harmed.state_dir)
+    victim.freeze()
     try:
         began = time.monotonic()
         done = alive.cli("plan", "-p", str(policy_file), "-o", "json", "--timeout", "2s")
         assert time.monotonic() - began < 60
     finally:
-        three.node(victim).thaw()
+        victim.thaw()
     if done.code == 0:
-        rows = done.json()["partitions"]
-        assert {row["action"] for row in rows} <= {"hold", "trim"}
-        assert {row["trim_to"] for row in rows} <= {None, 8}
+        assert {pick(row, "action", "trim_to") for row in done.json()["partitions"]} <= {("hold", None), ("trim", 8)}
     else:
         assert (done.code, done.err.count("\n")) == (1, 1)
 
@@ -263,9 +252,9 @@ def test_resumed_trim_process_decides_again_and_sends_no_stale_delete(one: Embed
     trim.send_signal(signal.SIGCONT)
     out, err = trim.communicate(timeout=60)
     assert trim.returncode == 0, out + err
-    row = json.loads(out)["partitions"][0]
-    assert (row["outcome"], world.ends(topic)[0]) == ("held", 0), out
-    assert "went back to 3 since the plan" in row["reasons"][0]["text"]
+    [row] = json.loads(out)["partitions"]
+    why = "went back to 3 since the plan" in row["reasons"][0]["text"]
+    assert (row["outcome"], world.ends(topic)[0], why) == ("held", 0, True), out
     assert "not sent: its recheck was too old" in next(world.state_dir.rglob("audit.jsonl")).read_text()
     assert "unbroken since" in world.cli("history", "--verify", check=0).out
 

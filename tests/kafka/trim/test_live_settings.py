@@ -70,16 +70,14 @@ def test_set_and_unset_move_the_minimum_timestamp(journal: Journal) -> None:
     assert re.fullmatch(
         rf"{topic}: log\.retention\.min\.timestamp = {at - DAY} \({POLICY_TOPIC}-0 offset [\d,]+\)\.\n", said.out
     )
-    assert said.err == ""
-    assert trim_to(world, policy, topic) == 2
+    assert (said.err, trim_to(world, policy, topic)) == ("", 2)
     move(at - 60 * HOUR)
     assert trim_to(world, policy, topic) == 1
     ahead = move(at + 10 * DAY)
     assert "is in the future: until then it holds, unless the policy file says allow.empty: true" in ahead.err
     assert world.decide(policy.read_text(), topic).action == "hold"
     policy.write_text(marked(topic, "allow.empty: true"))
-    assert move(at + 10 * DAY).err == ""
-    assert trim_to(world, policy, topic) == 3
+    assert (move(at + 10 * DAY).err, trim_to(world, policy, topic)) == ("", 3)
     run(world, "policy", "unset", topic, "-p", str(policy), check=0)
     assert world.decide(policy.read_text(), topic).action == "keep"
 
@@ -100,8 +98,8 @@ def test_garbage_as_the_last_message_holds_until_it_is_replaced(journal: Journal
     assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
     assert f"{POLICY_TOPIC}-0 offset {bad.offset:,}, for topic {topic}: is not JSON" in found.reasons[0].text
     assert "so the topic is held" in run(world, "policy", "check", "-p", str(policy), check=1).err
-    shown = run(world, "policy", "show", topic, "-p", str(policy), check=0)
-    assert re.search(r"log\.retention\.min\.timestamp\s+cluster \(held\)", shown.out)
+    shown = run(world, "policy", "show", topic, "-p", str(policy), check=0).out
+    assert re.search(r"log\.retention\.min\.timestamp\s+cluster \(held\)", shown)
     set_right = run(world, "policy", "set", topic, "log.retention.min.timestamp=0", "-p", str(policy), check=0)
     assert f"kretain: replaced: {POLICY_TOPIC}-0 offset {bad.offset:,}, for topic {topic}: is not" in set_right.err
     assert run(world, "policy", "check", "-p", str(policy), check=0).err.count(topic) == 0
@@ -122,8 +120,7 @@ def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: 
 
     with reader_for(world.bootstrap) as reader:
         done = own_topics.change(reader, writer, policy, topic, edit)
-        assert done.values == {"retention.ms": "7d", "log.retention.min.timestamp": 5}
-        assert len(turns) == 2
+        assert (done.values, len(turns)) == ({"retention.ms": "7d", "log.retention.min.timestamp": 5}, 2)
 
         def always(before: dict[str, Any]) -> dict[str, Any]:
             writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
@@ -154,12 +151,12 @@ def test_documented_console_producer_moves_the_minimum(journal: Journal) -> None
     world, topic, policy = journal
     line = example("console", "kafka-console-producer.sh").removeprefix("$ ").replace("\\\n", " ")
     printed, _, command = line.partition("|")
-    words = shlex.split(command)
-    assert words[0] == "kafka-console-producer.sh"
+    script, *words = shlex.split(command)
+    assert script == "kafka-console-producer.sh"
     text = shlex.split(printed)[1].replace("\\t", "\t").replace("\\n", "\n")
     text = text.replace("journal", topic).replace("1793491200000", str(now_ms() - DAY))
     done = subprocess.run(
-        kafka_tool("ConsoleProducer", *(world.bootstrap if word == "broker-1:9092" else word for word in words[1:])),
+        kafka_tool("ConsoleProducer", *(world.bootstrap if word == "broker-1:9092" else word for word in words)),
         input=text,
         capture_output=True,
         text=True,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,16 +24,6 @@ from tests.support.picked import json_of, pick
 from tests.support.stepping import before
 from tests.support.trims import audit, leave_unanswered, no_answer, only
 from tests.support.world import HOUR, OLD, LateClock, World, consumed, now_ms
-
-
-def lose(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object]) -> None:
-    """Have something happen right before a trim's request, which itself is lost."""
-
-    def delete(_self: deleter.Deleter, by_leader: Any, on_outcome: Any, **_times: float) -> None:
-        before()
-        no_answer(by_leader, on_outcome, retriable=False)
-
-    monkeypatch.setattr(deleter.Deleter, "delete", delete)
 
 
 def counts_for_nothing(world: World, report: TrimReport) -> None:
@@ -73,14 +62,9 @@ def test_trim_claims_what_nobody_else_has_deleted(
     records: int,
 ) -> None:
     """Another trimmer deletes up to ``other`` right before the request, whose target is 8."""
-
-    def trim_more() -> None:
-        world.delete_records(topic, other)
-
     if request_is == "unanswered":
-        lose(monkeypatch, trim_more)
-    else:
-        before(monkeypatch, deleter.Deleter, "delete", trim_more)
+        monkeypatch.setattr(deleter.Deleter, "delete", lambda _, *given, **_times: no_answer(*given, retriable=False))
+    before(monkeypatch, deleter.Deleter, "delete", lambda: world.delete_records(topic, other))
     if request_is == "refused":  # the broker is asked for an offset that it can't have
         honest = deleter.delete_request
         monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 10**6), t))

@@ -15,45 +15,40 @@ from retention_cli.forecast.reading import read_forecast
 from retention_cli.forecast.steady import Terms
 from retention_cli.forecast.value import Forecast, Span
 from retention_cli.state.memories import Memories
+from tests.support.picked import json_of, pick
 from tests.support.plain import meanwhile
 from tests.support.watching import PLAIN, Watcher, watching
-from tests.support.world import MIB, QUIET, World, now_ms, reader_for, wait_until
+from tests.support.world import MIB, QUIET, World, consumed, now_ms, reader_for, wait_until, written
 
 
 def test_deleted_group_holds_without_end_in_a_forecast(world: World) -> None:
-    topic = world.topic("left")
-    policy = f"""
-version: 1
-topics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commitoffset.ms: 1s}}]
-"""
-    world.produce(topic, 30)
-    world.commit("leaver", topic, 10)
+    topic = world.filled(30, {"leaver": 10}, stem="left")
+    policy = consumed(topic, "1s")
     foretell(world, policy)
-    world.delete_group("leaver")
+    world.delete_group(f"{topic}-leaver")
     time.sleep(1.1)
     world.produce(topic, 30)
     (found,) = foretell(world, policy, least_ms=1000).topics
-    assert found.policy.records == Span(50, math.inf)
-    assert [reason.code for reason in found.reasons] == ["F6"]
+    assert (found.policy.records, [reason.code for reason in found.reasons]) == (Span(50, math.inf), ["F6"])
 
 
 def test_forecast_command_changes_nothing_and_names_unknowns(world: World, tmp_path: Path) -> None:
     topic = world.filled(50, stem="quiet")
-    file, other = tmp_path / "policy.yaml", tmp_path / "other.yaml"
-    file.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1d}}]\n", encoding="utf-8")
-    other.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 2d}}]\n", encoding="utf-8")
-    common = ["-p", str(file)]
-    found = world.cli("forecast", *common, "--compare", str(other), "-o", "json", check=0).json()
-    assert (found["format"], found["compared"]["source"]) == ("kretain.forecast/v1", str(other))
+    file, other = (
+        str(written(tmp_path / f"{days}.yaml", f"version: 1\ntopics: [{{match: {topic}, retention.ms: {days}d}}]\n"))
+        for days in (1, 2)
+    )
+    found = json_of(world, "forecast", "-p", file, "--compare", other)
+    assert (found["format"], found["compared"]["source"]) == ("kretain.forecast/v1", other)
     (row,) = found["topics"]
-    assert (row["policy"], row["compared"], row["alone"], row["now_records"]) == (*["unknown"] * 3, 50)
+    assert pick(row, "policy", "compared", "alone", "now_records") == (*["unknown"] * 3, 50)
     assert "samples cover" in row["reasons"][0]["text"]
     assert any(not one["full_policy_in_known"] and one["reasons"] for one in found["disks"])
     assert world.ends(topic) == (0, 50)
-    assert "Unknown for 1 topic" in world.cli("forecast", *common, check=0).out
-    csv = world.cli("forecast", *common, "-o", "csv", check=0).out.splitlines()
-    assert csv[0].startswith("topic,partitions,now_records")
-    assert csv[1].startswith(f"{topic},1,50,")
+    assert "Unknown for 1 topic" in world.cli("forecast", "-p", file, check=0).out
+    titles, line = world.cli("forecast", "-p", file, "-o", "csv", check=0).out.splitlines()[:2]
+    assert titles.startswith("topic,partitions,now_records")
+    assert line.startswith(f"{topic},1,50,")
 
 
 A_SECOND = 200
@@ -123,17 +118,13 @@ def told(world: World, watcher: Watcher, group: str, topic: str, offset: int) ->
 )
 def test_seconds_to_loss_is_between_half_and_all_of_the_real_time(here: World, by: str, tmp_path: Path) -> None:
     """A group that has stopped; its disk fills, or its topic has a ``retention.bytes``."""
-    topic = here.topic("losing", segment_bytes=str(MIB))
-    unconsumed = "trim"
-    if by != "R6":
-        here.configure(topic, {"retention.bytes": str(4 * MIB)})
-        unconsumed = "hold"
-    policy = tmp_path / "policy.yaml"
-    ceiling = ", log.retention.disk.usage.percent: 50" if by == "R6" else ""
-    policy.write_text(
-        f"version: 1\ndisks: {{capacity: {12 * MIB}{ceiling}}}\ntopics:\n  - match: {topic}\n"
-        f"    unconsumed: {unconsumed}\n    retention.commitoffset.enable: true\n    retention.commitoffset.ms: 1h\n"
-    )
+    size, unconsumed, ceiling = {
+        "R6": ("-1", "trim", ", log.retention.disk.usage.percent: 50"),
+        "the brokers' size": (str(4 * MIB), "hold", ""),
+    }[by]
+    topic = here.topic("losing", segment_bytes=str(MIB), retention_bytes=size)
+    disks = f"disks: {{capacity: {12 * MIB}{ceiling}}}"
+    policy = written(tmp_path / "policy.yaml", f"{consumed(topic, unconsumed=unconsumed)}\n{disks}\n")
     with (
         written_to(here, topic),
         watching(here, policy, "--trim", "--interval", "3s", code=QUICKLY) as watcher,
@@ -142,11 +133,8 @@ def test_seconds_to_loss_is_between_half_and_all_of_the_real_time(here: World, b
         offset = here.ends(topic)[1]
         here.commit(f"{topic}-group", topic, offset)
         found = told(here, watcher, f"{topic}-group", topic, offset)
-        wait_until(
-            lambda: watcher.metrics().get(("kretain_group_seconds_to_loss", f"group:{topic}-group", topic)) == 0,
-            "that it has lost some",
-        )
-        watcher.end()
+        lost = ("kretain_group_seconds_to_loss", f"group:{topic}-group", topic)
+        wait_until(lambda: watcher.metrics().get(lost) == 0, "that it has lost some")
     here.delete(topic)
     numbers = [(truly, left) for truly, left in found if left is not None]
     early = [(truly, left) for truly, left in numbers if truly > 6]
