@@ -354,11 +354,10 @@ class Truth:
         self, reading: Reading, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
     ) -> bool:
         """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
-        if (group, tp) not in self.stale:
+        key = (group, topic_id, tp[1])
+        if (group, tp) not in self.stale or not looks_right(reading, key, log, commit):
             return False
-        if not looks_right(reading, (group, topic_id, tp[1]), log, commit):
-            return False
-        seen = reading.memory.counted.get((group, topic_id, tp[1]))
+        seen = reading.memory.counted.get(key)
         return seen is None or seen.commit != commit or self._uncut(tp, log, seen)
 
 

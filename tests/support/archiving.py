@@ -24,7 +24,7 @@ from retention_cli.archive.layout import Source
 from retention_cli.archive.segment import SegmentSize, records_of
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
-from tests.support.world import QUIET, Cli, World, consumed, reader_for
+from tests.support.world import QUIET, Cli, World, consumed, end_transaction, reader_for
 
 
 class Record(NamedTuple):
@@ -118,10 +118,7 @@ def transaction(world: World, topic: str, records: Iterable[Whole], partition: i
     producer.begin_transaction()
     _append(producer, topic, records, partition)
     assert producer.flush(60) == 0
-    if commit:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
+    end_transaction(producer, commit=commit)
 
 
 def _append(producer: Producer, topic: str, records: Iterable[Whole], partition: int) -> None:
