@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tests.simulation.kafka import HOUR, Group, Tp, offsets_partition
 from tests.simulation.logs import Partition, Record
@@ -213,8 +213,7 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         if commit is None and before is not None and before.looked_right:
             truth.residues["a commit of another log that looked right, and is gone"] += 1
             continue
-        had = truth.released.get((group.name, tp), set())
-        late = next((one for one in gone if one.uid not in had), None)
+        late = _first_outside(gone, truth.released.get((group.name, tp), set()))
         live = tp[0] in group.reads(truth.kafka.now_ms)
         if late is not None and stored is None and not live and before is not None and late.uid in before.released:
             truth.residues["a group went back after the last look, and is gone"] += 1
@@ -254,8 +253,7 @@ def _unread_by_gone(
             anybody = anybody or seen.looked_right
             continue
         anybody = True
-        all_read = seen.released | truth.released.get((name, tp), set())
-        late = next((one for one in gone if one.uid not in all_read), None)
+        late = _first_outside(gone, seen.released | truth.released.get((name, tp), set()))
         if late is not None:
             if reading.memory.clock_was_off:
                 truth.residues["our clock was wrong when a group was last seen"] += 1
@@ -266,10 +264,13 @@ def _unread_by_gone(
     return anybody, None
 
 
+def _first_outside(gone: Sequence[Record], released: Collection[int]) -> Record | None:
+    return next((one for one in gone if one.uid not in released), None)
+
+
 def _starts_back(reading: Reading, group: Group, tp: Tp, now_ms: int) -> bool:
     """Return whether a group has no commit, and starts some hours back when it comes (F2): a live one has started."""
-    live = tp[0] in group.reads(now_ms)
-    return group.name in reading.rules.start and tp not in group.commits and not live
+    return group.name in reading.rules.start and tp not in group.commits and tp[0] not in group.reads(now_ms)
 
 
 def _starts_within(truth: Truth, reading: Reading, group: Group, gone: Sequence[Record]) -> str | None:
@@ -302,8 +303,7 @@ def _not_seen(truth: Truth, reading: Reading, name: str) -> bool:
     if not (reading.rules.hidden and truth.kafka.offsets_hidden) or name in reading.rules.require:
         return False
     number = offsets_partition(name)
-    offline = truth.kafka.offsets_leaders[number][0] is None
-    if offline or truth.coordinators.get(number, -1) >= reading.began:
+    if truth.kafka.offsets_leaders[number][0] is None or truth.coordinators.get(number, -1) >= reading.began:
         truth.residues["a hidden offsets topic, and a coordinator was offline"] += 1
         return True
     return False

@@ -58,6 +58,12 @@ class Process:
             self.thread.parent = getcurrent()
             self.thread.switch()
 
+    def until(self, request: str) -> None:
+        """Go on to just before a request."""
+        while self.last != request:
+            assert self.alive, f"{self.name} ended before {request}"
+            self.step()
+
     def finish(self, at_most: int = 100_000) -> None:
         self.step(at_most)
         assert not self.alive, f"{self.name} does not end: {self.last}"

@@ -133,7 +133,6 @@ class Partition:
     epoch: int = 0
     in_sync: set[int] = field(default_factory=set)
     txns: dict[int, TxnState] = field(default_factory=dict)
-    undone_start: int = 0
     superseded: set[int] = field(default_factory=set)
 
     @classmethod

@@ -332,14 +332,9 @@ UNDER: Final = {
 """Rules under which mutants show soonest, by how their names begin."""
 
 
-def rules_for(mutant: Mutant) -> str | None:
-    found = (rules for name, rules in UNDER.items() if mutant.name.startswith(name))
-    return mutant.rules or next(found, None)
-
-
 def options_for(mutant: Mutant) -> list[str]:
-    rules = rules_for(mutant)
-    return [] if rules is None else ["--rules", rules]
+    rules = [mutant.rules or "", *(rules for name, rules in UNDER.items() if mutant.name.startswith(name))]
+    return next((["--rules", one] for one in rules if one), [])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
+
+from confluent_kafka import Message
 
 from retention_cli.brokers import commits, groups, log_offsets, records
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
@@ -25,68 +27,25 @@ from retention_cli.observe.floors.sources.interface import Consumer, Reach, Sour
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
 from tests.simulation.clients import LATE, Hub, SimClock
-from tests.simulation.kafka import BROKERS, SimKafka, offsets_partition
+from tests.simulation.kafka import BROKERS, SimKafka, Topic, offsets_partition
 from tests.simulation.logs import NO_STAMP, Partition, Record, Replica
 from tests.simulation.wire import SimWire
 
 _RECORDS_A_FETCH = 3
 
 
-class Message:
-    """A record as confluent-kafka gives it."""
-
-    __slots__ = ("_record", "_topic")
-
-    def __init__(self, topic: str, record: Record) -> None:
-        self._topic = topic
-        self._record = record
-
-    def offset(self) -> int:
-        return self._record.offset
-
-    def leader_epoch(self) -> int:
-        return self._record.epoch
-
-    def timestamp(self) -> tuple[int, int]:
-        if self._record.stamp == NO_STAMP:
-            return 0, NO_STAMP
-        return (2 if self._record.append_time else 1), self._record.stamp
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        return None if self._record.header is None else [("et", self._record.header)]
-
-    def value(self) -> bytes:
-        told = (self._record.header or b"").decode("ascii", "replace")
-        return f'{{"et": {told if told.isdigit() else json.dumps(told)}}}'.encode()
-
-    def key(self) -> bytes | None:
-        return None
-
-
-class Word(NamedTuple):
-    """A message of the policy topic as confluent-kafka gives it."""
-
-    at: int
-    named: bytes
-    said: bytes | None
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes:
-        return self.named
-
-    def value(self) -> bytes | None:
-        return self.said
-
-    def leader_epoch(self) -> int:
-        return 0
-
-    def headers(self) -> None:
-        return None
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 0
+def message_of(topic: str, record: Record) -> Message:
+    """Return a record as confluent-kafka gives it."""
+    header = record.header
+    told = (header or b"").decode("ascii", "replace")
+    return Message(
+        topic,
+        offset=record.offset,
+        value=f'{{"et": {told if told.isdigit() else json.dumps(told)}}}'.encode(),
+        headers=None if header is None else [("et", header)],
+        timestamp=(0 if record.stamp == NO_STAMP else 2 if record.append_time else 1, record.stamp),
+        leader_epoch=record.epoch,
+    )
 
 
 _READ_SOURCES: Final = outside.read_sources
@@ -103,17 +62,6 @@ def _read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[outside.
 outside.read_sources = _read_sources
 
 
-class Ready:
-    """Work that is done already."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def result(self, timeout_s: float | None = None) -> Any:
-        del timeout_s
-        return self._value
-
-
 class Later:
     """Work that is done when it is waited for."""
 
@@ -123,6 +71,11 @@ class Later:
     def result(self, timeout_s: float | None = None) -> Any:
         del timeout_s
         return self._work()
+
+
+def ready(value: Any) -> Later:
+    """Return work that is done already."""
+    return Later(lambda: value)
 
 
 class Schemas(SchemaRegistry):
@@ -218,20 +171,17 @@ class SimReader(ClusterReader):
         """Answer every other request when it is waited for: groups have been read by then."""
         self._hub.pause("topic_configs")
         self._configs_asked += 1
-        return Later(lambda: self._configs(topics)) if self._configs_asked % 2 else Ready(self._configs(topics))
+        return Later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
 
     def _configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
-        found: dict[str, TopicConfig | RequestFailedError] = {}
-        for name in topics:
-            topic = self._kafka.topics.get(name)
-            if topic is None:
-                found[name] = RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
-            else:
-                kind = "LogAppendTime" if topic.append_time else "CreateTime"
-                policies, storage = frozenset(topic.cleanup.split(",")), topic.storage
-                elsewhere = storage == "tiered", storage == "diskless"
-                found[name] = TopicConfig(policies, topic.retention_ms, kind, *elsewhere)  # type: ignore[arg-type]
-        return found
+        return {name: self._config(self._kafka.topics.get(name)) for name in topics}
+
+    def _config(self, topic: Topic | None) -> TopicConfig | RequestFailedError:
+        if topic is None:
+            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
+        kind, policies = "LogAppendTime" if topic.append_time else "CreateTime", frozenset(topic.cleanup.split(","))
+        elsewhere = topic.storage == "tiered", topic.storage == "diskless"
+        return TopicConfig(policies, topic.retention_ms, kind, *elsewhere)  # type: ignore[arg-type]
 
     # -- groups ----------------------------------------------------------------------
 
@@ -239,14 +189,13 @@ class SimReader(ClusterReader):
         return self._kafka.elapsed_s + (self.timeout_s if patience_s is None else patience_s)
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
-        listed: list[groups.ListedGroup] = self._sim.run(groups.list_groups, sorted(brokers), self._until(patience_s))
+        listed = self._sim.run(groups.list_groups, sorted(brokers), self._until(patience_s))
         self.on_list()
         return listed
 
     def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
         self._ask("group_rights")
-        found: dict[str, bool] = self._sim.run(groups.group_rights, list(names), self._until(None))
-        return found
+        return self._sim.run(groups.group_rights, list(names), self._until(None))
 
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
@@ -256,10 +205,7 @@ class SimReader(ClusterReader):
     def read_pending(
         self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
     ) -> list[commits.CommitsUnknown]:
-        found: list[commits.CommitsUnknown] = self._sim.run(
-            commits.read_pending, list(names), topics, self._until(patience_s)
-        )
-        return found
+        return self._sim.run(commits.read_pending, list(names), topics, self._until(patience_s))
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
         del partitions
@@ -321,30 +267,26 @@ class SimReader(ClusterReader):
     def list_offsets(
         self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders
     ) -> list[dict[TopicPartition, log_offsets.Answer]]:
-        found: list[dict[TopicPartition, log_offsets.Answer]] = []
-        for one in wanted:
-            answers: dict[TopicPartition, log_offsets.Answer] = {}
-            for tp, spec in one.items():
-                try:
-                    self._ask(f"list_offsets {spec if isinstance(spec, str) else 'time'}")
-                except RequestFailedError as error:
-                    answers[tp] = error
-                    continue
-                if tp.topic == POLICY_TOPIC:
-                    answers[tp] = Found(0 if spec == "earliest" else len(self._kafka.policy_messages))
-                    continue
-                if tp.topic == OFFSETS_TOPIC:
-                    answers[tp] = self._offsets_end(tp.partition, spec)
-                    continue
-                log = self._led(tp, leaders)
-                answers[tp] = log if isinstance(log, RequestFailedError) else self._offset(log, spec)
-                if spec == "latest" and not isinstance(log, RequestFailedError):
-                    self.on_ends((tp.topic, tp.partition))
-            found.append(answers)
-        return found
+        return [{tp: self._listed(tp, spec, leaders) for tp, spec in one.items()} for one in wanted]
+
+    def _listed(self, tp: TopicPartition, spec: log_offsets.Spec, leaders: Leaders) -> log_offsets.Answer:
+        try:
+            self._ask(f"list_offsets {spec if isinstance(spec, str) else 'time'}")
+        except RequestFailedError as error:
+            return error
+        if tp.topic == POLICY_TOPIC:
+            return Found(0 if spec == "earliest" else len(self._kafka.policy_messages))
+        if tp.topic == OFFSETS_TOPIC:
+            return self._offsets_end(tp.partition, spec)
+        log = self._led(tp, leaders)
+        if isinstance(log, RequestFailedError):
+            return log
+        if spec == "latest":
+            self.on_ends((tp.topic, tp.partition))
+        return self._offset(log, spec)
 
     def list_offsets_soon(self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders) -> Any:
-        return Ready(self.list_offsets(wanted, leaders))
+        return ready(self.list_offsets(wanted, leaders))
 
     def epoch_ends(
         self, wanted: Sequence[tuple[TopicPartition, int]], leaders: Leaders
@@ -357,23 +299,16 @@ class SimReader(ClusterReader):
                 found[tp, epoch] = error
                 continue
             log = self._led(tp, leaders)
-            if isinstance(log, RequestFailedError):
-                found[tp, epoch] = log
-            else:
-                end = log.log.epoch_end(epoch)
-                found[tp, epoch] = NotFound()
-                if end is not None:  # of another epoch than was asked about, where the log has nothing of that
-                    found[tp, end.epoch] = Found(end.start)
+            found[tp, epoch] = log if isinstance(log, RequestFailedError) else NotFound()
+            if isinstance(log, Partition) and (end := log.log.epoch_end(epoch)) is not None:
+                found[tp, end.epoch] = Found(end.start)  # of another epoch, where the log has nothing of that one
         return found
 
     def sizes_soon(self, leaders: Leaders) -> Any:
         self._hub.pause("sizes")
-        sizes = {}
-        for tp in leaders:
-            log = self._kafka.partition(tp)
-            if log is not None and log.leader is not None:
-                sizes[tp] = 100 * len(log.log.records)
-        return Ready((sizes, None))
+        logs = {tp: self._kafka.partition(tp) for tp in leaders}
+        led = {tp: log for tp, log in logs.items() if log is not None and log.leader is not None}
+        return ready(({tp: 100 * len(log.log.records) for tp, log in led.items()}, None))
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, Any]:
         """No broker tells of its disks: :mod:`tests.simulation.disks` has some that do."""
@@ -460,7 +395,7 @@ class SimReader(ClusterReader):
         except RequestFailedError as error:
             return error
         for offset, (key, value, _number) in enumerate(self._kafka.policy_messages[: span.end]):
-            on_record(tp, Word(offset, key, value))
+            on_record(tp, Message(offset=offset, key=key, value=value))
         return None
 
     def read_ranges(
@@ -484,13 +419,9 @@ class SimReader(ClusterReader):
             def take(one: Record, tp: TopicPartition = tp, span: records.Range = span) -> bool:
                 if one.offset >= span.end:
                     return True
-                return bool(on_record(tp, Message(tp.topic, one))) or one.offset + 1 >= span.end
+                return bool(on_record(tp, message_of(tp.topic, one))) or one.offset + 1 >= span.end
 
-            ended: int | RequestFailedError | None
-            try:
-                ended = self._read(tp, span.start, span.end, take)
-            except RequestFailedError as error:
-                ended = error
+            ended = self._read(tp, span.start, span.end, take)
             if isinstance(ended, int) and ended < span.end:
                 ended = RequestFailedError(f"the log was read to {ended}, and returned no more", retriable=True)
             found[tp] = ended if isinstance(ended, RequestFailedError) else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import shutil
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from retention_cli.memory import event_scan
 from retention_cli.plan.value import Plan
@@ -97,20 +98,13 @@ def policy(rules: Rules, topics: tuple[str, ...], hold: bool, state: str) -> Pol
     return parse_policy("\n".join(lines), "policy.yaml", "sha256:simulated")
 
 
-class Simulated:
+class Simulated(ExitStack):
     """One run of a simulation: a folder that is deleted at its end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
+        self.callback(shutil.rmtree, self.root, ignore_errors=True)
 
 
 @dataclass
@@ -130,6 +124,10 @@ class Operator:
     saved: Plan | None = None
     deleters: list[SimDeleter] = field(default_factory=list)
     reports: list[TrimReport] = field(default_factory=list)
+
+
+class SenselessError(Exception):
+    """A step makes no sense just now: it does nothing."""
 
 
 class ViolationError(AssertionError):

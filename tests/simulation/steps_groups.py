@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from retention_cli.core.consumers import is_outside
 from tests.simulation.kafka import Group, Tp
-from tests.simulation.scene import MANAGED, MINUTE, OTHER, group_name
+from tests.simulation.scene import MANAGED, MINUTE, OTHER, SenselessError, group_name
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -20,6 +20,18 @@ def group_of(world: World, number: int) -> Group:
     return world.kafka.groups[name]
 
 
+def group_in_kafka(world: World, number: int) -> Group:
+    """Return a group that brokers know.
+
+    Raises:
+        SenselessError: it keeps its positions elsewhere.
+    """
+    one = group_of(world, number)
+    if one.kind == "outside":
+        raise SenselessError
+    return one
+
+
 def commit(one: Group, tp: Tp, offset: int, epoch: int | None) -> None:
     """Write a position down: a file has no place for a leader epoch."""
     one.commits[tp] = (offset, None if one.kind == "outside" else epoch)
@@ -27,9 +39,7 @@ def commit(one: Group, tp: Tp, offset: int, epoch: int | None) -> None:
 
 def do_read(world: World, group: int, number: int, count: int, carry: int) -> None:
     """A group reads on from its commit (or from S), and commits; some clients always name leader epoch 0."""
-    if (found := world.log(number)) is None:
-        return
-    tp, log = found
+    tp, log = world.log(number)
     one = group_of(world, group)
     before = one.commits.get(tp)
     if tp in one.pending:
@@ -46,22 +56,17 @@ def do_read(world: World, group: int, number: int, count: int, carry: int) -> No
 
 def do_reset(world: World, group: int, number: int, how: int) -> None:
     """A client lets its group start anew by an offset that is no position (KafkaJS stores -2)."""
-    if (found := world.log(number)) is None:
-        return
-    one = group_of(world, group)
-    if one.kind == "outside":
-        return
-    world.truth.starts_anew(one.name, found[0])
-    one.commits[found[0]] = ((-2, -1, -2, -3)[how % 4], None)
+    tp, _ = world.log(number)
+    one = group_in_kafka(world, group)
+    world.truth.starts_anew(one.name, tp)
+    one.commits[tp] = ((-2, -1, -2, -3)[how % 4], None)
 
 
 def do_pend(world: World, group: int, number: int, count: int, carry: int) -> None:
     """A group reads on in a transaction that is open: the offset is in it, and may yet be taken back."""
-    if (found := world.log(number)) is None:
-        return
-    tp, log = found
-    one = group_of(world, group)
-    if one.kind == "outside" or tp in one.pending:
+    tp, log = world.log(number)
+    one = group_in_kafka(world, group)
+    if tp in one.pending:
         return
     before = one.commits.get(tp, (-1, None))[0]
     if before < 0:
@@ -90,11 +95,10 @@ def do_end_pending(world: World, group: int, how: int) -> None:
 
 
 def do_seek(world: World, group: int, number: int, back: int, carry: int) -> None:
-    found = world.log(number)
     one = group_of(world, group)
-    if found is None or found[0] not in one.commits:
+    tp, log = world.log(number)
+    if tp not in one.commits:
         return
-    tp, log = found
     offset = max(log.log.start, min(one.commits[tp][0], log.last_stable) - 1 - back % 6)
     world.truth.committed(one.name, tp, log, offset)
     commit(one, tp, offset, log.epoch if carry % 2 else None)
@@ -102,9 +106,7 @@ def do_seek(world: World, group: int, number: int, back: int, carry: int) -> Non
 
 def do_late(world: World, group: int, number: int, ahead: int, how: int) -> None:
     """A consumer of an older log of that name commits into this one."""
-    if (found := world.log(number)) is None:
-        return
-    tp, log = found
+    tp, log = world.log(number)
     one = group_of(world, group)
     epoch = (None, log.epoch, log.epoch + 3)[how % 3]
     offset = log.high_watermark + 1 + ahead % 12
@@ -116,9 +118,7 @@ def do_late(world: World, group: int, number: int, ahead: int, how: int) -> None
 
 def do_member(world: World, group: int, topic: int) -> None:
     name = (MANAGED, OTHER)[topic % 2]
-    one = group_of(world, group)
-    if one.kind == "outside":
-        return
+    one = group_in_kafka(world, group)
     if name in one.members:
         one.members.discard(name)
     else:
@@ -143,8 +143,8 @@ def do_regex(world: World, group: int) -> None:
 
 def do_upgrade(world: World, group: int) -> None:
     """A group changes its protocol while its members go on."""
-    one = group_of(world, group)
-    if one.kind == "outside" or one.pattern is not None:
+    one = group_in_kafka(world, group)
+    if one.pattern is not None:
         return
     one.kind = "classic" if one.kind == "consumer" else "consumer"
     world.truth.upgraded[one.name] = world.truth.number
@@ -158,9 +158,7 @@ def do_rebalance(world: World, group: int) -> None:
 def do_static(world: World, group: int, topic: int, minutes: int) -> None:
     """A static member joins; it stops, which its coordinator learns when its session is over; or it is back."""
     name = (MANAGED, OTHER)[topic % 2]
-    one = group_of(world, group)
-    if one.kind == "outside":
-        return
+    one = group_in_kafka(world, group)
     if name in one.members:
         one.members.discard(name)
         one.away[name] = world.kafka.now_ms + (1 + minutes) * MINUTE
@@ -197,12 +195,10 @@ def do_delete_offsets(world: World, group: int, number: int) -> None:
             return  # GROUP_SUBSCRIBED_TO_TOPIC
         del one.commits[tp]
         world.truth.hazard(tp, "offsets were deleted")
-        world.truth.changed[one.name, tp] = world.truth.number
         world.truth.stale.pop((one.name, tp), None)
 
 
 def forget_commits(world: World, group: Group | None) -> None:
     for tp in () if group is None else group.commits:
         world.truth.hazard(tp, "a group was deleted")
-        world.truth.changed[group.name, tp] = world.truth.number  # type: ignore[union-attr]
         world.truth.stale.pop((group.name, tp), None)  # type: ignore[union-attr]

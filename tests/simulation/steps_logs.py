@@ -15,22 +15,20 @@ if TYPE_CHECKING:
 
 
 def do_fall_behind(world: World, number: int) -> None:
-    if (found := world.log(number)) is not None:
-        for broker in found[1].replicas:
-            found[1].fall_behind(broker)
+    _, log = world.log(number)
+    for broker in log.replicas:
+        log.fall_behind(broker)
 
 
 def do_catch_up(world: World, number: int) -> None:
-    if (found := world.log(number)) is not None:
-        for broker in list(found[1].replicas):
-            found[1].catch_up(broker)
+    _, log = world.log(number)
+    for broker in list(log.replicas):
+        log.catch_up(broker)
 
 
 def do_elect(world: World, number: int, skip: int) -> None:
     """The other replica leads: where it is behind, the election is unclean."""
-    if (found := world.log(number)) is None:
-        return
-    tp, log = found
+    tp, log = world.log(number)
     other = next(broker for broker in log.replicas if broker != log.leader)
     start, end, unclean = log.log.start, log.log.end, other not in log.in_sync
     log.elect(other, skip=1 + skip % 2)
@@ -42,9 +40,9 @@ def do_elect(world: World, number: int, skip: int) -> None:
 
 def do_lose_tail(world: World, number: int, count: int) -> None:
     """A broker of one replica loses power: what it had not synced is gone."""
-    if (found := world.log(number)) is None or len(found[1].in_sync) > 1:
+    tp, log = world.log(number)
+    if len(log.in_sync) > 1:
         return
-    tp, log = found
     log.log.cut(max(log.log.start, log.log.end - 1 - count % 6))
     log.epoch += 1
     log.log.begin_epoch(log.epoch)
@@ -53,9 +51,7 @@ def do_lose_tail(world: World, number: int, count: int) -> None:
 
 def do_undo_start(world: World, number: int) -> None:
     """A broker is killed before it has written its log start offset down: it is where it was."""
-    if (found := world.log(number)) is None:
-        return
-    tp, log = found
+    tp, log = world.log(number)
     there = [one.offset for one in log.log.records if one.offset < log.log.start]
     if not there:
         return
@@ -80,22 +76,19 @@ def do_no_leader(world: World, number: int) -> None:
 
 def do_retention(world: World, number: int, count: int) -> None:
     """A broker's own retention moves S."""
-    if (found := world.log(number)) is not None:
-        tp, log = found
-        before = log.log.start
-        start = log.move_start(min(log.last_stable, before + 1 + count % 6))
-        world.truth.moves.append(Moved(world.truth.number, tp, before, start))
+    tp, log = world.log(number)
+    before = log.log.start
+    start = log.move_start(min(log.last_stable, before + 1 + count % 6))
+    world.truth.moves.append(Moved(world.truth.number, tp, before, start))
 
 
 def do_sweep(world: World, number: int) -> None:
-    if (found := world.log(number)) is not None:
-        for replica in found[1].replicas.values():
-            replica.sweep()
+    for replica in world.log(number)[1].replicas.values():
+        replica.sweep()
 
 
 def do_compact(world: World, number: int, every: int) -> None:
-    if (found := world.log(number)) is not None:
-        world.kafka.compact(found[0], 2 + every % 3)
+    world.kafka.compact(world.log(number)[0], 2 + every % 3)
 
 
 def do_recreate(world: World, topic: int, clear: int) -> None:
@@ -146,18 +139,19 @@ def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = 
 
 
 def do_produce(world: World, number: int, count: int, age: int, event: int) -> None:
-    if (found := world.log(number)) is not None:
-        for _ in range(1 + count % 6):
-            append_record(world, found[0], age, event)
+    tp, _ = world.log(number)
+    for _ in range(1 + count % 6):
+        append_record(world, tp, age, event)
 
 
 def do_transaction(world: World, number: int, count: int, age: int) -> None:
-    if (found := world.log(number)) is not None and len(world.open) < 2:
-        txn = world.kafka.begin_transaction(found[0])
+    tp, _ = world.log(number)
+    if len(world.open) < 2:
+        txn = world.kafka.begin_transaction(tp)
         assert txn is not None
         for _ in range(1 + count % 3):
-            append_record(world, found[0], age, age % 5, txn)
-        world.open.append((found[0], txn))
+            append_record(world, tp, age, age % 5, txn)
+        world.open.append((tp, txn))
 
 
 def do_end_transaction(world: World, how: int) -> None:

@@ -6,6 +6,7 @@ A run is the engine's own functions, with the simulated cluster behind them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import shutil
 import tempfile
@@ -302,7 +303,7 @@ def do_wipe(world: World, number: int) -> None:
 def do_copy_state(world: World, number: int) -> None:
     one = world.operators[number % 2]
     do_finish(world, number)
-    one.copy, one.copied = copy_of(world, one), one.memory.copy()
+    one.copy, one.copied = copy_of(world, one), copy.deepcopy(one.memory)
 
 
 def do_restore_state(world: World, number: int) -> None:
@@ -315,7 +316,7 @@ def do_restore_state(world: World, number: int) -> None:
     shutil.copytree(other.copy, kept, dirs_exist_ok=True)
     put_back(one, kept)
     one.state = "older" if one is other else "another's"
-    remembers(world, one, other.copied.copy())
+    remembers(world, one, copy.deepcopy(other.copied))
 
 
 def finish_all(world: World) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, Literal
 
 import pytest
@@ -18,16 +18,18 @@ from retention_cli.brokers.deleter import Answered, Deleter, Outcome
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup, MembersRead
 from retention_cli.brokers.log_offsets import Found, Spec
+from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from tests.simulation import logs
 from tests.simulation.clients import Hub, SimClock, SimDeleter
 from tests.simulation.kafka import Group, SimKafka
+from tests.simulation.logs import Partition
 from tests.simulation.reader import SimReader
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, move_leader
-from tests.support.world import HOUR, MINUTE, QUIET, World, commit_raw, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, MINUTE, QUIET, World, commit_raw, end_transaction, now_ms, reader_for, wait_until
 
 AGES_MS: Final = (30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR)
 
@@ -79,6 +81,9 @@ class Both:
         self.open: list[tuple[Producer, int]] = []
         self.alone = self.producer()
 
+    def producers(self) -> list[Producer]:
+        return [producer for producer, _txn in self.open]
+
     def producer(self) -> Producer:
         """Return a client that puts each record into a batch of its own."""
         return Producer({"bootstrap.servers": self.world.bootstrap, "batch.num.messages": 1, "linger.ms": 0})
@@ -108,19 +113,22 @@ class Both:
         producer, txn = self.open.pop(chance.randrange(len(self.open)))
         committed = chance.random() < 0.5
         self.kafka.now_ms = now_ms()
-        if committed:
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
+        end_transaction(producer, commit=committed)
         self.kafka.end_transaction(self.place, txn, "committed" if committed else "aborted")
-        end = self.kafka.topics[self.tp.topic].partitions[self.tp.partition].high_watermark
+        end = self.log.high_watermark
         wait_until(lambda: self._real_end() >= end, "the transaction's marker")
+
+    @property
+    def log(self) -> Partition:
+        return self.kafka.topics[self.tp.topic].partitions[self.tp.partition]
+
+    def _partition(self, reader: ClusterReader) -> PartitionMetadata:
+        return reader.metadata([self.tp.topic]).topics[self.tp.topic].partitions[self.tp.partition]
 
     def _real_end(self) -> int:
         """Return H as it is now: a coordinator writes markers behind its answer."""
-        tp, reader = self.tp, self.readers[0]
-        leaders = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[tp.partition]}
-        answer = reader.list_offsets([{tp: "latest"}], leaders)[0][tp]
+        reader = self.readers[0]
+        answer = reader.list_offsets([{self.tp: "latest"}], {self.tp: self._partition(reader)})[0][self.tp]
         return answer.offset if isinstance(answer, Found) else -1
 
     def trim(self, chance: random.Random) -> None:
@@ -129,11 +137,11 @@ class Both:
         Never into an open transaction: there a real L falls to the base of the batch that S cuts. Nobody who obeys G1
         gets there.
         """
-        log = self.kafka.topics[self.tp.topic].partitions[self.tp.partition]
+        log = self.log
         offset = log.high_watermark + 1 if chance.random() < 0.2 else chance.randrange(0, log.last_stable + 1)
         found: list[Outcome] = []
         for reader, deleter in zip(self.readers, self.deleters, strict=True):
-            leader = reader.metadata([self.tp.topic]).topics[self.tp.topic].partitions[self.tp.partition].leader
+            leader = self._partition(reader).leader
             assert leader is not None
             deleter.delete(
                 {leader: {self.tp: offset}},
@@ -181,7 +189,7 @@ class Both:
 
     def _answers(self, reader: ClusterReader) -> Told:
         tp = self.tp
-        leaders = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[tp.partition]}
+        leaders = {tp: self._partition(reader)}
         epoch = leaders[tp].leader_epoch
         times = {self.base_ms - age + more for age in AGES_MS for more in (-1, 0, 1)} | {self.base_ms - 1}
         specs: list[Spec] = ["earliest", "latest", "last-stable", "max-timestamp", *sorted(times)]
@@ -223,34 +231,24 @@ def all_led(reader: ClusterReader, topic: str) -> bool:
     return all(isinstance(one, Answered) for one in found)
 
 
+def await_led(reader: ClusterReader, topic: str) -> None:
+    wait_until(lambda: all_led(reader, topic), f"leaders of {topic} that know that they lead")
+
+
 def walk(both: Both | BothGroups, steps: Sequence[str], count: int, seed: int) -> None:
-    """Take so many of the steps, by a seed, and compare after each."""
+    """Take so many of the steps, by a seed, and compare after each; abort what is open in the end."""
     chance, taken = random.Random(seed), list[str]()
-    for _ in range(count):
-        taken.append(chance.choice(steps))
-        getattr(both, taken[-1])(chance)
-        both.compare(f"(seed {seed}: {' '.join(taken)})")
+    try:
+        for _ in range(count):
+            taken.append(chance.choice(steps))
+            getattr(both, taken[-1])(chance)
+            both.compare(f"(seed {seed}: {' '.join(taken)})")
+    finally:
+        for producer in both.producers():
+            producer.abort_transaction(30)
 
 
 STEPS_A_SEQUENCE: Final = 12
-
-
-@contextmanager
-def sequences(world: World, kafka: EmbeddedKafka, seeds: range) -> Iterator[Callable[[int], None]]:
-    """Give what runs the sequence of a seed, on a partition of its own."""
-    topic = world.topic("contract", partitions=len(seeds))
-    with reader_for(kafka.bootstrap) as reader:
-        wait_until(lambda: all_led(reader, topic), "leaders that know that they lead")
-
-        def run(seed: int) -> None:
-            both = Both(world, reader, TopicPartition(topic, seed - seeds.start), len(seeds))
-            try:
-                walk(both, STEPS, STEPS_A_SEQUENCE, seed)
-            finally:
-                for producer, _txn in both.open:
-                    producer.abort_transaction(30)
-
-        yield run
 
 
 @pytest.fixture(autouse=True)
@@ -262,9 +260,11 @@ def _one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("first", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1_000, 1_200, 8))])
 def test_simulated_kafka_answers_like_a_real_one(world: World, kafka: EmbeddedKafka, first: int) -> None:
-    with sequences(world, kafka, range(first, first + 8)) as run:
-        for seed in range(first, first + 8):
-            run(seed)
+    topic = world.topic("contract", partitions=8)
+    with reader_for(kafka.bootstrap) as reader:
+        await_led(reader, topic)
+        for number in range(8):
+            walk(Both(world, reader, TopicPartition(topic, number), 8), STEPS, STEPS_A_SEQUENCE, first + number)
 
 
 MORE_STEPS: Final = (*STEPS, "elect", "elect", "elect", "recreate")
@@ -281,10 +281,10 @@ class BothOfThree(Both):
         """The other replica, which has everything, leads."""
         before = self._epoch()
         move_leader(self.world, self.name)
-        wait_until(lambda: all_led(self.readers[0], self.name), "a leader that knows that it leads")
-        log = self.kafka.topics[self.name].partitions[0]
+        await_led(self.readers[0], self.name)
+        log = self.log
         log.elect(next(one for one in log.replicas if one != log.leader), skip=self._settled_epoch() - before)
-        wait_until(lambda: all_led(self.readers[0], self.name), "a leader that knows that it leads")
+        await_led(self.readers[0], self.name)
 
     def recreate(self, _chance: random.Random) -> None:
         """Delete the topic, with its group's commits, and make it again."""
@@ -293,7 +293,7 @@ class BothOfThree(Both):
         self.world.delete(self.name)
         wait_until(lambda: self._commits(self.readers[0]) == {}, "the end of the topic's commits")
         self.world.topic(name=self.name, replicas=2)
-        wait_until(lambda: all_led(self.readers[0], self.name), "leaders that know that they lead")
+        await_led(self.readers[0], self.name)
         self.alone = self.producer()  # one that knew the old topic may wait for it for ever
         self.kafka.delete(self.name, clear_commits=True)
         self.kafka.create(self.name, 1)
@@ -311,7 +311,7 @@ class BothOfThree(Both):
         return seen[-1]
 
     def _epoch(self) -> int:
-        return self.readers[0].metadata([self.name]).topics[self.name].partitions[0].leader_epoch
+        return self._partition(self.readers[0]).leader_epoch
 
 
 @pytest.fixture(scope="module")
@@ -330,12 +330,8 @@ def test_simulated_kafka_answers_like_a_real_one_across_elections(
     world = World(three.bootstrap, tmp_path_factory.mktemp("state"))
     with reader_for(three.bootstrap) as reader:
         both = BothOfThree(world, reader)
-        wait_until(lambda: all_led(reader, both.name), "leaders that know that they lead")
-        try:
-            walk(both, MORE_STEPS, STEPS_A_SEQUENCE, seed)
-        finally:
-            for producer, _txn in both.open:
-                producer.abort_transaction(30)
+        await_led(reader, both.name)
+        walk(both, MORE_STEPS, STEPS_A_SEQUENCE, seed)
 
 
 GROUP_STEPS: Final = ("commit", "commit", "negative", "pend", "pend", "end", "forget", "add")
@@ -358,6 +354,9 @@ class BothGroups:
         self.open: dict[str, Producer] = {}
         self.later: set[str] = set()
         """Topics with a commit that was written after the pending one. It stays, even if the transaction commits."""
+
+    def producers(self) -> list[Producer]:
+        return [*self.open.values()]
 
     @property
     def simulated(self) -> Group:
@@ -384,8 +383,7 @@ class BothGroups:
             return
         producer = self.world.transaction(topic, [], end="open")
         consumer = Consumer({"bootstrap.servers": self.world.bootstrap, "group.id": self.group, "logger": QUIET})
-        member = consumer.consumer_group_metadata()
-        producer.send_offsets_to_transaction([Position(topic, 0, offset)], member, 30)
+        producer.send_offsets_to_transaction([Position(topic, 0, offset)], consumer.consumer_group_metadata(), 30)
         consumer.close()
         self.open[topic] = producer
         self.later.discard(topic)
@@ -396,12 +394,10 @@ class BothGroups:
             return
         topic, producer = self.open.popitem()
         offset, _ = self.simulated.pending.pop((topic, 0))
-        if chance.random() < 0.5:
-            producer.commit_transaction(30)
-            if topic not in self.later:
-                self.simulated.commits[topic, 0] = offset, None
-        else:
-            producer.abort_transaction(30)
+        committed = chance.random() < 0.5
+        end_transaction(producer, commit=committed)
+        if committed and topic not in self.later:
+            self.simulated.commits[topic, 0] = offset, None
         wait_until(lambda: topic not in self._pending(self.readers[0]), "the marker in the offsets topic")
 
     def forget(self, _chance: random.Random) -> None:
@@ -454,12 +450,7 @@ class BothGroups:
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(one, marks=pytest.mark.long) for one in range(4, 60))])
 def test_simulated_group_has_the_offsets_of_a_real_one(world: World, kafka: EmbeddedKafka, seed: int) -> None:
     with reader_for(kafka.bootstrap) as reader:
-        both = BothGroups(world, reader)
-        try:
-            walk(both, GROUP_STEPS, GROUP_STEPS_A_SEQUENCE, seed)
-        finally:
-            for producer in both.open.values():
-                producer.abort_transaction(30)
+        walk(BothGroups(world, reader), GROUP_STEPS, GROUP_STEPS_A_SEQUENCE, seed)
 
 
 @pytest.mark.parametrize("listed", ["classic", "consumer"])

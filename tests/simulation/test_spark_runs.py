@@ -41,8 +41,7 @@ class TaskReader(SimReader):
     def topic_configs(
         self, topics: Sequence[str], patience_s: float | None = None
     ) -> dict[str, TopicConfig | RequestFailedError]:
-        found: dict[str, TopicConfig | RequestFailedError] = self.topic_configs_soon(topics, patience_s).result()
-        return found
+        return self.topic_configs_soon(topics, patience_s).result()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -150,6 +149,12 @@ def _rows(plan: Plan) -> Rows:
     return [{**row_as_json(one), "bytes_exact": one.size_exact} for one in plan.decisions]
 
 
+def _row(rows: Rows) -> dict[str, Any]:
+    """Return that of the partition that a test is about."""
+    [row] = [one for one in rows if (one["topic"], one["partition"]) == ("a", 0)]
+    return row
+
+
 @pytest.mark.parametrize(
     "seeds",
     [
@@ -185,13 +190,11 @@ def test_group_deleted_before_spark_reads_commits_again_counts(
     """F6: coordinators have moved (F9), and this run itself had seen it before."""
     monkeypatch.setattr("retention_cli.engines.spark.plans._SHARES_AT_MOST", 1)  # each share lists groups
     with World("R1") as world:
-        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1), ("read", 1, 0, 1, 1)):
-            world.apply(step)
+        world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1), ("read", 1, 0, 1, 1))
         found: Rows = []
         run = world.hub.start("run", lambda: found.extend(how(world, world.operators[0])))
-        for request in ("list_groups 1", after):
-            while run.last != request:
-                run.step()
+        run.until("list_groups 1")
+        run.until(after)
         world.apply(("coordinator", 0, 0))
         while run.alive:
             run.step()
@@ -206,28 +209,24 @@ def test_rewind_seen_by_another_run_during_the_read_counts(memories: str) -> Non
     """F6: a plan over Spark saw it unmoved before that, and remembers it after. Then the group is deleted."""
     rows: Rows = []
     with World(f"R1 @{memories}") as world:
-        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1), ("read", 1, 0, 4, 1)):
-            world.apply(step)
+        world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1), ("read", 1, 0, 4, 1))
         here, there = world.operators
         _by_spark(world, here)
         world.apply(("time", 2))
         began_ms = here.clock.wall_ms()
         spark = world.hub.start("spark", lambda: rows.extend(_by_spark(world, here)))
-        while spark.last != "spark reads ends":
-            spark.step()
+        spark.until("spark reads ends")
         world.apply(("seek", 1, 0, 3, 1))
         back = world.kafka.groups["g1"].commits["a", 0][0]
         other = world.hub.start("other", lambda: rows.extend(_here(world, there)))
-        while other.last != "list_offsets latest":  # it has read the commits
-            other.step()
-        world.apply(("time", 0))
-        world.apply(("time", 0))
+        other.until("list_offsets latest")  # it has read the commits
+        world.apply(("time", 0), ("time", 0))
         spark.finish()
         with closing(memories_of(world, here)) as kept:
             assert kept.ledger(world.kafka.cluster_id).group("g0").seen_ms >= began_ms
         other.finish()
         world.apply(("delete_group", 1))
-        [row] = [one for one in _here(world, there) if (one["topic"], one["partition"]) == ("a", 0)]
+        row = _row(_here(world, there))
     assert (row["min_commit"], row["min_commit_by"]) == (back, "group:g1")
 
 
@@ -245,25 +244,18 @@ def test_truncation_below_another_runs_observation_is_found(how: Callable[..., R
             run.step()
 
     with World(f"R1 @{memories}") as world:
-        for step in (("produce", 0, 5, 4, 4), ("read", 1, 0, 4, 0)):
-            world.apply(step)
+        world.apply(("produce", 0, 5, 4, 4), ("read", 1, 0, 4, 0))
         here, there = world.operators
         first = world.hub.start("first", lambda: rows.extend(how(world, here)))
         go_on(first)
-        world.apply(("time", 0))
-        world.apply(("fall_behind", 0))
-        for step in (("produce", 0, 5, 4, 4), ("read", 1, 0, 7, 0)):
-            world.apply(step)
+        world.apply(("time", 0), ("fall_behind", 0), ("produce", 0, 5, 4, 4), ("read", 1, 0, 7, 0))
         other = world.hub.start("other", lambda: rows.extend(_here(world, there)))
         go_on(other)
         world.apply(("time", 0))
         first.finish()
         other.finish()
-        world.apply(("elect", 0, 0))
-        for _ in range(3):
-            world.apply(("produce", 0, 5, 4, 4))
-        world.apply(("time", 2))
-        [row] = [one for one in _here(world, there) if (one["topic"], one["partition"]) == ("a", 0)]
+        world.apply(("elect", 0, 0), *[("produce", 0, 5, 4, 4)] * 3, ("time", 2))
+        row = _row(_here(world, there))
     assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])
 
 
@@ -271,28 +263,22 @@ def test_truncation_below_another_runs_observation_is_found(how: Callable[..., R
 def test_cut_found_in_a_log_that_changes_again_while_it_is_read_refuses_commits(how: Callable[..., Rows]) -> None:
     """F5: the partition's memory goes on from the cut, so no later plan finds it."""
     with World("R1") as world:
-        for step in (("produce", 0, 5, 4, 4), ("fall_behind", 0), ("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4)):
-            world.apply(step)
-        for _ in range(2):
-            world.apply(("read", 1, 0, 7, 0))  # by commits without a leader epoch
+        world.apply(("produce", 0, 5, 4, 4), ("fall_behind", 0), ("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4))
+        world.apply(*[("read", 1, 0, 7, 0)] * 2)  # by commits without a leader epoch
         here, log = world.operators[0], world.kafka.partition(("a", 0))
         assert log is not None
         how(world, here)
-        world.apply(("elect", 0, 0))
-        for _ in range(4):
-            world.apply(("produce", 0, 5, 4, 4))
-        world.apply(("time", 2))
+        world.apply(("elect", 0, 0), *[("produce", 0, 5, 4, 4)] * 4, ("time", 2))
         rows: Rows = []
         run = world.hub.start("run", lambda: rows.extend(how(world, here)))
-        while run.last != "epoch_ends":
-            run.step()
+        run.until("epoch_ends")
         while run.last == "epoch_ends":
             run.step()
         for broker in log.replicas:
             log.catch_up(broker)
         log.elect(next(one for one in log.replicas if one != log.leader))
         run.finish()
-        [row] = [one for one in _here(world, here) if (one["topic"], one["partition"]) == ("a", 0)]
+        row = _row(_here(world, here))
     assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])
 
 
@@ -301,14 +287,11 @@ def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeyp
     monkeypatch.setattr(plans, "_rows_of_tasks", functools.partial(rows_of_tasks, again=True))
     rows: Rows = []
     with World("R1") as world:
-        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1), ("read", 1, 0, 2, 1)):
-            world.apply(step)
+        world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1), ("read", 1, 0, 2, 1))
         here = world.operators[0]
         run = world.hub.start("spark", lambda: rows.extend(_by_spark(world, here)))
-        while run.last != "spark loses a share":
-            run.step()
-        for step in (("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4)):
-            world.apply(step)
+        run.until("spark loses a share")
+        world.apply(("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4))
         commits = world.kafka.groups["g1"].commits
         commits["a", 0] = (stands := 9, commits["a", 0][1])  # beyond the end that was read
         run.finish()
@@ -316,7 +299,7 @@ def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeyp
             assert not kept.ledger(world.kafka.cluster_id).group("g1").refused
         ahead = world.kafka.groups["g0"].commits
         ahead["a", 0] = (stands + 5, ahead["a", 0][1])
-        [row] = [one for one in _here(world, here) if (one["topic"], one["partition"]) == ("a", 0)]
+        row = _row(_here(world, here))
     assert (row["min_commit"], row["min_commit_by"]) == (stands, "group:g1")
 
 
@@ -338,11 +321,10 @@ def test_slice_without_all_its_shares_is_not_planned(monkeypatch: pytest.MonkeyP
 def test_r1_waits_over_spark_until_its_plans_have_watched_the_groups() -> None:
     """F10: the client notes the look of all shares, and slices go by what it noted before."""
     with World("R1 watched") as world:
-        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1)):
-            world.apply(step)
+        world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1))
         one, seen = world.operators[0], []
         for _ in range(2):
-            [row] = [found for found in _by_spark(world, one) if (found["topic"], found["partition"]) == ("a", 0)]
+            row = _row(_by_spark(world, one))
             seen.append((row["action"], [reason["code"] for reason in row["reasons"]]))
             world.apply(("time", 2))
     assert seen == [("hold", ["F10"]), ("trim", [])]

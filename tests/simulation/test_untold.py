@@ -102,8 +102,7 @@ UNTOLD: dict[str, tuple[str, range, range, Callable[[int], list[Step]]]] = {
 def test_what_a_pass_could_not_ask_or_end_lets_nothing_go(name: str, requests: int) -> None:
     rules, _, starts, steps = UNTOLD[name]
     with World(rules) as world:
-        for step in steps(requests):
-            world.apply(step)
+        world.apply(*steps(requests))
         found = world.kafka.partition(("a", 0))
         assert found is not None
         assert found.log.start in starts
@@ -111,8 +110,7 @@ def test_what_a_pass_could_not_ask_or_end_lets_nothing_go(name: str, requests: i
 
 def test_create_time_history_is_kept_when_the_ledger_is_damaged() -> None:
     with World("R4 G3") as world:
-        for step in SWITCHED:
-            world.apply(step)
+        world.apply(*SWITCHED)
         file = next(world.operators[0].folder.rglob("ledger.sqlite"))
         raw = file.read_bytes()
         file.write_bytes(raw[:100] + b"\xff" * 3_900 + raw[4_000:])

@@ -68,28 +68,24 @@ class Replay:
             numbers = [int(one) for one in rest]
             match name:
                 case "plan":
-                    self._do(("plan", 0, 0))
+                    self.world.apply(("plan", 0, 0))
                     self.decided.append((name, numbers[0], self._planned()))
                 case "recheck":
                     self._recheck()
                     self.decided.append((name, int(numbers[0] > 0), int(self._is_running())))
                 case "delete":
                     before = self.log_start
-                    self._do(("finish", _SAVED))
+                    self.world.apply(("finish", _SAVED))
                     now = self.log_start
                     self.decided.append((name, numbers[0], now if now > before else 0))
                 case _:
-                    self._do(*self._steps(name, numbers))
-
-    def _do(self, *steps: Step) -> None:
-        for step in steps:
-            self.world.apply(step)
+                    self.world.apply(*self._steps(name, numbers))
 
     def _produce(self, stamped: str) -> None:
         """A record that is stamped long ago, now, in seconds, or as if it were the day after tomorrow."""
         if stamped != "future":
             age = {"old": 4, "young": 0, "ancient": 6}[stamped]
-            self._do(("produce", self.number, 0, age, min(age, 4)))
+            self.world.apply(("produce", self.number, 0, age, min(age, 4)))
             return
         tp, kafka = self.world.tp(self.number), self.world.kafka
         ahead_ms = kafka.now_ms + 48 * HOUR
@@ -104,8 +100,8 @@ class Replay:
     def _recheck(self) -> None:
         """Carry out the plan up to its delete; after a refusal the process that waits goes on."""
         if not self._is_running():
-            self._do(("saved", _SAVED, 1))
-        self._do(("until", _SAVED, _BEFORE_DELETE))
+            self.world.apply(("saved", _SAVED, 1))
+        self.world.apply(("until", _SAVED, _BEFORE_DELETE))
 
     def _planned(self) -> int:
         plan, tp = self.world.operators[0].saved, self.world.tp(self.number)

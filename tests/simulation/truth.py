@@ -5,7 +5,6 @@ Each delete that takes effect is held against docs/rules.md by the records' true
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -66,27 +65,23 @@ class Rules:
         return [f"{key}: {json.dumps(value)}" for key, value in told.items() if value]
 
     def entry(self) -> list[str]:
-        lines = []
-        if self.consumed_h is not None:
-            lines += ["retention.commitoffset.enable: true", f"retention.commitoffset.hours: {self.consumed_h}"]
-        if self.forced_h is not None:
-            lines.append(f"retention.ms: {self.forced_h * HOUR}")
-        if self.event_h is not None:
-            lines.append(f"retention.max.eventtime.ms: {self.event_h * HOUR}")
-        if self.header:
-            place = "avro:/et" if self.avro else "json:/et" if self.json else "header:et"
-            lines.append(f"retention.eventtime.source: {place}")
-            if self.avro:
-                lines.append("on.unreadable: skip")
-        elif self.explicit:
-            lines.append("retention.eventtime.source: timestamp")
-        if self.live:
-            lines.append("log.retention.min.timestamp: cluster")
-        if self.minimum_ms is not None:
-            lines.append(f"log.retention.min.timestamp: {self.minimum_ms}")
-        if self.wallclock_h is not None:
-            lines.append(f"retention.min.wallclock.ms: {self.wallclock_h * HOUR}")
-        return [*lines, f"unconsumed: {self.unconsumed}"]
+        place = "avro:/et" if self.avro else "json:/et" if self.json else "header:et"
+        told = {
+            "retention.commitoffset.enable": None if self.consumed_h is None else "true",
+            "retention.commitoffset.hours": self.consumed_h,
+            "retention.ms": _ms(self.forced_h),
+            "retention.max.eventtime.ms": _ms(self.event_h),
+            "retention.eventtime.source": place if self.header else "timestamp" if self.explicit else None,
+            "on.unreadable": "skip" if self.header and self.avro else None,
+            "log.retention.min.timestamp": "cluster" if self.live else self.minimum_ms,
+            "retention.min.wallclock.ms": _ms(self.wallclock_h),
+            "unconsumed": self.unconsumed,
+        }
+        return [f"{key}: {value}" for key, value in told.items() if value is not None]
+
+
+def _ms(hours: int | None) -> int | None:
+    return None if hours is None else hours * HOUR
 
 
 YEAR_2000_MS = 946_684_800_000
@@ -127,9 +122,6 @@ class MemoryTruth:
     widths: dict[str, dict[str, int]] = field(default_factory=dict)
     looks: list[int] = field(default_factory=list)
     clock_was_off: bool = False
-
-    def copy(self) -> MemoryTruth:
-        return copy.deepcopy(self)
 
 
 LOGS_CHANGE = (
@@ -192,7 +184,6 @@ class Truth:
     number: int = 0
     released: dict[tuple[str, Tp], set[int]] = field(default_factory=dict)
     stale: dict[tuple[str, Tp], int] = field(default_factory=dict)
-    changed: dict[tuple[str, Tp], int] = field(default_factory=dict)
     coordinators: dict[int, int] = field(default_factory=dict)
     pending_in: dict[tuple[str, Tp], int] = field(default_factory=dict)
     upgraded: dict[str, int] = field(default_factory=dict)
@@ -237,18 +228,17 @@ class Truth:
         before = self.released.get((group, tp), set())
         if before & here - below:
             self.hazard(tp, "a group went back")
-        self.came(group, tp)
-        self.released[group, tp] = (before - here) | below
-        self.stale.pop((group, tp), None)
-        self.changed[group, tp] = self.number
+        self._commits(group, tp, (before - here) | below)
 
     def starts_anew(self, group: str, tp: Tp) -> None:
         if self.released.get((group, tp)):
             self.hazard(tp, "a group went back")
+        self._commits(group, tp, set())
+
+    def _commits(self, group: str, tp: Tp, released: set[int]) -> None:
         self.came(group, tp)
-        self.released[group, tp] = set()
+        self.released[group, tp] = released
         self.stale.pop((group, tp), None)
-        self.changed[group, tp] = self.number
 
     def came(self, group: str, tp: Tp) -> None:
         """Note a group's first commit, or its first again: from then on it consumes the whole topic (F2)."""
@@ -261,7 +251,6 @@ class Truth:
         self.came(group, tp)
         self.released.setdefault((group, tp), set())
         self.stale[group, tp] = offset
-        self.changed[group, tp] = self.number
 
     def log_changed(self, tp: Tp, log: Partition | None, name: str, *, lost: bool) -> None:
         """A log was cut, restored, or recreated: commits beyond its end are of another one.
@@ -365,11 +354,10 @@ class Truth:
         self, reading: Reading, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
     ) -> bool:
         """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
-        if (group, tp) not in self.stale:
+        key = (group, topic_id, tp[1])
+        if (group, tp) not in self.stale or not looks_right(reading, key, log, commit):
             return False
-        if not looks_right(reading, (group, topic_id, tp[1]), log, commit):
-            return False
-        seen = reading.memory.counted.get((group, topic_id, tp[1]))
+        seen = reading.memory.counted.get(key)
         return seen is None or seen.commit != commit or self._uncut(tp, log, seen)
 
 

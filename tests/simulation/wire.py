@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
@@ -28,6 +28,7 @@ from tests.simulation.kafka import BROKERS, Group, SimKafka, Tp, offsets_partiti
 if TYPE_CHECKING:
     from tests.simulation.reader import SimReader
 
+T = TypeVar("T")
 _SLEEP_S: Final = 3.0
 """A wait is at least so long: patience ends after two or three requests, as it would after twenty."""
 _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR, _DENIED, _NOT_FOUND, _UNSTABLE = 14, 15, 16, 30, 69, 88
@@ -86,13 +87,13 @@ class SimWire:
         """Have the engine's modules read this cluster's clock again: another process ran meanwhile, and has ended."""
         _ELAPSED.kafka = self._kafka
 
-    def run(self, work: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
+    def run(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Carry out a coroutine of the engine, whose first argument is this wire."""
         self.goes_on()
         try:
             work(self, *args).send(None)
         except StopIteration as done:
-            return done.value
+            return done.value  # type: ignore[no-any-return]
         finally:
             _ELAPSED.kafka = None
         raise AssertionError(f"{work.__name__} waits for something that is not simulated")
@@ -259,8 +260,7 @@ def _string(text: str) -> bytes:
 
 @functools.cache
 def _subscription(topics: frozenset[str]) -> bytes:
-    told: bytes = ConsumerProtocolSubscription(topics=sorted(topics), user_data=None, version=0).encode(version=0)
-    return told
+    return ConsumerProtocolSubscription(topics=sorted(topics), user_data=None, version=0).encode(version=0)  # type: ignore[no-any-return]
 
 
 def _member(subscribed: list[str], assigned: Iterable[str], pattern: str | None) -> Any:

@@ -6,10 +6,10 @@ failing one is kept as a plain list (tests/simulation/test_kept.py).
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,18 @@ from tests.simulation import steps_groups, steps_logs, steps_runs
 from tests.simulation.clients import Hub, SimClock
 from tests.simulation.kafka import BROKERS, SimKafka, Tp
 from tests.simulation.logs import Partition, Record
-from tests.simulation.scene import GROUPS, MANAGED, OTHER, RULES, Operator, Simulated, Step, ViolationError, group_name
+from tests.simulation.scene import (
+    GROUPS,
+    MANAGED,
+    OTHER,
+    RULES,
+    Operator,
+    SenselessError,
+    Simulated,
+    Step,
+    ViolationError,
+    group_name,
+)
 from tests.simulation.steps_logs import do_end_transaction, do_hold
 from tests.simulation.steps_runs import do_finish, do_forget, memories_of, planned, reading_of
 from tests.simulation.truth import YEAR_2000_MS, Rules, Truth, told
@@ -65,24 +76,25 @@ class World(Simulated):
         ]
         if self.memories != "each":
             self.operators[1].memory = self.operators[0].memory
+        self.callback(self._kill_all)
 
-    def close(self) -> None:
+    def _kill_all(self) -> None:
         for one in self.operators:
             if one.process is not None:
                 one.process.kill()
-        super().close()
 
-    def apply(self, step: Step) -> None:
-        """Do one step.
+    def apply(self, *steps: Step) -> None:
+        """Do one step after another.
 
         Raises:
             ViolationError: something happened that docs/rules.md does not allow.
         """
-        self.truth.number += 1
-        name, *numbers = step
-        STEPS[name](self, *numbers)
-        if self.truth.violations:
-            raise ViolationError("\n".join(self.truth.violations))
+        for name, *numbers in steps:
+            self.truth.number += 1
+            with contextlib.suppress(SenselessError):
+                STEPS[name](self, *numbers)
+            if self.truth.violations:
+                raise ViolationError("\n".join(self.truth.violations))
 
     @property
     def wanted(self) -> Rules:
@@ -105,10 +117,17 @@ class World(Simulated):
             return added
         return ((MANAGED, 0), (MANAGED, 1), (OTHER, 0))[number % 3]
 
-    def log(self, number: int) -> tuple[Tp, Partition] | None:
+    def log(self, number: int) -> tuple[Tp, Partition]:
+        """Return one of the partitions.
+
+        Raises:
+            SenselessError: it is not there, or has no leader.
+        """
         tp = self.tp(number)
         found = self.kafka.partition(tp)
-        return None if found is None or found.leader is None else (tp, found)
+        if found is None or found.leader is None:
+            raise SenselessError
+        return tp, found
 
 
 def steps() -> dict[str, int]:
@@ -123,8 +142,7 @@ def run(rules: str, sequence: Sequence[Step]) -> World:
         ViolationError: see :meth:`World.apply`.
     """
     with World(rules) as world:
-        for step in sequence:
-            world.apply(step)
+        world.apply(*sequence)
         settle(world)
         return world
 
@@ -140,13 +158,12 @@ def settle(world: World) -> None:
     for passed in (3 if world.wanted.start else 2, 2, 2):  # first as far as the longest groups.start goes back
         _carry_out_remedies(world, one)
         _carry_out_remedies(world, one)
-        world.apply(("time", passed))
-        world.apply(("trim", 0))
+        world.apply(("time", passed), ("trim", 0))
     _carry_out_remedies(world, one)  # some say more when records are old enough
     world.apply(("trim", 0))
     fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka, world.hub), one.topics)
     reading, reader = reading_of(world, fresh)
-    with closing(memories_of(world, fresh)) as memories:
+    with contextlib.closing(memories_of(world, fresh)) as memories:
         wanted = planned(world, fresh, reading, reader, memories)
     world.apply(("plan", 0))
     assert one.saved is not None

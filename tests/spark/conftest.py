@@ -10,8 +10,11 @@ import pytest
 from retention_cli.engines.spark.session import open_session
 from tests.support.clusters import EmbeddedKafka
 from tests.support.fleet import Fleet
-from tests.support.spark.clusters import QUICK_START
+from tests.support.spark.clusters import QUICK_START, spark_connect, spark_standalone
+from tests.support.spark.hadoop import hadoop_files, spark_yarn
 from tests.support.world import World
+
+__all__ = ["hadoop_files", "spark_connect", "spark_standalone", "spark_yarn"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,24 +28,22 @@ from tests.support.archiving import (
     whole,
     whole_and_tidy,
 )
-from tests.support.spark.clusters import spark_connect, spark_standalone, standalone
+from tests.support.spark.clusters import standalone
 from tests.support.spark.commands import SMALL, Command, Engines
 from tests.support.world import World, wait_until
-
-__all__ = ["spark_connect", "spark_standalone"]
 
 
 def written(folder: Path) -> dict[str, Any]:
     """Every file of an archive: manifests but for when they were written, data byte for byte."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.parent.name == "_groups":
-            continue  # where consumers stood, at another time in each
+    files = (one for one in sorted(folder.rglob("*")) if one.is_file())
+
+    def content(path: Path) -> Any:
         if path.suffix == ".json":
-            found[str(path.relative_to(folder))] = json.loads(path.read_text()) | {"written_at": "", "checksum": ""}
-        elif path.is_file():
-            found[str(path.relative_to(folder))] = path.read_bytes()
-    return found
+            return json.loads(path.read_text()) | {"written_at": "", "checksum": ""}
+        return path.read_bytes()
+
+    # _groups has where consumers stood, at another time in each
+    return {str(one.relative_to(folder)): content(one) for one in files if one.parent.name != "_groups"}
 
 
 Trim = Callable[[str], TrimReport]
@@ -189,13 +187,11 @@ def test_remote_spark_archives_a_saved_plan_without_logging_the_url(
     events.mkdir()
     world.cli("plan", "-p", str(file), "--out", str(saved), check=0)
     logged = ("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}")
-    done = Command(world, tmp_path, spark.folder, "trim").run(
+    rows = Command(world, tmp_path, spark.folder, "trim").json(
         *("-p", str(file), "--plan", str(saved), "--yes", "--spark", "--master", spark.url),
         *((*SMALL, *logged) if where == "spark_standalone" else ()),
         state="state",
-    )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["partitions"]
+    )["partitions"]
     assert [(one["outcome"], one["log_start"]) for one in rows] == [("trimmed", 1_200)] * 3, rows
     assert whole_and_tidy(place)
     for partition in range(3):
@@ -239,9 +235,7 @@ def test_client_killed_during_a_spark_archive_loses_nothing(world: World, tmp_pa
     running.communicate(timeout=60)
     assert {world.ends(topic, partition)[0] for partition in range(6)} == {0}
     left = {path: content for path, content in written(place).items() if path.endswith(".json")}
-    done = command.run(*flags, state="state")
-    assert done.returncode == 0, done.stderr
-    assert {one["outcome"] for one in json.loads(done.stdout)["partitions"]} == {"trimmed"}
+    assert {one["outcome"] for one in command.json(*flags, state="state")["partitions"]} == {"trimmed"}
     for partition in range(6):
         assert archived(place, topic, partition) == before[partition]
         assert world.ends(topic, partition) == (20_000, 20_000)

@@ -15,11 +15,10 @@ from retention_cli.archive.store import Store
 from tests.support.archiving import archived, filled, policy, whole
 from tests.support.refusals import refusal
 from tests.support.spark.commands import ON_YARN, Command
-from tests.support.spark.hadoop import Hdfs, Yarn, hadoop_files, hdfs, libhdfs, spark_yarn
+from tests.support.spark.hadoop import Hdfs, Yarn, hdfs, libhdfs
 from tests.support.trims import trimmed_with_evidence_at
 from tests.support.world import World, written
 
-__all__ = ["hadoop_files", "spark_yarn"]
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(900),
@@ -75,9 +74,8 @@ def test_hdfs_archive_is_trimmed(
             word for name, value in theirs.items() for word in ("--spark-conf", f"spark.executorEnv.{name}={value}")
         ]
         environ, folder, flags = environ | cluster.environ, cluster.folder, (*ON_YARN, *given)
-    done = Command(world, tmp_path, folder, "trim", environ).run("-p", str(file), "--yes", *flags, state="state")
-    assert done.returncode == 0, done.stderr
-    assert {one["outcome"] for one in json.loads(done.stdout)["partitions"]} == {"trimmed"}, done.stdout
+    done = Command(world, tmp_path, folder, "trim", environ).json("-p", str(file), "--yes", *flags, state="state")
+    assert {one["outcome"] for one in done["partitions"]} == {"trimmed"}, done
     assert [world.ends(topic, partition)[0] for partition in range(2)] == [1_200, 700]
     for partition, records in before.items():
         assert archived(place, topic, partition) + whole(world, topic, partition) == records

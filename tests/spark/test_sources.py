@@ -15,10 +15,8 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.spark.session import is_connect, open_session, stop_session
 from retention_cli.engines.spark.sources import Options
 from retention_cli.spark import register
-from tests.support.spark.clusters import spark_connect, spark_standalone
 from tests.support.world import HOUR, World, now_ms
 
-__all__ = ["spark_connect", "spark_standalone"]
 ELSEWHERE = "TESTS_SOURCES_AT"
 """Where this file's tests are to read, and of which cluster: a process has one Spark, so each has one of its own."""
 
@@ -44,9 +42,8 @@ def _at() -> tuple[str, str]:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    if ELSEWHERE in os.environ:
-        return World(_at()[1], tmp_path / "state")
-    return World(request.getfixturevalue("kafka").bootstrap, tmp_path / "state")
+    bootstrap = _at()[1] if ELSEWHERE in os.environ else request.getfixturevalue("kafka").bootstrap
+    return World(bootstrap, tmp_path / "state")
 
 
 @pytest.mark.long  # a session each
@@ -67,10 +64,8 @@ def test_data_source_tests_pass_on_another_spark(where: str, world: World, reque
 
 
 def load(notebook: Any, source: str, world: World, **options: str) -> Any:
-    reader = notebook.read.format(f"kretain.{source}").option("bootstrap.servers", world.bootstrap)
-    for key, value in options.items():
-        reader = reader.option(key, value)
-    return reader.load()
+    given = {"bootstrap.servers": world.bootstrap, **options}
+    return notebook.read.format(f"kretain.{source}").options(**given).load()
 
 
 def test_commits_source_has_rows_and_lists_missing_commits(notebook: Any, world: World) -> None:

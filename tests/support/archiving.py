@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from retention_cli.archive.catalog import read_catalog, verify_catalog
+from retention_cli.archive.catalog import read_catalog, stitched, verify_catalog
 from retention_cli.archive.layout import Source
-from retention_cli.archive.segment import SegmentSize
+from retention_cli.archive.segment import SegmentSize, records_of
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
-from tests.support.archives import republished
-from tests.support.world import QUIET, Cli, World, consumed, reader_for
+from tests.support.world import QUIET, Cli, World, consumed, end_transaction, reader_for
 
 
 class Record(NamedTuple):
@@ -119,10 +118,7 @@ def transaction(world: World, topic: str, records: Iterable[Whole], partition: i
     producer.begin_transaction()
     _append(producer, topic, records, partition)
     assert producer.flush(60) == 0
-    if commit:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
+    end_transaction(producer, commit=commit)
 
 
 def _append(producer: Producer, topic: str, records: Iterable[Whole], partition: int) -> None:
@@ -177,7 +173,14 @@ def archived(folder: Path | str, topic: str, partition: int = 0) -> list[Whole]:
     assert all(not one.problems for one in found)
     for one in found:
         if one.source.partition == partition:
-            records = republished(store, one)
+            pieces, gaps = stitched(one.segments)
+            assert not gaps
+            records = [
+                record
+                for piece in pieces
+                for record in records_of(store, piece.manifest, piece.start)
+                if record.offset < piece.end
+            ]
             offsets = [record.offset for record in records]
             assert offsets == sorted(set(offsets))
             return [(one.timestamp or 0, one.key, one.value, one.headers) for one in records]

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests.support.plain import kept_alive
-from tests.support.world import HOUR, QUIET, World, now_ms, wait_until
+from tests.support.world import HOUR, QUIET, World, end_transaction, now_ms, wait_until
 
 Place = tuple[str, int]
 CODECS = ("none", "gzip", "lz4", "zstd")
@@ -102,10 +102,8 @@ class Fleet:
             for producer in (*usual.values(), *begun.values()):
                 assert producer.flush(60) == 0
             for end, producer in begun.items():
-                if end == "commit":
-                    producer.commit_transaction(30)
-                elif end == "abort":
-                    producer.abort_transaction(30)
+                if end != "open":
+                    end_transaction(producer, commit=end == "commit")
 
     def _end_of_stroke(self, topic: Topic, *, last: bool) -> str | None:
         if topic.kind == "seconds":

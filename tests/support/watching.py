@@ -109,8 +109,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
     found = {}
     for family in text_string_to_metric_families(text):  # type: ignore[no-untyped-call]
         for one in family.samples:
-            labels = [value for key, value in sorted(one.labels.items()) if key != "cluster"]
-            key = (one.name, *labels)
+            key = (one.name, *(value for label, value in sorted(one.labels.items()) if label != "cluster"))
             assert key not in found, "a series twice"
             found[key] = one.value
     return found

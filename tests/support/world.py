@@ -130,8 +130,7 @@ class LateClock(Clock):
     def monotonic(self) -> float:
         return time.monotonic() + sum(self.passed)
 
-    def since_boot(self) -> float:
-        return time.monotonic() + sum(self.passed)
+    since_boot = monotonic
 
     def sleep(self, seconds: float) -> None:
         self.meanwhile(seconds)
@@ -142,6 +141,11 @@ def skipping() -> LateClock:
     clock = LateClock()
     clock.meanwhile = clock.passed.append
     return clock
+
+
+def end_transaction(producer: Producer, *, commit: bool) -> None:
+    end = producer.commit_transaction if commit else producer.abort_transaction
+    end(30)
 
 
 def reader_for(
@@ -351,13 +355,10 @@ class World:
                 on_delivery=lambda _error, message: offsets.append(message.offset() or 0),
             )
         assert producer.flush(60) == 0
-        if end == "commit":
-            producer.commit_transaction(30)
-        elif end == "abort":
-            producer.abort_transaction(30)
-        else:
-            assert end == "open"
+        assert end in ("commit", "abort", "open")
+        if end == "open":
             return producer
+        end_transaction(producer, commit=end == "commit")
         # The coordinator writes the marker behind its answer.
         wait_until(lambda: self.ends(topic, partition)[1] >= max(offsets) + 2, "the transaction's marker")
         return producer
@@ -366,11 +367,9 @@ class World:
         """Ask until it is done: a client may go on asking a coordinator that has just died, so another one is tried."""
         fresh = (AdminClient({"bootstrap.servers": self.bootstrap, "logger": QUIET}) for _ in range(24))
         clients = itertools.chain([self.admin], fresh)
-        late = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT}
-        late |= {
-            KafkaError.NOT_COORDINATOR,
-            KafkaError.COORDINATOR_NOT_AVAILABLE,
-            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        late = {
+            *(KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT, KafkaError.NOT_COORDINATOR),
+            *(KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
         }
 
         def done() -> bool:
@@ -463,12 +462,8 @@ class World:
     ) -> None:
         """Commit as a group without members."""
         by_partition = {0: offsets} if isinstance(offsets, int) else offsets
-        wanted = []
-        for partition, offset in by_partition.items():
-            one = TopicPartition(topic, partition, offset, metadata)
-            if epochs is not None and partition in epochs:
-                one = TopicPartition(topic, partition, offset, metadata, epochs[partition])  # type: ignore[call-arg]
-            wanted.append(one)
+        known = epochs or {}  # -1 is none
+        wanted = [TopicPartition(topic, n, at, metadata, known.get(n, -1)) for n, at in by_partition.items()]  # type: ignore[call-arg]
 
         def committed(admin: AdminClient) -> bool:
             groups = [ConsumerGroupTopicPartitions(group, wanted)]
@@ -602,7 +597,6 @@ def run_cli(*arguments: str, stdin: str | None = None, check: int | None = None,
 
 def consumed(topic: str, after: str = "1h", **more: str) -> str:
     """Return a policy with R1 on for one topic."""
-    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
     return "\n".join(
         [
             "version: 1",
@@ -610,7 +604,7 @@ def consumed(topic: str, after: str = "1h", **more: str) -> str:
             f"  - match: {json.dumps(topic)}",
             "    retention.commitoffset.enable: true",
             f"    retention.commitoffset.ms: {after}",
-            *lines,
+            *(f"    {key.replace('__', '.')}: {value}" for key, value in more.items()),
         ]
     )
 

@@ -205,8 +205,7 @@ class Judge:
         for one in plan.disks:
             leaving = sum({files.leaving[one.disk.broker, x.device] for x in PLACES if _is_in(x, one)})
             if one.excess_bytes and (told := one.dead_bytes + one.doubtful_bytes) != leaving:
-                indexes = sum({files.indexes((one.disk.broker, x.device)) for x in PLACES if _is_in(x, one)})
-                if told < leaving - indexes:
+                if told < leaving - sum({files.indexes((one.disk.broker, x.device)) for x in PLACES if _is_in(x, one)}):
                     raise ViolationError(
                         f"with a fresh inventory {one.disk.name} has {told} leaving, and {leaving} are"
                     )

@@ -187,6 +187,11 @@ class DiskKafka(SimKafka):
         logs = sum(one.disk_bytes for replica in replicas for one in segments_of(replica))
         return self.others[device] + logs + sum(self.going_in(place) for place in here)
 
+    def room(self, place: Place) -> tuple[int, int]:
+        """Return the size of a place's device, and how much of that is free."""
+        device = (place.broker, place.device)
+        return TOTALS[device], max(0, TOTALS[device] - self.used(device))
+
 
 _SETTINGS = {
     "log.retention.check.interval.ms": str(CHECK_MS),
@@ -207,25 +212,17 @@ class DiskReader(SimReader):
         self._disks = kafka
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, Any]:
-        found: dict[int, Any] = {}
-        for broker in brokers:
-            if broker in self._disks.deaf:
-                found[broker] = RequestFailedError("timed out", retriable=True)
-                continue
-            found[broker] = [
-                LogDirState(
-                    place.path,
-                    TOTALS[broker, place.device],
-                    max(0, TOTALS[broker, place.device] - self._disks.used((broker, place.device))),
-                    [
-                        ReplicaBytes(TopicPartition(*tp), sum(one.log_bytes for one in segments_of(replica)), False)
-                        for tp, replica in self._disks.replicas_in(place)
-                    ],
-                )
-                for place in PLACES
-                if place.broker == broker
-            ]
-        return found
+        states = {one: [self._state(place) for place in PLACES if place.broker == one] for one in brokers}
+        deaf = RequestFailedError("timed out", retriable=True)
+        return {broker: deaf if broker in self._disks.deaf else state for broker, state in states.items()}
+
+    def _state(self, place: Place) -> LogDirState:
+        replicas = [
+            ReplicaBytes(TopicPartition(*tp), sum(one.log_bytes for one in segments_of(replica)), False)
+            for tp, replica in self._disks.replicas_in(place)
+        ]
+        total, usable = self._disks.room(place)
+        return LogDirState(place.path, total, usable, replicas)
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:
         del own
@@ -256,8 +253,7 @@ def scan(kafka: DiskKafka, broker: int) -> tuple[InventoryFile, Any]:
                         *(stamp, stamp, kafka.now_ms, one.active, False, None, epoch),
                     )
                 )
-        total = TOTALS[broker, place.device]
-        usable = max(0, total - kafka.used((broker, place.device)))
+        total, usable = kafka.room(place)
         going = kafka.going_in(place)
         dirs.append(LogDir(place.path, place.device, None, total, usable, log_bytes=log_bytes, pending_bytes=going))
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)

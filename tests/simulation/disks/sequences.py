@@ -67,7 +67,7 @@ def settle(world: DiskWorld) -> None:
     world.kafka.lost.clear()
     for number in range(len(PARTITIONS)):
         world.do_catch_up(number)
-    if any(log.in_sync != log.replicas.keys() for topic in world.kafka.topics.values() for log in topic.partitions):
+    if not world.in_sync():
         return  # a follower has no room to catch up
     for _ in range(10):
         world.kafka.pass_time(240_000)
@@ -99,7 +99,6 @@ def run(sequence: Sequence[Step]) -> DiskWorld:
         ViolationError: R6 took more than the true files ask for, or less without a word.
     """
     with DiskWorld() as world:
-        for step in sequence:
-            world.apply(step)
+        world.apply(*sequence)
         settle(world)
         return world

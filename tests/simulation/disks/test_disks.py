@@ -11,12 +11,11 @@ import pytest
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, Wanted
 from retention_cli.core.model import TopicPartition
-from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.run import DiskRun
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Request
-from retention_cli.plan.make import LocalPlanner, PlanJob
+from retention_cli.plan.make import LocalPlanner
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.simulation.disks.kafka import PLACES, DiskReader
@@ -145,10 +144,9 @@ def test_young_records_do_not_go_for_old_ones_of_a_partition_whose_times_are_unk
     policy = parse_policy(text, "policy.yaml", "sha256:simulated")
 
     def trims(reader: DiskReader) -> dict[Tp, int | None]:
-        now_ms = world.clock.wall_ms()
         with closing(world.memories(world.folders[0])) as memories:
-            job = PlanJob(reader, Selection(policy), now_ms, lambda _: Amount(), memories, world.clock.wall_ms)
-            return {(one.topic, one.partition): one.trim_to for one in LocalPlanner().plan(job).decisions}
+            decisions = LocalPlanner().plan(world.job(policy, memories, reader)).decisions
+        return {(one.topic, one.partition): one.trim_to for one in decisions}
 
     reader = Unsteady(world.kafka, world.hub, world.clock)
     setattr(reader, what, True)

@@ -16,6 +16,7 @@ from retention_cli.observe.request import Request
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
 from retention_cli.policy.urls import NONE
@@ -51,6 +52,10 @@ WITHOUT: Final = parse_policy(_ENTRIES, "policy.yaml", "sha256:simulated")
 Step = tuple[Any, ...]
 
 
+def trims_of(plan: Plan) -> Bounds:
+    return {(one.topic, one.partition): one.trim_to for one in plan.decisions if one.trim_to is not None}
+
+
 class DiskWorld(Simulated):
     def __init__(self) -> None:
         super().__init__()
@@ -65,9 +70,9 @@ class DiskWorld(Simulated):
             self.kafka.create_on(name, places)
         self.kafka.groups["g"] = Group("g")
 
-    def apply(self, step: Step) -> None:
-        name, *numbers = step
-        getattr(self, f"do_{name}")(*numbers)
+    def apply(self, *steps: Step) -> None:
+        for name, *numbers in steps:
+            getattr(self, f"do_{name}")(*numbers)
 
     def tp(self, number: int) -> Tp:
         return PARTITIONS[number % len(PARTITIONS)]
@@ -194,11 +199,8 @@ class DiskWorld(Simulated):
             except Refusal as error:
                 self.judge.counts[f"refused: {type(error).__name__}"] += 1
             memories.save(self.clock.wall_ms())
-        moved = {}
-        for tp, start in moment.files.starts.items():
-            log = self.kafka.partition(tp)
-            if log is not None and log.log.start > start:
-                moved[tp] = log.log.start
+        now, before = Files.of(self.kafka).starts, moment.files.starts
+        moved = {tp: start for tp, start in now.items() if start > before.get(tp, start)}
         self.judge.takes("trim", moment, moved, estimated=view is None)
         return plan
 
@@ -221,17 +223,11 @@ class DiskWorld(Simulated):
 
     def own(self, memories: Memories) -> Bounds:
         """Return where the rules other than R6 trim to."""
-        plan = LocalPlanner().plan(
-            PlanJob(
-                self.reader(),
-                Selection(WITHOUT),
-                self.clock.wall_ms(),
-                past_day=lambda _cluster: Amount(),
-                memories=memories,
-                clock_ms=self.clock.wall_ms,
-            )
-        )
-        return {(one.topic, one.partition): one.trim_to for one in plan.decisions if one.trim_to is not None}
+        return trims_of(LocalPlanner().plan(self.job(WITHOUT, memories)))
+
+    def job(self, policy: Policy, memories: Memories, reader: DiskReader | None = None) -> PlanJob:
+        now_ms = self.clock.wall_ms
+        return PlanJob(reader or self.reader(), Selection(policy), now_ms(), lambda _: Amount(), memories, now_ms)
 
     def limits(self, memories: Memories) -> Bounds:
         """Return how far the guards let R6 go of each managed partition that it may touch; it is not what is judged."""
@@ -247,30 +243,22 @@ class DiskWorld(Simulated):
 
     def planned(self, memories: Memories, view: InventoryView | None) -> Plan:
         moment = self.moment(memories)
-        plan = LocalPlanner(view).plan(
-            PlanJob(
-                self.reader(),
-                Selection(POLICY),
-                self.clock.wall_ms(),
-                past_day=lambda _cluster: Amount(),
-                memories=memories,
-                clock_ms=self.clock.wall_ms,
-            )
-        )
-        trims = {(one.topic, one.partition): one.trim_to for one in plan.decisions if one.trim_to is not None}
+        plan = LocalPlanner(view).plan(self.job(POLICY, memories))
+        trims = trims_of(plan)
         self.judge.takes("plan", moment, trims, estimated=view is None)
         self.judge.reasons(plan, moment, trims)
         if view is not None and self.is_fresh():
             self.judge.exactly(plan, moment, trims)
         return plan
 
+    def in_sync(self) -> bool:
+        logs = (log for topic in self.kafka.topics.values() for log in topic.partitions)
+        return all(log.in_sync == log.replicas.keys() for log in logs)
+
     def is_fresh(self) -> bool:
         """Return whether the scans say of all brokers what is there at this very moment, and all brokers answer."""
-        whole = all(
-            log.in_sync == log.replicas.keys() for topic in self.kafka.topics.values() for log in topic.partitions
-        )
         return (
-            whole
+            self.in_sync()
             and not self.kafka.deaf
             and all(
                 broker in self.scans

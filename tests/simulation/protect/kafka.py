@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final, Literal, Self
 
+from confluent_kafka import Message
+
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found, LogDirState, NotFound, Replica
@@ -275,11 +277,6 @@ class ProtectReader:
         for tp, span in ranges.items():
             for at in range(span.start, span.end):
                 if (one := self._kafka.messages[at]) is not None:
-                    message = SimpleNamespace(
-                        offset=lambda at=at: at,
-                        key=lambda one=one: one[0],
-                        value=lambda one=one: one[1],
-                        timestamp=lambda one=one: (2, one[2]),
-                    )
-                    on_record(tp, message)
+                    key, value, stamp_ms = one
+                    on_record(tp, Message(offset=at, key=key, value=value, timestamp=(2, stamp_ms)))
         return dict.fromkeys(ranges)

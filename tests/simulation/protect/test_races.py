@@ -10,7 +10,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.protect.kafka import CHECK_MS, Killed
-from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld, run, sequence_of
+from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld, die, run, sequence_of
 
 
 def lagging(world: ProtectWorld) -> None:
@@ -24,10 +24,6 @@ def world() -> Iterator[ProtectWorld]:
     with ProtectWorld() as one:
         lagging(one)
         yield one
-
-
-def die() -> None:
-    raise Killed
 
 
 def once(world: ProtectWorld, places: list[str], what: Callable[[], None]) -> None:

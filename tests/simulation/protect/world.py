@@ -6,7 +6,6 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Final, cast
 
 from retention_cli.brokers.errors import BrokerError
@@ -59,10 +58,12 @@ _WEIGHTS: Final = {
 }
 
 
-@cache
-def _no_ledger() -> Ledger:
-    """Return one that is never written: what counts is on the cluster."""
-    return Ledger(None)
+_NO_LEDGER: Final = Ledger(None)
+"""It is never written: what counts is on the cluster."""
+
+
+def die(_where: str = "") -> None:
+    raise Killed
 
 
 def sequence_of(seed: int, length: int = 40) -> list[Step]:
@@ -102,7 +103,7 @@ class ProtectWorld(Simulated):
         return ProtectJob(
             reader=cast(Any, ProtectReader(self.kafka)),
             selection=self.selection,
-            memories=lambda _cluster: _no_ledger(),
+            memories=lambda _cluster: _NO_LEDGER,
             state_dir=self.root / str(operator),
             clock_ms=lambda: self.kafka.now_ms,
             terms=Terms(EVERY_MS),
@@ -216,10 +217,6 @@ class ProtectWorld(Simulated):
 
     def do_die(self, operator: int, at: int) -> None:
         """The process dies right before or after one of its next steps."""
-
-        def die(_where: str) -> None:
-            raise Killed
-
         self.interrupted(operator, at % 12, die)
 
     def do_meet(self, operator: int, at: int) -> None:
@@ -301,8 +298,7 @@ class ProtectWorld(Simulated):
             return  # docs/protect.md: one broker's default counts, or the other's is larger than may be set
         room = DISK * CEILING // 100 - self.kafka.used
         bound = (name == "b" and topic.size > MAX_BYTES // 4) or room < DISK // 3
-        groups = ("g", "h") if name == "a" else ("g",)
-        at = max(topic.start, min(self._read_to(one, name) for one in groups))
+        at = max(topic.start, min(self._read_to(one, name) for one in ("gh" if name == "a" else "g")))
         if not bound and at < len(topic.stamps):
             needed = min(MAX_MS, self.kafka.now_ms - topic.stamps[at] + MARGIN_MS)
             if limit < needed:

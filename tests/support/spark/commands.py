@@ -77,10 +77,17 @@ class Command:
             start_new_session=self.own_group,
         )
 
-    def plan(self, policy: Path, *arguments: str, state: str) -> str:
-        done = self.run("-p", str(policy), *arguments, state=state)
+    def json(self, *arguments: str, state: str) -> Any:
+        """Run it to exit code 0, and return what it printed."""
+        return json.loads(self._out(*arguments, state=state))
+
+    def _out(self, *arguments: str, state: str) -> str:
+        done = self.run(*arguments, state=state)
         assert done.returncode == 0, done.stderr
-        return normal(done.stdout)
+        return done.stdout
+
+    def plan(self, policy: Path, *arguments: str, state: str) -> str:
+        return normal(self._out("-p", str(policy), *arguments, state=state))
 
     def same(self, policy: Path, url: str, *more: str) -> dict[str, Any]:
         """Brokers sweep as they like: a pair counts where this process says the same before and after.
