@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from retention_cli.archive.catalog import read_catalog, stitched, verify_catalog
+from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.layout import Source
-from retention_cli.archive.segment import SegmentSize, records_of
+from retention_cli.archive.segment import SegmentSize
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
+from tests.support.archives import republished
 from tests.support.world import QUIET, Cli, World, consumed, end_transaction, reader_for
 
 
@@ -173,14 +174,7 @@ def archived(folder: Path | str, topic: str, partition: int = 0) -> list[Whole]:
     assert all(not one.problems for one in found)
     for one in found:
         if one.source.partition == partition:
-            pieces, gaps = stitched(one.segments)
-            assert not gaps
-            records = [
-                record
-                for piece in pieces
-                for record in records_of(store, piece.manifest, piece.start)
-                if record.offset < piece.end
-            ]
+            records = republished(store, one)
             offsets = [record.offset for record in records]
             assert offsets == sorted(set(offsets))
             return [(one.timestamp or 0, one.key, one.value, one.headers) for one in records]
