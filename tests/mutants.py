@@ -56,10 +56,10 @@ MUTANTS: Final = (
         "elif False:",
     ),
     Mutant(
-        "R2: all records of a block may become older",
+        "R2: the newest record of a block may become older",
         "observe/event_times.py",
-        "if self.by_schema and newest_ms is not None and newest_ms >= self.cutoff_ms:",
-        "if False:",
+        "elif time_ms is not None and self._was_young(offset):",
+        "elif False:",
     ),
     Mutant(
         "R2: an answer without a schema is of another type",

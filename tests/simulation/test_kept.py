@@ -57,6 +57,16 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
         "R2 avro @each",
         [("produce", 0, 0, 0, 3), ("trim", 0, 1), ("registry", 1), ("produce", 0, 0, 0, 0)],
     ),
+    "a young record that compaction took is no sign of another registry (R2)": (
+        "R2 avro @each",
+        [
+            ("produce", 0, 0, 0, 0),
+            ("produce", 0, 1, 0, 3),
+            ("trim", 0, 0),
+            ("compact", 0, 0),
+            ("produce", 0, 0, 0, 0),
+        ],
+    ),
     "a transaction marker's time is no record's (R2)": (
         "R2 @each",
         [("produce", 0, 0, 0, 0), ("read", 0, 0, 0, 0), ("transaction", 0, 0, 0), ("time", 3)],

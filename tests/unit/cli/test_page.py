@@ -141,7 +141,7 @@ def test_empty_plan_makes_a_page() -> None:
     says(plan_page(plan(), {}, ["the ledger can't be read"]), "Nothing to trim.", "the ledger can't be read")
 
 
-@pytest.mark.parametrize("code", reason_codes())
+@pytest.mark.parametrize("code", sorted(reason_codes()))
 def test_command_suggested_on_the_page_exists(code: str) -> None:
     line = command_for(code).replace("{topic}", "orders").replace("{place}", "orders:3")
     parse([*line.split()[1:], "-b", "localhost:9092"])
