@@ -76,7 +76,9 @@ WITHOUT: Final[dict[str, tuple[Mutant, ...]]] = {
     "G8": (_BY_NAME["G8 never holds"],),
     "G9": (_BY_NAME["G9 never holds"],),
     "M1 groups": (
-        Mutant("M1", "memory/group.py", "            self._made_anew(anew, commits)\n", "            pass\n"),
+        Mutant(
+            "M1", "memory/group.py", "            self._refuse_recreated(recreated, commits)\n", "            pass\n"
+        ),
         Mutant("M1", "memory/group.py", "(known is not None and known != now)", "False"),
     ),
     "M2": (_BY_NAME["M2: memories are never cut"],),

@@ -232,7 +232,7 @@ def test_large_ledger_is_sealed_in_little_memory(tmp_path: Path) -> None:
 CLOSED_WHILE_USED = """
 import sys, threading
 from pathlib import Path
-from retention_cli.memory.disk import Look
+from retention_cli.memory.disk import DiskSample
 from retention_cli.memory.ledger import Ledger
 
 ledger = Ledger(Path(sys.argv[1]))

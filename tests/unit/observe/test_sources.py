@@ -435,7 +435,7 @@ def test_copy_is_proven_up_to_its_first_missing_record(
             Run(TP, Range(0, 20), TP, Range(0, 20), Sync(9, 9)),
             [Print(one, 5, b"a") for one in offsets],
             matched,
-            whole=whole,
+            complete=whole,
         )
         == proven
     )
