@@ -157,14 +157,17 @@ class LedgerRows(LedgerFile):
             known = {**self._stored_watches(), **{key: one for key, (one, _) in self._watches.items()}}
         return watched_since(known.values(), scope, ignored, now_ms)
 
-    def saw_all(self, scope: str, ignored: tuple[str, ...], now_ms: int) -> None:
-        """Note that all groups of a scope were read, but for the ignored ones (F10)."""
-        since_ms = self.watched_since(scope, ignored, now_ms)
-        one = Watched(scope, ignored, now_ms if since_ms is None else since_ms, now_ms)
+    def saw_all(self, scope: str, ignored: tuple[str, ...], began_ms: int, done_ms: int) -> None:
+        """Note that all groups of a scope were read, but for the ignored ones, between two times (F10, Unix ms).
+
+        When they were listed is not known any closer: a watch begins with the later one, and lasts to the earlier.
+        """
+        since_ms = self.watched_since(scope, ignored, done_ms)
+        one = Watched(scope, ignored, done_ms if since_ms is None else since_ms, began_ms)
         with self._errors():
             before = self._stored_watches().get(one.key)
-        current = before is not None and before.is_current(now_ms)
-        if before is None or not current or before.since_ms > one.since_ms or now_ms - before.last_ms >= AGAIN_MS:
+        current = before is not None and before.is_current(done_ms)
+        if before is None or not current or before.since_ms > one.since_ms or began_ms - before.last_ms >= AGAIN_MS:
             self._watches[one.key] = one, before is not None and not current
 
     def _stored_watches(self) -> dict[str, Watched]:

@@ -323,7 +323,7 @@ class _Reading:
         return GroupReader(
             self.reader,
             scopes,
-            Recall(self.memory, groups, now_ms, clock_is_right=request.clock is None),
+            Recall(self.memory, groups, now_ms, request.clock_ms, clock_is_right=request.clock is None),
             self.progress,
             self.listener,
             with_rows=request.with_rows and self.again is None,

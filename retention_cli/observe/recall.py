@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -151,11 +151,15 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Compares what is remembered of groups with what was read (F5, F6)."""
+    """Compares what is remembered of groups with what was read (F5, F6).
+
+    ``now_ms`` is from before they were listed; ``clock_ms`` returns the time once they were read (Unix ms).
+    """
 
     memory: Ledger
     rules: GroupRules
     now_ms: int
+    clock_ms: Callable[[], int]
     clock_is_right: bool = True
 
     @property
@@ -180,7 +184,7 @@ class Recall:
     def saw_all(self) -> None:
         """Remember that every group that counts was listed and read (F10)."""
         if self.clock_is_right:
-            self.memory.saw_all(*self.rules.watched, self.now_ms)
+            self.memory.saw_all(*self.rules.watched, self.now_ms, self.clock_ms())
 
     def without_stale_epochs(self, name: str, commits: Commits) -> Commits:
         """Return a group's commits without their leader epochs (``groups.stale.epochs``, F5).

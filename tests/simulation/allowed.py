@@ -244,6 +244,9 @@ def _unread_by_gone(
         if name in truth.kafka.groups and tp in truth.kafka.groups[name].commits:
             continue
         key = (name, known_id, number)
+        if key in reading.seen and reading.memory.forgotten.get(name, -1) > reading.began:
+            truth.residues["an operator forgot a group that this run has seen, and that is gone"] += 1
+            continue
         if key not in reading.seen and reading.memory.saved[key] > reading.began:
             truth.residues["another run saved a group that is gone after our last look"] += 1
             continue

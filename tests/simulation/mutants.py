@@ -104,6 +104,13 @@ MUTANTS: Final = (
         rules="R1 watched",
     ),
     Mutant(
+        "F10: groups are watched before they are listed",
+        "memory/ledger_rows.py",
+        "done_ms if since_ms is None else",
+        "began_ms if since_ms is None else",
+        rules="R1 watched",
+    ),
+    Mutant(
         "R2 an hour early",
         "observe/event_times.py",
         "newest.time_ms - keep_ms",
@@ -306,7 +313,7 @@ ELSEWHERE: Final = {
     "G3: CreateTime is append time": "the stamps of a topic that is CreateTime are not looked up for it, so it is unknown "
     "all the same; tests/unit/decide has it",
     "M2: an epoch that is not known proves": "a leader knows all epochs up to its own, and one above is told before",
-    "M2: an earlier run's log is not asked about": "tests/simulation/test_untold.py has the sequence",
+    "M2: an earlier run's log is not asked about": "two runs, two leaders and a cut have to meet; tests/unit/memory has it",
     "M3: a start that moved back is let be": "what stood at the front is remembered with its offset, and a scan with its "
     "own beginning",
     "report: what others moved is ours": "a delete that was refused is tried again after a recheck, which sees what others "

@@ -343,6 +343,7 @@ def do_forget(world: World, number: int, group: int) -> None:
     one.memory.counted = {key: seen for key, seen in one.memory.counted.items() if key[0] != name}
     one.memory.refused = {key for key in one.memory.refused if key[0] != name}
     one.memory.widths.pop(name, None)
+    one.memory.forgotten[name] = world.truth.number
     one.memory.last = {key: seen for key, seen in one.memory.last.items() if key[0] != name}
 
 

@@ -67,6 +67,26 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("produce", 0, 0, 0, 0),
         ],
     ),
+    "groups are watched since they were listed, not since the run began (F10)": (
+        "R1 watched @each",
+        [("trim", 1, 3), ("time", 2), ("produce", 0, 0, 2, 0), ("read", 0, 0, 0, 0), ("trim", 1, 0)],
+    ),
+    "a group that another operator had forgotten meanwhile does not count (F6)": (
+        "R2 avro @one",
+        [
+            ("produce", 0, 0, 0, 3),
+            ("read", 0, 0, 0, 0),
+            ("plan", 0, 0),
+            ("produce", 1, 3, 0, 0),
+            ("read", 1, 0, 0, 0),
+            ("trim", 0, 29),
+            ("late", 1, 0, 3, 0),
+            ("delete_group", 0),
+            ("produce", 0, 0, 0, 3),
+            ("produce", 0, 0, 0, 0),
+            ("forget", 1, 0),
+        ],
+    ),
     "a transaction marker's time is no record's (R2)": (
         "R2 @each",
         [("produce", 0, 0, 0, 0), ("read", 0, 0, 0, 0), ("transaction", 0, 0, 0), ("time", 3)],

@@ -110,6 +110,7 @@ class MemoryTruth:
     """What a state directory (or the shared topic) may be expected to know of groups.
 
     ``widths``: how many partitions topics (by id) had when a group was first seen. ``looks``: when all groups were listed.
+    ``forgotten``: the step after which an operator had a group forgotten.
     """
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
@@ -122,6 +123,7 @@ class MemoryTruth:
     widths: dict[str, dict[str, int]] = field(default_factory=dict)
     looks: list[int] = field(default_factory=list)
     clock_was_off: bool = False
+    forgotten: dict[str, int] = field(default_factory=dict)
 
 
 LOGS_CHANGE = (
@@ -323,6 +325,8 @@ class Truth:
         for key, seen in reading.seen.items():
             group, topic_id, number = key
             topic = names.get(topic_id)
+            if reading.memory.forgotten.get(group, -1) >= reading.began:  # for all runs, also one under way
+                continue
             if topic is None or (only is not None and (topic.name, number) not in only):  # its log was not looked at
                 continue
             tp, log = (topic.name, number), topic.partitions[number]

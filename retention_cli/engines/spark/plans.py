@@ -310,7 +310,7 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
         shares=at_once,
     )
     own, outside = FloorFold(scopes), dict[str, GroupCommits | None]()
-    recall = Recall(memory, selection.policy.groups, job.clock_ms())
+    recall = Recall(memory, selection.policy.groups, job.clock_ms(), job.clock_ms)
     fold_outside(own, metadata, recall, reader, lambda one: outside.update({one.group: one}))
     progress("committed offsets, log ends and decisions")
     with contextlib.closing(_rows_of_tasks(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
@@ -319,7 +319,7 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
         progress("what is remembered")
         memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
         with memory.sparing():
-            _remember(memory, giant, found)
+            _remember(memory, giant, found, job.clock_ms())
             memories.save(job.clock_ms())
     gone = [*own.gone, *(one for share in found.shares for one in share.gone)]
     seen = {**outside, **{group: None for share in found.shares for group in share.read}}
@@ -439,7 +439,7 @@ class _Found:
         return cls(decisions, shares, reports, groups, [content for *_, content in kinds.get("ledger", ())])
 
 
-def _remember(ledger: Ledger, giant: Giant, found: _Found) -> None:
+def _remember(ledger: Ledger, giant: Giant, found: _Found, now_ms: int) -> None:
     """Remember what tasks have read: groups and how their commits stand to the logs, and the partitions (F5, F6).
 
     Where Spark ran a share again, its commits may be later than log ends: a commit beyond these is no leftover. Then
@@ -451,7 +451,7 @@ def _remember(ledger: Ledger, giant: Giant, found: _Found) -> None:
     for share in found.shares:
         ledger.take_ages({(topic_id, count): at for topic_id, count, at in share.widths}, share.born)
     if all(share.complete for share in found.shares):
-        ledger.saw_all(*giant.selection.policy.groups.watched, giant.sent_ms)
+        ledger.saw_all(*giant.selection.policy.groups.watched, giant.sent_ms, now_ms)
     waiting = 0
     try:
         for sent in (one.logs for one in slices if one.logs):

@@ -249,9 +249,8 @@ class CommitsReader(SlicedReader):
         fold = FloorFold(scopes, with_rows=True)
         try:
             with self.options.reader_at(cluster) as reader:
-                read_groups(
-                    reader, groups, fold, Recall(Ledger(None), GroupRules(), SYSTEM.wall_ms()), self.options.timeout_s
-                )
+                recall = Recall(Ledger(None), GroupRules(), SYSTEM.wall_ms(), SYSTEM.wall_ms)
+                read_groups(reader, groups, fold, recall, self.options.timeout_s)
         except BrokerError as error:
             fold = FloorFold(scopes, with_rows=True)
             for group in groups:

@@ -342,7 +342,8 @@ def read_share(giant: Giant, share: int, handed: Handed, reader: ClusterReader, 
     fold = GroupReader(
         reader,
         giant.scopes,
-        Recall(memory, replace(giant.selection.policy.groups, sources=()), clock_ms()),  # the client reads those
+        # The client reads the sources.
+        Recall(memory, replace(giant.selection.policy.groups, sources=()), clock_ms(), clock_ms),
         listener=lambda commits: seen.add(commits.group),
         is_mine=partial(is_in_share, giant.shares, share),
     ).read(reader.metadata([OFFSETS_TOPIC]))

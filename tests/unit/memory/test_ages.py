@@ -121,7 +121,7 @@ ALL = ("", ())
 
 def look_at_all(ledger: Ledger, at: int, scope: str = "", ignored: tuple[str, ...] = ()) -> None:
     ledger.begin({})
-    ledger.saw_all(scope, ignored, at)
+    ledger.saw_all(scope, ignored, at, at)
 
 
 def looked(folder: Path, *times: int, scope: str = "", ignored: tuple[str, ...] = ()) -> None:

@@ -365,7 +365,7 @@ class Passes:
         with Ledger(self.folder) as ledger:
             ledger.begin({"t": "A" * 22, "u": "B" * 22})
             fold = FloorFold({"t": TopicScope([3]), "u": TopicScope([3])})
-            fold_in(fold, Recall(ledger, rules, self.now))
+            fold_in(fold, Recall(ledger, rules, self.now, lambda: self.now))
             logs = Logs(((topic, 0), LogNow(high_watermark, 3)) for topic in "tu")
             ledger.judge(lambda: logs, {"t", "u"}, ())
             ledger.save(self.now)

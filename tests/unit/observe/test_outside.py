@@ -47,7 +47,7 @@ def recalling(**seen: Rows) -> Recall:
         ledger.saw_group(key_of("file", name), rows, NOW - 1, 0)
     judge_ledger(ledger, lambda _place: LogNow(100, 5), TOPICS)
     ledger.save(NOW - 1)
-    return Recall(ledger, GroupRules(), NOW)
+    return Recall(ledger, GroupRules(), NOW, lambda: NOW)
 
 
 def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> FloorSource:
