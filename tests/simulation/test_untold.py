@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from retention_cli.core.model import TopicPartition
 from tests.simulation.scene import Step
 from tests.simulation.world import World
 
@@ -118,3 +119,12 @@ def test_create_time_history_is_kept_when_the_ledger_is_damaged() -> None:
         found = world.kafka.partition(("a", 0))
         assert found is not None
         assert found.log.start == 0
+
+
+def test_first_plan_of_a_topic_that_was_switched_holds_if_a_producer_stamped_its_first_record() -> None:
+    """G3: a recheck remembers who stamped it, the plan has to look."""
+    with World("R4 G3") as world:
+        world.apply(("produce", 2, 0, 3, 0), ("append_time", 1), ("plan", 1, 0))
+        plan = world.operators[1].saved
+    assert plan is not None
+    assert [(row.tp, row.action) for row in plan.decisions if row.high_watermark] == [(TopicPartition("b", 0), "hold")]
