@@ -330,6 +330,9 @@ def test_tenant_trims_within_the_scope_of_its_rights(
     wait_until(lambda: row_of(*asked)["trim_to"] == 2, "the other team's group")
     ask(sasl, config, "trim", topic, "-p", str(policy), "--yes", "-o", "json", check=0)
     assert world.ends(topic)[0] == 2
+    # A group of the scope that may not be read is no other team's.
+    allow(world, "bob", ResourceType.GROUP, "team-a.audit", AclOperation.DESCRIBE, permission=AclPermissionType.DENY)
+    wait_until(lambda: set(codes_of(*asked)) == {"F3"}, "a group of the scope that cannot be read")
     for group in offsets:
         world.delete_group(group)
 
