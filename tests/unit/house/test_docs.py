@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import shutil
@@ -387,22 +388,20 @@ def test_odd_words_and_long_sentences_outside_code_are_named(tmp_path: Path, tex
     assert len(done.stdout.splitlines()) == len(found)
 
 
-def test_odd_words_in_docstrings_and_comments_are_named_with_their_lines(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text(
+def test_odd_words_in_docstrings_and_comments_are_named_with_their_lines() -> None:
+    module = (
         '"""Return ``told``, `anew` and\n\n``taken\nfor``.\n\nThe group is\ntold.\n\n'
         'Args:\n    told: its topics.\n"""\n\n'
         "told = 'anew'  # nobody reads\n"
         "# it goes\n# by whatever\n"
     )
-    problems = sorted((line, problem.partition(":")[0]) for line, problem in phrases(module))
+    problems = sorted((line, problem.partition(":")[0]) for line, problem in phrases(module, ast.parse(module)))
     assert problems == [(6, "'is told'"), (7, "'told'"), (13, "'nobody'"), (14, "'goes by'"), (15, "'whatever'")]
 
 
-def test_names_that_say_little_are_named_with_their_lines(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text("def seen(wordsFound: int) -> None:\n    told, it.keptBytes = seen, 1\n    print(told, said)\n")
-    assert sorted((line, problem.split()[2]) for line, problem in names(module)) == [
+def test_names_that_say_little_are_named_with_their_lines() -> None:
+    module = "def seen(wordsFound: int) -> None:\n    told, it.keptBytes = seen, 1\n    print(told, said)\n"
+    assert sorted((line, problem.split()[2]) for line, problem in names(ast.parse(module))) == [
         (1, "wordsFound:"),
         (2, "keptBytes:"),
         (2, "told:"),
