@@ -406,8 +406,9 @@ class _PrefixSearch:
     def _was_young(self, offset: int) -> bool:
         """Return whether a record is its block's newest, and ended the prefix by the time that was scanned."""
         block = self._block
-        newest_ms = block.newest_ms if self.by_schema and block is not None and offset == block.newest_at else None
-        return newest_ms is not None and newest_ms >= self.cutoff_ms
+        if not self.by_schema or block is None or offset != block.newest_at or block.newest_ms is None:
+            return False
+        return block.newest_ms >= self.cutoff_ms
 
     def _changed(self, how: str) -> None:
         text = f"its event times are not those that were read before: {how}; does the registry return other schemas?"
