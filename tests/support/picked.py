@@ -20,12 +20,6 @@ def held(decision: Decision, *expected: str) -> str:
     return decision.reasons[0].text
 
 
-def lacking(text: str, *words: str) -> list[str]:
-    """Return which of these words a text does not have, its line breaks aside."""
-    plain = " ".join(text.split())
-    return [one for one in words if one not in text and one not in plain]
-
-
 def said(row: Mapping[str, Any]) -> str:
     """Return the codes and texts of a row's reasons."""
     return " | ".join(f"{reason['code']} {reason['text']}" for reason in row["reasons"])

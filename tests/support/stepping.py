@@ -1,4 +1,4 @@
-"""Stepping in between two calls of the product's own."""
+"""Stepping in right before or after a method of the product's own."""
 
 from __future__ import annotations
 
@@ -22,3 +22,15 @@ def before(
 
     monkeypatch.setattr(owner, method, stepped)
     return calls
+
+
+def after(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, act: Callable[[], object]) -> None:
+    """Let something happen right after each call of a method."""
+    honest = getattr(owner, method)
+
+    def followed(*arguments: Any, **more: Any) -> Any:
+        answer = honest(*arguments, **more)
+        act()
+        return answer
+
+    monkeypatch.setattr(owner, method, followed)

@@ -110,7 +110,7 @@ def file_with(tmp_path: Path, idp: TokenServer, source: str) -> Path:
 
 
 def foreign(idp: TokenServer) -> tuple[int, dict[str, str], bytes]:
-    """Return an endpoint's answer with a token for somebody else than the broker."""
+    """Return an endpoint's answer with a token for another audience than the broker."""
     return 200, {}, json.dumps({"access_token": idp.jwt(aud="elsewhere"), "expires_in": 300}).encode()
 
 

@@ -317,7 +317,7 @@ def test_tenant_trims_within_the_scope_of_its_rights(
     write("groups.require: [team-a.absent]")
     assert set(codes_of(*asked)) == {"F4"}
     write("unconsumed: hold}, {match: no-such-topic, groups.require: [team-a.orders]")
-    assert set(codes_of(*asked)) == {"F8", "F9"}, "nobody vouches for the groups of this topic"
+    assert set(codes_of(*asked)) == {"F8", "F9"}, "no required group vouches for the groups of this topic"
     write("groups.require: [team-a.orders]")
     # With DESCRIBE on the cluster the other team's group is listed; it still can't be read, and is outside the scope.
     allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
@@ -352,7 +352,7 @@ def test_hidden_offsets_topic_holds_when_no_group_is_listed(
     allow(world, "bob", ResourceType.GROUP, "required", AclOperation.DESCRIBE)
     world.commit("required", topic, 6)
     for more, expected, what in (
-        ("", ["F9"], "nobody is required, so nobody vouches for the listing"),
+        ("", ["F9"], "no group is required, so none vouches for the listing"),
         (", require: [absent]", ["F4"], "a required group that is not there"),
         (", require: [required]", [], "the required group has committed"),
     ):

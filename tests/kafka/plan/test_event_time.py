@@ -20,8 +20,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.support.client_files import properties
-from tests.support.picked import json_of, lacking, pick, rows_of, said
+from tests.support.picked import json_of, pick, rows_of, said
 from tests.support.raw_headers import Raw, send_raw
+from tests.support.says import says
 from tests.support.schema_registry import Registry, apicurio, avro_long, framed
 from tests.support.world import DAY, HOUR, QUIET, World, now_ms, texts, wait_until, written
 
@@ -139,7 +140,8 @@ def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: Wor
     assert (decision.action, stamped_so) == ("hold", True), decision
     assert world.decide(policy(topic, retention__eventtime__ignore__future="true"), topic).trim_to == 2
     explained = world.cli("explain", topic, "-p", str(written(tmp_path / "policy.yaml", policy(topic))), check=0).out
-    assert lacking(explained, "offset 3", "retention.eventtime.ignore.future") == []
+    says(explained, "offset 3")
+    says(" ".join(explained.split()), "retention.eventtime.ignore.future")
 
 
 def test_ignore_future_continues_once_the_bad_record_is_deleted(world: World) -> None:
@@ -244,7 +246,7 @@ def test_event_times_in_seconds_hold_the_topic_and_are_named(world: World, kind:
     write(NOW, 1)
     first = trim_row(world, policy(topic, **source), topic)
     assert (first["outcome"], world.ends(topic)) == ("held", (0, 21))
-    assert lacking(said(first), "G9 ", "offset 0,") == []
+    says(said(first), "G9 ", "offset 0,")
     for more in ({}, {"on__unreadable": "skip"}):  # out of the memory, as well
         assert trim_row(world, policy(topic, **source, **more), topic)["outcome"] == "held"
     assert trim_row(world, policy(topic, allow__ancient="true", **source), topic)["log_start"] == 20

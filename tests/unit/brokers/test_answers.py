@@ -29,7 +29,7 @@ def made(**values: Any) -> Any:
 
 
 def answering(value: Any) -> Any:
-    """Return a coroutine function that returns this, whatever it is asked."""
+    """Return a coroutine function that gives this answer to any request."""
 
     async def answer(*_: Any, **__: Any) -> Any:
         return value
@@ -116,7 +116,7 @@ def test_group_that_keeps_rebalancing_is_awaited_once(monkeypatch: pytest.Monkey
     unknown, members = groups.MembersUnknownError("rebalancing", retriable=True), frozenset({"t"})
 
     def describe(answer: Any) -> tuple[int, list[Any]]:
-        """Return how often the group is asked where it answers this, and what is told of it."""
+        """Return how often kretain asks a group that answers this, and what it reports of it."""
         asked, told = list[str](), list[Any]()
 
         async def once(_wire: Any, some: list[ListedGroup], on_answer: groups.OnMembers, _deadline: float) -> None:

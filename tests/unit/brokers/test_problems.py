@@ -197,7 +197,7 @@ UNSUPPORTED_VERSION, SASL_AUTHENTICATION_FAILED = 35, 58
 
 
 def refuse(connection: socket.socket) -> None:
-    """Answer as a broker that lets nobody in, and hang up at once."""
+    """Answer as a broker that refuses every client, and hang up at once."""
     offered = ((API_VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (AUTHENTICATE, 0, 1), (3, 0, 9))
     ranges = b"".join(struct.pack(">hhh", *one) for one in offered)
     bodies = {
