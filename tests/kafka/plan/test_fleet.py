@@ -200,7 +200,6 @@ def test_ctrl_c_during_a_fleet_plan_ends_at_once(pair: Pair) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        pair.clusters(*pair.both)
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         pair.clusters(*pair.both, f"{{name: mute, bootstrap-server: '{address}'}}")
         command = [sys.executable, "-m", "kretain", "plan", *pair.where]
