@@ -104,8 +104,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     worker: str | None = getattr(session.config, "workerinput", {}).get("workerid")
     if worker is None:
         shutil.rmtree(_FAULTS, ignore_errors=True)
-        _FAULTS.mkdir(parents=True)
-    else:
+    _FAULTS.mkdir(parents=True, exist_ok=True)  # two sessions may share this checkout
+    if worker is not None:
         faulthandler.enable((_FAULTS / worker).open("w"))
 
 

@@ -35,7 +35,8 @@ def send_again(lost: Any) -> None:
     def send() -> None:
         time.sleep(_AGAIN_S)  # by then that place is left
         _sending.release()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # a job in the background; then it was a SIGTERM
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM if ignored else signal.SIGINT)
 
     threading.Thread(target=send, name="kretain-interrupt", daemon=True).start()
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from kretain.errors import tell, warn
 from retention_cli.core.units import format_duration
+
+_LOST_S: Final = 1.0
+"""How long the end of :meth:`Ending.heard` waits for a signal that is sent again."""
 
 
 @contextlib.contextmanager
@@ -53,12 +58,16 @@ class Ending:
 
     There it waits until that is done. A second one always raises it at once. ``signal`` is the name of the last one.
     With ``holding``, everything within :meth:`heard` must be finished.
+
+    One that was raised where Python ignores exceptions is sent again (``__main__.send_again``). It is still the first.
     """
 
     def __init__(self, *, holding: bool = False) -> None:
         self.requested = False
         self.signal = ""
         self._holding = holding
+        self._lost = False
+        self._left = False
 
     @contextlib.contextmanager
     def uninterrupted(self) -> Iterator[None]:
@@ -72,20 +81,34 @@ class Ending:
             raise KeyboardInterrupt
 
     def _hear(self, number: int, _frame: object) -> None:
-        before, self.requested = self.requested, True
-        self.signal = signal.Signals(number).name
-        if before or not self._holding:
+        again, self._lost = self._lost, False
+        before, self.requested = self.requested and not again, True
+        if not again:
+            self.signal = signal.Signals(number).name
+        if not self._left and (before or not self._holding):
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[Ending]:
         """Listen for SIGINT and SIGTERM in this block, unless the parent process has them ignored."""
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        ignored = sys.unraisablehook
+
+        def lose(lost: Any) -> None:
+            self._lost |= issubclass(lost.exc_type, KeyboardInterrupt)
+            ignored(lost)
+
         for number, was in before.items():
             if was != signal.SIG_IGN:
                 signal.signal(number, self._hear)
+        sys.unraisablehook = lose
         try:
             yield self
         finally:
+            self._left = True
+            until = time.monotonic() + _LOST_S
+            while self._lost and time.monotonic() < until:
+                time.sleep(0.01)
+            sys.unraisablehook = ignored
             for number, was in before.items():
                 signal.signal(number, was)

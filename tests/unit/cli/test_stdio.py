@@ -254,6 +254,8 @@ main.main()
 KINDS = {
     "a weak reference": "hold = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))",
     "a destructor": "Thing.__del__ = lambda _: signal.raise_signal(signal.SIGINT)",
+    "a job in the background": "signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "Thing.__del__ = lambda _: signal.raise_signal(signal.SIGTERM)",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields, replace
@@ -15,6 +16,7 @@ import pytest
 import typer
 from hypothesis import given, strategies as st
 
+from kretain.__main__ import send_again
 from kretain.commands import watch
 from kretain.commands.watch import _address
 from kretain.errors import UsageError
@@ -222,6 +224,30 @@ def test_signal_waits_for_the_critical_section() -> None:
         with pytest.raises(KeyboardInterrupt):  # a second one does not wait
             work(ending, signal.SIGINT)
     assert done == ["finished"]
+
+
+def test_signal_that_python_could_not_raise_is_sent_again_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.unraisablehook", send_again)
+    done = []
+
+    class Signals:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def work(ending: Ending) -> None:
+        with ending.uninterrupted():
+            time.sleep(0.3)
+            done.append("finished")
+
+    with Ending().heard() as ending:
+        Signals()
+        with pytest.raises(KeyboardInterrupt):
+            work(ending)
+    assert (done, ending.requested, ending.signal) == (["finished"], True, "SIGTERM")
+    with Ending().heard() as ending:
+        Signals()
+    time.sleep(0.3)  # one that comes after the end would end this test
+    assert ending.requested
 
 
 def test_signal_does_not_replace_an_error() -> None:
