@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -117,7 +118,7 @@ class OffsetRequest(ListOffsetsRequest, init=False):  # type: ignore[call-arg,mi
     """A request for the look-ups in ``wanted``. ``committed``: read_committed; ``timed``: they are MAX_TIMESTAMP.
 
     A plan looks up every partition five times, and the client takes 20 times as long to encode rows one by one.
-    tests/unit/brokers/test_offset_request.py checks that both yield the same bytes.
+    tests/unit/brokers/test_wire.py checks that both yield the same bytes.
     """
 
     def __init__(self, wanted: _Slice, *, committed: bool = False, timed: bool = False) -> None:
@@ -141,6 +142,7 @@ class OffsetRequest(ListOffsetsRequest, init=False):  # type: ignore[call-arg,mi
         return (len(message) - 4).to_bytes(4, "big") + message[4:] if framed else message
 
 
+@lru_cache(maxsize=PARTITIONS_A_REQUEST)
 def _length(size: int) -> bytes:
     return bytes(UnsignedVarInt32.encode(size + 1))
 

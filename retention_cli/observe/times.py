@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -75,7 +76,7 @@ def look_up(
         for part in map(dict, in_batches(requests, _PARTITIONS_A_CALL)):
             wanted.update(part)
             for tp, times in part.items():
-                for time_ms in (one for one in times.times | times.data if one < 0):  # no broker is asked about it
+                for time_ms in [one for one in _in_order(times) if one < 0]:  # no broker is asked about it
                     start = facts[tp].log_start
                     ancient.extend(
                         _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
@@ -197,11 +198,17 @@ def _answered(
         )
 
 
+@lru_cache
+def _in_order(wanted: Wanted) -> list[int]:
+    """Return the times: all partitions of a topic mostly need the same."""
+    return sorted(wanted.times | wanted.data)
+
+
 def _rounds(requests: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition, int]]:
     """Split several times per partition into mappings with one each: a request may name a partition only once."""
     rounds: list[dict[TopicPartition, int]] = []
     for tp, wanted in requests.items():
-        for number, time_ms in enumerate(sorted(one for one in wanted.times | wanted.data if one >= 0)):
+        for number, time_ms in enumerate([one for one in _in_order(wanted) if one >= 0]):
             if number == len(rounds):
                 rounds.append({})
             rounds[number][tp] = time_ms

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from kafka.future import Future
 from kafka.protocol.admin import DeleteRecordsRequest, ListGroupsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse, OffsetFetchResponse
@@ -95,7 +95,11 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
     )
 
 
+ROW = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1, "metadata": "", "error_code": 0}
+
+
 @given(GROUPS, st.integers(0, 1000))
+@example([("g" * 200, [("t" * 127, [ROW, {**ROW, "metadata": "\0\0\0"}])], 0)], 0)
 def test_commit_answer_of_several_groups_equals_kafka_pythons_decoding(groups: Any, throttle_ms: int) -> None:
     data = batched(groups, throttle_ms)
     theirs = OffsetFetchResponse[8].decode(data)
@@ -108,17 +112,18 @@ def test_commit_answer_of_one_group_equals_kafka_pythons_decoding(topics: Any, e
     assert decode(data, 7) == Answer(0, [as_ours(None, OffsetFetchResponse[7].decode(data))])
 
 
-def test_unknown_tagged_fields_of_a_commit_answer_are_skipped() -> None:
+@pytest.mark.parametrize("tagged_last", [False, True])
+def test_unknown_tagged_fields_of_a_commit_answer_are_skipped(*, tagged_last: bool) -> None:
     """KIP-482: tagged fields may stand behind every row, topic and group."""
     tags = b"\x02\x00\x01\xaa\x05\x02\xbb\xcc"
     row = b"\0\0\0\x03" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\x01" + b"\0\0"
     plain = b"\0\0\0\x04" + (9).to_bytes(8, "big") + b"\0\0\0\x02" + b"\x01" + b"\0\0" + b"\0"
-    topic = b"\x02t" + b"\x03" + row + tags + plain + tags
+    rows = [row + tags, plain][:: -1 if tagged_last else 1]
+    topic = b"\x02t" + b"\x03" + b"".join(rows) + tags
     data = b"\0\0\0\0" + b"\x02" + b"\x02g" + b"\x02" + topic + b"\0\0" + tags + tags
-    assert decode(data, 8) == Answer(0, [GroupAnswer("g", 0, {"t": [(3, 7, None), (4, 9, 2)]}, rows=2)])
-
-
-ROW = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1, "metadata": "", "error_code": 0}
+    assert decode(data, 8) == Answer(
+        0, [GroupAnswer("g", 0, {"t": [(3, 7, None), (4, 9, 2)][:: -1 if tagged_last else 1]}, rows=2)]
+    )
 
 
 def test_commit_answer_with_a_topic_twice_is_an_error() -> None:
