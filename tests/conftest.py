@@ -66,7 +66,7 @@ _ON_BROKERS = ("spark", "clients", "kafka")
 _SAMPLE = frozenset(
     (
         *("test_scenarios", "test_observe", "test_time_guards", "test_floors", "test_trim", "test_who_deleted"),
-        *("test_turns", "test_kretain_topics", "test_cli", "test_archive", "test_fleet_disks", "test_watch"),
+        *("test_turns", "test_kretain_topics", "test_cli", "test_archive", "test_watch"),
     )
 )
 """The files of tests on real brokers that `make test` runs: decisions, floors, deletes, and a command of each kind."""

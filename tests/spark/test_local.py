@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -207,8 +207,12 @@ def planned(
 
 
 def workers() -> list[int]:
-    daemons = {one.pid for one in psutil.Process().children(recursive=True) if "pyspark.daemon" in one.cmdline()}
-    return [pid for pid in daemons if psutil.Process(pid).ppid() in daemons]
+    parents: dict[int, int] = {}
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it may end meanwhile
+            if "pyspark.daemon" in one.cmdline():
+                parents[one.pid] = one.ppid()
+    return [pid for pid, parent in parents.items() if parent in parents]
 
 
 def test_killed_task_is_retried_and_holds_nothing(one_task: Engines, kafka: EmbeddedKafka) -> None:

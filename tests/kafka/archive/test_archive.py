@@ -248,7 +248,7 @@ def test_damaged_archive_is_written_again_from_the_log(
 @pytest.mark.parametrize(
     ("step", "number"),
     [
-        ("in-file", 3),
+        pytest.param("in-file", 3, marks=pytest.mark.thorough),
         pytest.param("after-file", 2, marks=pytest.mark.thorough),
         pytest.param("in-manifest", 1, marks=pytest.mark.long),
         pytest.param("after-manifest", 1, marks=pytest.mark.long),

@@ -406,8 +406,3 @@ def test_names_that_say_little_are_named_with_their_lines() -> None:
         (2, "keptBytes:"),
         (2, "told:"),
     ]
-
-
-def test_help_and_rewritten_pages_have_no_problem() -> None:
-    done = words()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
