@@ -56,10 +56,34 @@ MUTANTS: Final = (
         "elif False:",
     ),
     Mutant(
-        "R2: the newest record of a block may become older",
+        "look-ups: a broker's answer about remote segments is believed",
+        "observe/times.py",
+        "return self.facts[tp].topic.on_disks and answer.timestamp is not None",
+        "return answer.timestamp is not None",
+    ),
+    Mutant(
+        "look-ups: MAX_TIMESTAMP knows remote segments",
+        "observe/times.py",
+        "newest = newest if self.facts[tp].topic.on_disks else _NO_ANSWER",
+        "newest = newest",
+    ),
+    Mutant(
+        "F6: a group is remembered as of when the run began",
+        "observe/recall.py",
+        "return self.memory.saw_group(name, commits, self.clock_ms(), self.since_ms)",
+        "return self.memory.saw_group(name, commits, self.now_ms, self.since_ms)",
+    ),
+    Mutant(
+        "F9: a listing of ignored groups shows that there are no others",
+        "observe/floors/kafka_groups.py",
+        "hidden = bool(listed) or OFFSETS_TOPIC",
+        "hidden = bool(counted) or OFFSETS_TOPIC",
+    ),
+    Mutant(
+        "R2: all records of a block may become older",
         "observe/event_times.py",
-        "elif time_ms is not None and self._was_young(offset):",
-        "elif False:",
+        "if self.by_schema and newest_ms is not None and newest_ms >= self.cutoff_ms:",
+        "if False:",
     ),
     Mutant(
         "R2: an answer without a schema is of another type",

@@ -32,6 +32,8 @@ _KINDS: Final[dict[str, GroupKind]] = {
     "share": "share",
     "streams": "streams",
 }
+_OWN_PROTOCOLS: Final = ("share", "streams")
+"""The protocol types of groups that are of a type with the same name."""
 _GROUPS_A_REQUEST: Final = 100
 GROUP_ID_NOT_FOUND: Final[int] = GroupIdNotFoundError.errno
 _DEAD: Final = "Dead"
@@ -70,10 +72,15 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
             errors[broker] = failed
             return
         for group in reply.groups:
-            kind = _KINDS.get((getattr(group, "group_type", "") or "").lower(), "unknown")
-            found[group.group_id] = ListedGroup(
-                group.group_id, kind, group.protocol_type or "", getattr(group, "group_state", "") or ""
+            protocol = group.protocol_type or ""
+            kind = (getattr(group, "group_type", "") or "").lower()
+            if not kind and protocol in _OWN_PROTOCOLS:  # a gateway that lists no types
+                kind = protocol
+            one = ListedGroup(
+                group.group_id, _KINDS.get(kind, "unknown"), protocol, getattr(group, "group_state", "") or ""
             )
+            if one.may_have_members or one.name not in found:  # two brokers may list it: one is no coordinator any more
+                found[one.name] = one
 
     waiting = list(brokers)
     while waiting:

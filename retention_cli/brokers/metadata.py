@@ -229,9 +229,10 @@ async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[s
 _OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 11: "ALTER_CONFIGS", 10: "DESCRIBE_CONFIGS"}
 
 
-_TIERED: Final = "remote.storage.enable"
+TIERED: Final = ("remote.storage.enable", "confluent.tier.enable", "redpanda.remote.write")
+"""The settings of which any turns on remote storage: Kafka's (KIP-405), Confluent Platform's and Redpanda's."""
 _DISKLESS: Final = "diskless.enable"
-_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", _TIERED, _DISKLESS]
+_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", *TIERED, _DISKLESS]
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
@@ -370,9 +371,14 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     if policy is None or retention_ms is None or re.fullmatch(r"-?[0-9]{1,19}", retention_ms) is None:
         return RequestFailedError(f"cleanup.policy or retention.ms is missing in {sorted(values)}", retriable=False)
     policies = frozenset(one.strip() for one in policy.split(",") if one.strip())
+    if more := policies - {"compact", "delete"}:
+        return RequestFailedError(f"cleanup.policy has an unknown value: {sorted(more)}", retriable=False)
+    for key in (*TIERED, _DISKLESS):
+        if values.get(key, "") is None:
+            return RequestFailedError(f"the broker names {key} without its value", retriable=False)
     kind = _TYPES.get(values.get("message.timestamp.type"))
-    tiered, diskless = (values.get(key) == "true" for key in (_TIERED, _DISKLESS))
-    return TopicConfig(policies, int(retention_ms), kind, tiered, diskless)
+    tiered = any(values.get(key) == "true" for key in TIERED)
+    return TopicConfig(policies, int(retention_ms), kind, tiered, values.get(_DISKLESS) == "true")
 
 
 _REFUSED: Final = (

@@ -232,6 +232,11 @@ class TopicFacts:
     diskless: bool = False
 
     @property
+    def on_disks(self) -> bool:
+        """Whether all of its records are on brokers' disks."""
+        return not (self.tiered or self.diskless)
+
+    @property
     def unsized(self) -> Unknown | None:
         """Why brokers do not know how large the topic is; None if all of it is on their disks."""
         return _DISKLESS_SIZE if self.diskless else _TIERED_SIZE if self.tiered else None

@@ -315,7 +315,7 @@ def estimated_tails(
     for topic, tps in by_key((tp.topic, tp) for tp in facts).items():
         most, together = settings[topic].max_bytes, settings[topic].max_topic_bytes
         if together is not None:
-            held = _topic(topic, {tp: logs[tp] for tp in tps}, together, leading, sizes)
+            held = facts[tps[0]].topic.unsized or _topic(topic, {tp: logs[tp] for tp in tps}, together, leading, sizes)
             if isinstance(held, Disk):
                 large.append(held)
             for tp in tps:

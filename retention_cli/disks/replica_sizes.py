@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import LogDirState
+from retention_cli.brokers.metadata import TIERED
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, TopicPartition, Unknown
@@ -29,7 +30,6 @@ _DELAY: Final = "file.delete.delay.ms"
 _OWN_DELAY: Final = "log.segment.delete.delay.ms"
 """The broker's setting, for topics without their own."""
 _CLEANUP: Final = "cleanup.policy"
-_REMOTE: Final = "remote.storage.enable"
 _CHECK: Final = "log.retention.check.interval.ms"
 _INVENTORY: Final = "or give an inventory (kretain segments scan, --inventory)"
 
@@ -211,11 +211,11 @@ class Sizes:
         self._checks_ms |= _numbers(checks, _CHECK)
         self._own_delays_ms |= _numbers(checks, _OWN_DELAY)
         waiting = [one for one in topics if one not in self.segment_bytes]
-        values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY, _CLEANUP, _REMOTE]) if waiting else {}
+        values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY, _CLEANUP, *TIERED]) if waiting else {}
         for name, own in values.items():
             if not isinstance(own, RequestFailedError):
                 self._cleaned[name] = "compact" in (own.get(_CLEANUP) or "compact")
-                self._tiered[name] = own.get(_REMOTE) == "true"  # brokers before 3.6 do not know it
+                self._tiered[name] = any(own.get(one) == "true" for one in TIERED)  # a broker may know none of them
         self.segment_bytes |= {name: size for name, size in _numbers(values, SEGMENT_BYTES).items() if size > 0}
         self._delays_ms |= _numbers(values, _DELAY)
 

@@ -46,6 +46,11 @@ _OLD_MS: Final = 3_600_000
 _CHANGED: Final = Unknown.because(
     Code.R6, "its topic or leader changed while kretain looked up how far to trim it for disks (R6): run again"
 )
+_NO_ESTIMATE: Final = Unknown.because(
+    Code.R6,
+    "it has remote storage, and which of its records are on the disk is not estimated: give an inventory (kretain "
+    "segments scan, --inventory)",
+)
 _UNREAD: Final = Unknown.because("offsets", "not read")
 _ENDS: Final[tuple[Spec, ...]] = ("earliest", "latest")
 
@@ -195,6 +200,8 @@ class DiskRun:
             about, chosen = facts[one.tp], settings[one.topic]
             if (elsewhere := off_disks(about.topic, chosen)) is not None:
                 left_alone.add(one.tp)
+            elif self.inventory is None and about.topic.tiered:
+                elsewhere = _NO_ESTIMATE
             limits[one.tp] = elsewhere or disk_limit(about, chosen, now_ms)
         self._facts.update(facts)
         decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}

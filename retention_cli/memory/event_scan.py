@@ -26,8 +26,8 @@ FIRST_BLOCK_RECORDS: Final = 1_000
 class Block:
     """Data records from ``start`` to ``end`` (exclusive): their number, largest time, and first unreadable offset.
 
-    ``newest_ms`` is None if no record has a readable event time, ``newest_at`` is its offset. ``ancient`` is the offset
-    of the first record whose event time is before 2000 (G9).
+    ``newest_ms`` is None if no record has a readable event time. ``ancient`` is the offset of the first record whose
+    event time is before 2000 (G9).
     """
 
     start: int
@@ -36,7 +36,6 @@ class Block:
     newest_ms: int | None = None
     unreadable: int | None = None
     ancient: int | None = None
-    newest_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -75,7 +74,7 @@ class EventScan:
                 block.unreadable = offset
             return
         if block.newest_ms is None or time_ms > block.newest_ms:
-            block.newest_ms, block.newest_at = time_ms, offset
+            block.newest_ms = time_ms
         if time_ms < ANCIENT_MS and block.ancient is None:
             block.ancient = offset
         if (self.newest is None or time_ms > self.newest.time_ms) and (ceiling_ms is None or time_ms <= ceiling_ms):
@@ -174,13 +173,11 @@ def further(mine: bytes | None, theirs: bytes | None) -> bytes | None:
 def _in_pairs(blocks: Sequence[Block]) -> Iterator[Block]:
     for i in range(0, len(blocks), 2):
         pair = blocks[i : i + 2]
-        newest = max(pair, key=lambda one: (one.newest_ms is not None, one.newest_ms or 0))
         yield Block(
             pair[0].start,
             pair[-1].end,
             sum(one.records for one in pair),
-            newest.newest_ms,
+            max((one.newest_ms for one in pair if one.newest_ms is not None), default=None),
             min((one.unreadable for one in pair if one.unreadable is not None), default=None),
             min((one.ancient for one in pair if one.ancient is not None), default=None),
-            newest.newest_at,
         )

@@ -381,8 +381,6 @@ class _PrefixSearch:
             self._changed(f"the record at offset {offset:,} has none now")
         elif time_ms is not None and time_ms >= self.cutoff_ms:
             self.offset, self.ended_by = offset, time_ms
-        elif time_ms is not None and self._was_young(offset):
-            self._changed(f"the record at offset {offset:,} is older now")
         else:
             if time_ms is not None and time_ms < ANCIENT_MS and self._ancient is None:
                 self._ancient = (offset, time_ms)
@@ -397,18 +395,14 @@ class _PrefixSearch:
             self.done = True
         elif not self.done and self._block is not None:
             self.offset = self._block.end
+            newest_ms = self._block.newest_ms
+            if self.by_schema and newest_ms is not None and newest_ms >= self.cutoff_ms:
+                self._changed(f"those before offset {self._block.end:,} are all older now")
 
     def _had_a_time(self, offset: int) -> bool:
         """Return whether a record had an event time for certain when it was scanned."""
         block = self._block
         return self.by_schema and block is not None and (block.unreadable is None or offset < block.unreadable)
-
-    def _was_young(self, offset: int) -> bool:
-        """Return whether a record is its block's newest, and ended the prefix by the time that was scanned."""
-        block = self._block
-        if not self.by_schema or block is None or offset != block.newest_at or block.newest_ms is None:
-            return False
-        return block.newest_ms >= self.cutoff_ms
 
     def _changed(self, how: str) -> None:
         text = f"its event times are not those that were read before: {how}; does the registry return other schemas?"

@@ -179,7 +179,8 @@ class Recall:
                     rows = () if topic in unread else commits.get(topic, ())
                     as_before.setdefault(topic, [*rows]).append((partition, *commit))
             commits = {**commits, **as_before}
-        return self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
+        # Not at now_ms: a run that was suspended before it read them would be older than another run's look (F6).
+        return self.memory.saw_group(name, commits, self.clock_ms(), self.since_ms)
 
     def saw_all(self) -> None:
         """Remember that every group that counts was listed and read (F10)."""

@@ -37,6 +37,7 @@ _CALLS_UNDER_WAY: Final = 6
 with a round trip of 50 ms, a plan takes a twentieth less with six than with three."""
 
 
+_NO_ANSWER: Final = NotFound()
 _ENDS_UNKNOWN: Final = Unknown.because("lookup", "the log's ends are unknown")
 
 
@@ -63,9 +64,11 @@ def look_up(
 
     H must have been read before. If the broker says that no record is as young, MAX_TIMESTAMP, asked after H
     (``maxima`` has the answers that are known already), must confirm it; otherwise records are read, at most
-    ``scan_records`` of the topic. For 2000-01-01 the first record at or after S is read, unless the answer is S: its
-    own timestamp decides. If the answer must be a data record, and may be a transaction marker, records are read from
-    there on. Times before 1970 are not asked about: to a broker −1 is the end of the log, and no record is as old.
+    ``scan_records`` of the topic. They are also read where a part of the topic is not on brokers' disks, unless the
+    answer is S: a broker passes over remote segments. For 2000-01-01 the first record at or after S is read, unless the
+    answer is S: its own timestamp decides. If the answer must be a data record, and may be a transaction marker,
+    records are read from there on. Times before 1970 are not asked about: to a broker −1 is the end of the log, and no
+    record is as old.
 
     ``requests`` is read on while brokers work on the first of it; it names a partition once.
     """
@@ -135,6 +138,8 @@ class _Open:
                 yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
             else:
                 self.fronts[tp] = [(spec, start)]
+        elif isinstance(answer, Found) and isinstance(start, int) and not self._is_conclusive(tp, spec, answer, start):
+            self.unsettled.setdefault(tp, []).append((spec, start))
         elif isinstance(answer, Found):
             found = LookUp(answer.offset, None, answer.timestamp)
             if spec in times.times:
@@ -152,9 +157,16 @@ class _Open:
                 Answered(tp, spec, Unknown.because("lookup", f"the offset at a time could not be looked up: {answer}")),
             )
 
+    def _is_conclusive(self, tp: TopicPartition, time_ms: int, answer: Found, start: int) -> bool:
+        """Return whether every record before the answer is older, for certain."""
+        if answer.offset <= start:
+            return True
+        return self.facts[tp].topic.on_disks and answer.timestamp is not None and answer.timestamp >= time_ms
+
     def _by_newest(self, tp: TopicPartition, newest: Answer) -> Iterator[Answered]:
         """Settle look-ups that returned −1 by MAX_TIMESTAMP; the others must be settled by reading."""
         start, end = self.facts[tp].log_start, self.facts[tp].high_watermark
+        newest = newest if self.facts[tp].topic.on_disks else _NO_ANSWER  # which names none of the remote records
         for time_ms in self.silent.pop(tp):
             if isinstance(newest, Found) and newest.timestamp is not None and newest.timestamp < time_ms:
                 found: Maybe[LookUp] = end if isinstance(end, Unknown) else LookUp(end)

@@ -57,14 +57,20 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
         "R2 avro @each",
         [("produce", 0, 0, 0, 3), ("trim", 0, 1), ("registry", 1), ("produce", 0, 0, 0, 0)],
     ),
-    "a young record that compaction took is no sign of another registry (R2)": (
-        "R2 avro @each",
+    "a run that waited before it read a group does not know it as an older one (F6)": (
+        "R1 @cluster",
         [
-            ("produce", 0, 0, 0, 0),
-            ("produce", 0, 1, 0, 3),
-            ("trim", 0, 0),
-            ("compact", 0, 0),
-            ("produce", 0, 0, 0, 0),
+            *(("produce", 0, 5, 4, 4), ("read", 0, 0, 7, 0), ("read", 1, 0, 7, 0), ("plan", 0, 0), ("plan", 1, 0)),
+            *(("plan", 0, 1), ("until", 0, 3), ("time", 0), ("plan", 1, 0), ("seek", 1, 0, 5, 0), ("finish", 0)),
+            *(("delete_group", 1), ("time", 0), ("trim", 1, 0)),
+        ],
+    ),
+    "a group that a suspended run has just read is remembered from then on (F6)": (
+        "R1 @one",
+        [
+            *(("produce", 0, 5, 4, 4), ("read", 0, 0, 7, 0), ("read", 1, 0, 7, 0), ("plan", 0, 0), ("plan", 1, 0)),
+            *(("plan", 0, 1), ("until", 0, 1), ("time", 4), ("time", 4), ("time", 4), ("time", 4)),
+            *(("seek", 1, 0, 5, 0), ("finish", 0), ("delete_group", 1), ("time", 0), ("trim", 0, 0)),
         ],
     ),
     "groups are watched since they were listed, not since the run began (F10)": (

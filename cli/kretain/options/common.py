@@ -25,7 +25,7 @@ from kretain.completion.quick import QuickCommand, QuickGroup
 from kretain.errors import Deletions, Exit, UsageError, as_engine_error, exit_code_for, report, tell, tell_error, worst
 from kretain.render import progress as moving
 from kretain.system import stdio
-from kretain.system.signals import ended_after
+from kretain.system.signals import Together, ended_after
 from retention_cli.core.progress import Progress
 
 CONNECTION = "Connection"
@@ -431,4 +431,8 @@ def guarded(
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    if not _TOGETHER.is_second():
+        raise KeyboardInterrupt
+
+
+_TOGETHER: Final = Together()

@@ -14,6 +14,8 @@ from typing import Any, Final
 from kretain.errors import tell, warn
 from retention_cli.core.units import format_duration
 
+_TOGETHER_S: Final = 0.02
+"""Signals within this time are one: less than until one that was lost is sent again."""
 _LOST_S: Final = 1.0
 """How long the end of :meth:`Ending.heard` waits for a signal that is sent again."""
 
@@ -53,8 +55,23 @@ def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: fl
     threading.Thread(target=watch, name="kretain-watchdog", daemon=True).start()
 
 
+class Together:
+    """Tells two signals that come at once, as SIGTERM and SIGHUP from a supervisor, from two that someone sent.
+
+    Of two at once Python would lose both where it ignores exceptions: the second one is raised in what handles that.
+    """
+
+    def __init__(self) -> None:
+        self._at = -_TOGETHER_S
+
+    def is_second(self) -> bool:
+        """Return whether another signal came right before this one."""
+        before, self._at = self._at, time.monotonic()
+        return self._at - before < _TOGETHER_S
+
+
 class Ending:
-    """A daemon's end: the first SIGINT or SIGTERM raises KeyboardInterrupt, but not within what must be finished.
+    """A daemon's end: the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, but not in what must be finished.
 
     There it waits until that is done. A second one always raises it at once. ``signal`` is the name of the last one.
     With ``holding``, everything within :meth:`heard` must be finished.
@@ -63,15 +80,24 @@ class Ending:
     """
 
     def __init__(self, *, holding: bool = False) -> None:
-        self.requested = False
         self.signal = ""
+        self._requested = False
         self._holding = holding
         self._lost = False
-        self._left = False
+        self._noticed = False
+        self._together = Together()
+
+    @property
+    def requested(self) -> bool:
+        """Whether it is to end. For who has read that, no signal is sent again."""
+        self._noticed |= self._requested
+        return self._requested
 
     @contextlib.contextmanager
     def uninterrupted(self) -> Iterator[None]:
         """Finish this block before a signal takes effect."""
+        if self.requested:  # by one that Python could not raise
+            raise KeyboardInterrupt
         self._holding = True
         try:
             yield
@@ -81,17 +107,21 @@ class Ending:
             raise KeyboardInterrupt
 
     def _hear(self, number: int, _frame: object) -> None:
+        if self._together.is_second():
+            return
         again, self._lost = self._lost, False
-        before, self.requested = self.requested and not again, True
+        if again and self._noticed:
+            return
+        before, self._requested = self._requested and not again, True
         if not again:
             self.signal = signal.Signals(number).name
-        if not self._left and (before or not self._holding):
+        if before or not self._holding:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[Ending]:
-        """Listen for SIGINT and SIGTERM in this block, unless the parent process has them ignored."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        """Listen for SIGINT, SIGTERM and SIGHUP in this block, unless the parent process has them ignored."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         ignored = sys.unraisablehook
 
         def lose(lost: Any) -> None:
@@ -105,7 +135,7 @@ class Ending:
         try:
             yield self
         finally:
-            self._left = True
+            self._noticed = True
             until = time.monotonic() + _LOST_S
             while self._lost and time.monotonic() < until:
                 time.sleep(0.01)

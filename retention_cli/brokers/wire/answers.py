@@ -198,15 +198,23 @@ def _answer(data: bytes, version: int) -> tuple[Answer, int]:
     return Answer(throttle_time_ms, groups), after_tags(data, position)
 
 
+def _rows_of(data: bytes, position: int) -> tuple[int, int]:
+    """Decode the length of an array. Null would say nothing of a group's commits."""
+    size, position = varint(data, position)
+    if not size:
+        raise ValueError("an OffsetFetch response has null in place of topics or partitions")
+    return size - 1, position
+
+
 def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, int]:
-    count, position = length(data, position)
+    count, position = _rows_of(data, position)
     commits: dict[str, list[Commit]] = {}
     no_position: dict[str, dict[int, int]] = {}
     failed: dict[str, tuple[int, int]] = {}
     all_rows = 0
     for _ in range(count):
         name, position = string(data, position)
-        rows, position = length(data, position)
+        rows, position = _rows_of(data, position)
         all_rows += rows
         negative: dict[int, int] = {}
         commits[name], wrong, position = _rows(data, position, rows, negative)
@@ -228,7 +236,8 @@ def _rows(
 
     Offsets below zero go into ``negative``, by partition.
     """
-    end = position + count * _ROW.size
+    if (end := position + count * _ROW.size) > len(data):  # before a mask of that size is made
+        raise IndexError
     block = data[position:end]
     bits = int.from_bytes(block)  # tests all rows at once: to test each would cost more than to decode it
     if bits & _mask(_SPECIAL, count):

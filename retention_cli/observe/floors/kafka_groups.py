@@ -189,7 +189,7 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         now = reader.metadata([OFFSETS_TOPIC])
         if OFFSETS_TOPIC in now.topics:
             return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "once")
-        hidden = bool(counted) or OFFSETS_TOPIC not in now.missing
+        hidden = bool(listed) or OFFSETS_TOPIC not in now.missing
         if hidden and not rules.offsets_hidden:
             return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no")
     may_lack = [Reason(Code.F9, _NOBODY_REQUIRED)] if hidden else []

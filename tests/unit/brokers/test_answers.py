@@ -109,6 +109,39 @@ def test_share_group_that_no_answer_names_a_coordinator_of_is_unknown(monkeypatc
     assert found == [CommitsUnknown("s", "its coordinator was not named", None)]
 
 
+def listed(*by_broker: tuple[str, str, str]) -> list[ListedGroup]:
+    """List a group, which each broker lists with a type, a protocol type and a state."""
+
+    async def fan_out(work: Any, on_reply: Any, **_: Any) -> None:
+        for broker in work:
+            kind, protocol, state = by_broker[broker]
+            group = made(group_id="g", group_type=kind, protocol_type=protocol, group_state=state)
+            on_reply(broker, made(error_code=0, groups=[group]))
+
+    return asyncio.run(groups.list_groups(made(fan_out=fan_out), range(len(by_broker)), 0.0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol", "means"),
+    [
+        ("", "share", "share"),
+        ("", "streams", "streams"),
+        ("", "consumer", "classic"),
+        ("Classic", "share", "classic"),
+        ("new", "share", "unknown"),
+    ],
+)
+def test_group_that_is_listed_without_its_type_has_that_of_its_protocol(kind: str, protocol: str, means: str) -> None:
+    """F3: asked for as a classic group's, a share group's offsets are not found."""
+    assert [one.kind for one in listed((kind, protocol, "Stable"))] == [means]
+
+
+@pytest.mark.parametrize("states", [("Stable", "Empty"), ("Empty", "Stable")])
+def test_group_that_two_brokers_list_may_have_members_if_one_says_so(states: tuple[str, str]) -> None:
+    """F2: one of them is its coordinator no more."""
+    assert [one.state for one in listed(*(("classic", "consumer", state) for state in states))] == ["Stable"]
+
+
 def test_group_that_keeps_rebalancing_is_awaited_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """F3: it costs a run a few seconds, not each recheck of a trim. Once it has told, it is waited for again."""
     monkeypatch.setattr(groups, "_REBALANCE_PATIENCE_S", 0.5)
@@ -260,6 +293,17 @@ def test_zero_topic_id_is_unknown() -> None:
             },
             TopicConfig(frozenset({"delete"}), 5, diskless=True),
         ),
+        (
+            {"cleanup.policy": "delete", "retention.ms": "5", "confluent.tier.enable": "true"},
+            TopicConfig(frozenset({"delete"}), 5, tiered=True),
+        ),
+        (
+            {"cleanup.policy": "delete", "retention.ms": "5", "redpanda.remote.write": "true"},
+            TopicConfig(frozenset({"delete"}), 5, tiered=True),
+        ),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": None}, None),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "diskless.enable": None}, None),
+        ({"cleanup.policy": "Compact", "retention.ms": "5"}, None),
         ({"cleanup.policy": "delete", "retention.ms": "a week"}, None),
     ],
 )

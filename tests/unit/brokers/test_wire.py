@@ -95,6 +95,18 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
     )
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\0\0\x02\x02g\x00\0\0\0\0",  # null topics
+        b"\0\0\0\0\x02\x02g\x02\x02t\x00\0\0\0\0\0",  # null partitions
+        b"\0\0\0\0\x02\x02g\x02\x02t\x81\x80\x80\x40" + bytes(20),  # 2^27 partitions
+    ],
+)
+def test_commit_answer_without_its_arrays_is_an_error_at_once(data: bytes) -> None:
+    refusal(ValueError, decode, data, 8)
+
+
 ROW = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1, "metadata": "", "error_code": 0}
 
 

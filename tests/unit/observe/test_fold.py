@@ -23,7 +23,15 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Logs, Rows
 from retention_cli.observe.cluster import by_wrong_clock
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
-from retention_cli.observe.floors.kafka_groups import Listing, changed_since, read_groups, starts_of, tell_epochs
+from retention_cli.observe.floors.kafka_groups import (
+    Doubt,
+    Listing,
+    changed_since,
+    list_counted,
+    read_groups,
+    starts_of,
+    tell_epochs,
+)
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.sources.interface import Consumer
 from retention_cli.observe.floors.sources.zookeeper import _position
@@ -270,6 +278,19 @@ def test_listing_counts_only_if_coordinators_and_rights_stayed(
     reader: Any = SimpleNamespace(metadata=lambda _: coordinated(leader, epoch), may_describe_cluster=lambda: describes)
     doubt = changed_since(reader, coordinated(1, 5), GroupRules(), Listing(frozenset(), ()))
     assert ([] if doubt is None else [doubt.reason.code]) == expected
+
+
+@pytest.mark.parametrize(("listed", "doubts"), [("billing", True), ("console-consumer-1", True), (None, False)])
+def test_listing_without_the_offsets_topic_counts_only_if_it_is_empty(listed: str | None, *, doubts: bool) -> None:
+    """F9: a provider may hide the topic, and a group's coordinator may be out. Whoever is listed has one."""
+    nowhere = ClusterMetadata("c", frozenset({1}), {}, frozenset({OFFSETS_TOPIC}))
+    reader: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic=lambda: 0.0),
+        metadata=lambda _: nowhere,
+        may_describe_cluster=lambda: True,
+        list_groups=lambda *_: [] if listed is None else [ListedGroup(listed, "classic", "consumer", "Stable")],
+    )
+    assert isinstance(list_counted(reader, GroupRules(), nowhere, 1.0), Doubt) is doubts
 
 
 SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}

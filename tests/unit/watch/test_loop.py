@@ -6,7 +6,7 @@ import ipaddress
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -221,6 +221,7 @@ def test_signal_waits_for_the_critical_section() -> None:
         with pytest.raises(KeyboardInterrupt):
             work(ending, signal.SIGTERM)
         assert (done, ending.requested) == (["finished"], True)
+        time.sleep(0.05)
         with pytest.raises(KeyboardInterrupt):  # a second one does not wait
             work(ending, signal.SIGINT)
     assert done == ["finished"]
@@ -243,11 +244,38 @@ def test_signal_that_python_could_not_raise_is_sent_again_as_the_first(monkeypat
         Signals()
         with pytest.raises(KeyboardInterrupt):
             work(ending)
-    assert (done, ending.requested, ending.signal) == (["finished"], True, "SIGTERM")
+        time.sleep(0.3)
+    assert (done, ending.requested, ending.signal) == ([], True, "SIGTERM"), "nothing begins after it"
     with Ending().heard() as ending:
         Signals()
     time.sleep(0.3)  # one that comes after the end would end this test
     assert ending.requested
+
+
+def test_two_signals_at_once_are_one_and_nothing_begins_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.unraisablehook", send_again)
+
+    class Signals:
+        def __del__(self) -> None:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+
+    def wait(signals: Callable[[], object]) -> None:
+        signals()
+        time.sleep(1)
+
+    def work(ending: Ending) -> None:
+        with ending.uninterrupted():
+            pytest.fail("a batch began")
+
+    both = (signal.SIGTERM, signal.SIGHUP)
+    with Ending().heard() as ending:
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for number in both:
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):  # sent again
+            wait(Signals)
+        with pytest.raises(KeyboardInterrupt):
+            work(ending)
 
 
 def test_signal_does_not_replace_an_error() -> None:
