@@ -269,7 +269,7 @@ class World:
             try:
                 self.admin.delete_topics([name])[name].result(60)
             except KafkaException as error:  # the client sends it again where an answer is late
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if error.args[0].code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
                     raise
             return everywhere(self.bootstrap, name, lambda one: not one.partitions)
 
