@@ -225,8 +225,8 @@ class DiskReader(SimReader):
         return LogDirState(place.path, total, usable, replicas)
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:
-        del own
-        return {name: {key: _SETTINGS[key] for key in keys} for name in topics}
+        del own  # settings that a broker does not know are left out
+        return {name: {key: _SETTINGS[key] for key in keys if key in _SETTINGS} for name in topics}
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Any]:
         return {broker: {key: _SETTINGS[key] for key in keys} for broker in brokers}
