@@ -377,8 +377,12 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
         if values.get(key, "") is None:
             return RequestFailedError(f"the broker names {key} without its value", retriable=False)
     kind = _TYPES.get(values.get("message.timestamp.type"))
-    tiered = any(values.get(key) == "true" for key in TIERED)
-    return TopicConfig(policies, int(retention_ms), kind, tiered, values.get(_DISKLESS) == "true")
+    return TopicConfig(policies, int(retention_ms), kind, is_tiered(values), values.get(_DISKLESS) == "true")
+
+
+def is_tiered(values: Values) -> bool:
+    """Return whether a topic has remote storage. A broker may know none of the settings."""
+    return any(values.get(key) == "true" for key in TIERED)
 
 
 _REFUSED: Final = (

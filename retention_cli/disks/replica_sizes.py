@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import LogDirState
-from retention_cli.brokers.metadata import TIERED
+from retention_cli.brokers.metadata import TIERED, is_tiered
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Maybe, PartitionFacts, TopicPartition, Unknown
@@ -215,7 +215,7 @@ class Sizes:
         for name, own in values.items():
             if not isinstance(own, RequestFailedError):
                 self._cleaned[name] = "compact" in (own.get(_CLEANUP) or "compact")
-                self._tiered[name] = any(own.get(one) == "true" for one in TIERED)  # a broker may know none of them
+                self._tiered[name] = is_tiered(own)
         self.segment_bytes |= {name: size for name, size in _numbers(values, SEGMENT_BYTES).items() if size > 0}
         self._delays_ms |= _numbers(values, _DELAY)
 

@@ -211,9 +211,9 @@ def _answered(
 
 
 @lru_cache
-def _in_order(wanted: Wanted) -> list[int]:
+def _in_order(wanted: Wanted) -> tuple[int, ...]:
     """Return the times: all partitions of a topic mostly need the same."""
-    return sorted(wanted.times | wanted.data)
+    return tuple(sorted(wanted.times | wanted.data))
 
 
 def _rounds(requests: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition, int]]:

@@ -198,7 +198,7 @@ def _answer(data: bytes, version: int) -> tuple[Answer, int]:
     return Answer(throttle_time_ms, groups), after_tags(data, position)
 
 
-def _rows_of(data: bytes, position: int) -> tuple[int, int]:
+def _array_length(data: bytes, position: int) -> tuple[int, int]:
     """Decode the length of an array. Null would say nothing of a group's commits."""
     size, position = varint(data, position)
     if not size:
@@ -207,14 +207,14 @@ def _rows_of(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, int]:
-    count, position = _rows_of(data, position)
+    count, position = _array_length(data, position)
     commits: dict[str, list[Commit]] = {}
     no_position: dict[str, dict[int, int]] = {}
     failed: dict[str, tuple[int, int]] = {}
     all_rows = 0
     for _ in range(count):
         name, position = string(data, position)
-        rows, position = _rows_of(data, position)
+        rows, position = _array_length(data, position)
         all_rows += rows
         negative: dict[int, int] = {}
         commits[name], wrong, position = _rows(data, position, rows, negative)
