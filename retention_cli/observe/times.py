@@ -90,14 +90,10 @@ def look_up(
     urgent = deque[_Call]()
     for call in _answered(reader, leaders, calls_to_make(), urgent):
         before = set(open_ones.silent)
-        for tp, spec, answer in call:
-            yield from open_ones.take(tp, spec, answer)
-        unanswered: dict[TopicPartition, Spec] = {}
-        for tp in [one for one in open_ones.silent if one not in before]:
-            if tp in maxima:
-                yield from open_ones.take(tp, "max-timestamp", maxima[tp])
-            else:
-                unanswered[tp] = "max-timestamp"
+        yield from open_ones.take(call)
+        silent = [one for one in open_ones.silent if one not in before]
+        yield from open_ones.take((tp, "max-timestamp", maxima[tp]) for tp in silent if tp in maxima)
+        unanswered: dict[TopicPartition, Spec] = {tp: "max-timestamp" for tp in silent if tp not in maxima}
         if unanswered:
             urgent.append([unanswered])
     yield from ancient
@@ -127,35 +123,34 @@ class _Open:
     marked: _Searches = field(default_factory=dict)
     unsettled: _Searches = field(default_factory=dict)
 
-    def take(self, tp: TopicPartition, spec: Spec, answer: Answer) -> Iterator[Answered]:
-        """Yield what an answer settles, and keep what it leaves open."""
-        start, times = self.facts[tp].log_start, self.wanted[tp]
-        front = spec == ANCIENT_MS and times.front  # G9: the first record's own timestamp decides
-        if not isinstance(spec, int):
-            yield from self._by_newest(tp, answer)
-        elif front and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
-            if isinstance(answer, Found) and answer.offset == start:
-                yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
-            else:
-                self.fronts[tp] = [(spec, start)]
-        elif isinstance(answer, Found) and isinstance(start, int) and not self._is_conclusive(tp, spec, answer, start):
-            self.unsettled.setdefault(tp, []).append((spec, start))
-        elif isinstance(answer, Found):
-            found = LookUp(answer.offset, None, answer.timestamp)
-            if spec in times.times:
-                yield Answered(tp, spec, found)
-            if spec in times.data:
-                if answer.offset in self.known_data(tp):
-                    yield Answered(tp, spec, found, data=True)
+    def take(self, answers: Iterable[tuple[TopicPartition, Spec, Answer]]) -> Iterator[Answered]:
+        """Yield what answers settle, and keep what they leave open."""
+        for tp, spec, answer in answers:
+            start, times = self.facts[tp].log_start, self.wanted[tp]
+            front = spec == ANCIENT_MS and times.front  # G9: the first record's own timestamp decides
+            if not isinstance(spec, int):
+                yield from self._by_newest(tp, answer)
+            elif front and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
+                if isinstance(answer, Found) and answer.offset == start:
+                    yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
                 else:
-                    self.marked.setdefault(tp, []).append((spec, answer.offset))
-        elif isinstance(answer, NotFound):
-            self.silent.setdefault(tp, []).append(spec)
-        else:
-            yield from _both(
-                times,
-                Answered(tp, spec, Unknown.because("lookup", f"the offset at a time could not be looked up: {answer}")),
-            )
+                    self.fronts[tp] = [(spec, start)]
+            elif isinstance(answer, NotFound):
+                self.silent.setdefault(tp, []).append(spec)
+            elif not isinstance(answer, Found):
+                text = f"the offset at a time could not be looked up: {answer}"
+                yield from _both(times, Answered(tp, spec, Unknown.because("lookup", text)))
+            elif isinstance(start, int) and not self._is_conclusive(tp, spec, answer, start):
+                self.unsettled.setdefault(tp, []).append((spec, start))
+            else:
+                found = LookUp(answer.offset, None, answer.timestamp)
+                if spec in times.times:
+                    yield Answered(tp, spec, found)
+                if spec in times.data:
+                    if answer.offset in self.known_data(tp):
+                        yield Answered(tp, spec, found, data=True)
+                    else:
+                        self.marked.setdefault(tp, []).append((spec, answer.offset))
 
     def _is_conclusive(self, tp: TopicPartition, time_ms: int, answer: Found, start: int) -> bool:
         """Return whether every record before the answer is older, for certain."""
