@@ -48,6 +48,8 @@ from retention_cli.trim.wait import wait_for_space
 from tests.support.disks import ORDERS, LogDirAnswers, in_the_way_bytes, log_dir, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, why
 from tests.support.plans import EVERY, KINDS, saved
+from tests.support.refusals import refusal
+from tests.support.says import says
 from tests.support.world import run_cli
 
 CLICKS, R6 = TopicPartition("clicks", 0), DiskRules(percent=50)
@@ -548,8 +550,8 @@ def test_missing_or_broken_inventory_of_the_policy_is_an_error(here: Path, named
 
 @pytest.mark.parametrize("named", ["[]", "''", "7", "[a, 7]"])
 def test_invalid_inventory_value_is_an_error_with_its_line(named: str) -> None:
-    with pytest.raises(PolicyError, match=r"p.yaml:2.*inventory.*give a file, a folder or a glob"):
-        policy_with(f"{{inventory: {named}}}")
+    said = refusal(PolicyError, policy_with, f"{{inventory: {named}}}")
+    says(said, "p.yaml:2", "inventory", "give a file, a folder or a glob")
 
 
 def test_one_cluster_of_a_fleet_accepts_an_inventory(here: Path) -> None:

@@ -38,7 +38,7 @@ from retention_cli.observe.floors.sources.zookeeper import _position
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
-from tests.support.facts import known
+from tests.support.facts import HOUR, known
 from tests.support.refusals import refusal
 
 ORDERS0 = TopicPartition("orders", 0)
@@ -372,9 +372,6 @@ def test_commit_at_the_largest_offset_never_raises_the_floor(first: str | None) 
         total.take(one.part({"orders"}))
     floor = total.floor(ORDERS0, 0, 6)
     assert isinstance(floor, Unknown) or (first and floor.offset <= 5)
-
-
-HOUR = 3_600_000
 
 
 class Passes:
