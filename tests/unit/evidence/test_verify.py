@@ -390,7 +390,7 @@ def test_columns_decide_as_decide_does(seed: int) -> None:
 SIGNER: Final = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 THIEF: Final = Ed25519PrivateKey.from_private_bytes(b"t" * 32)
 RUNS: Final = (RUN, "20270116T080000Z-0002")
-EACH: Final = 17
+EACH: Final = 21
 
 
 @pytest.fixture(autouse=True)
@@ -477,16 +477,6 @@ def older_file(place: Path, draw: random.Random) -> None:
         shutil.copy(old / source, new / target)
 
 
-def lines_of_log(place: Path, draw: random.Random) -> None:
-    path = place / "state" / "cluster" / FILE_NAME
-    lines = path.read_text().splitlines()
-    n, other = draw.sample(range(len(lines)), 2)
-    dropped = [*lines[:n], *lines[n + 1 :]]
-    repeated = [*lines[:other], lines[n], *lines[other:]]
-    swapped = [lines[{n: other, other: n}.get(at, at)] for at in range(len(lines))]
-    path.write_text("".join(f"{one}\n" for one in draw.choice([dropped, repeated, lines[:n], swapped])))
-
-
 def other_value(value: object, draw: random.Random) -> object:
     match value:
         case bool():
@@ -503,14 +493,6 @@ def other_value(value: object, draw: random.Random) -> object:
         case [first, *more]:
             return [other_value(first, draw), *more]
     return "x"
-
-
-def values_of_log(place: Path, draw: random.Random) -> None:
-    path = place / "state" / "cluster" / FILE_NAME
-    lines = path.read_text().splitlines()
-    n = draw.randrange(len(lines))
-    lines[n] = json.dumps(other_value(json.loads(lines[n]), draw))
-    path.write_text("\n".join([*lines, ""]))
 
 
 def change_rows(place: Path, draw: random.Random, kind: str) -> Path:
@@ -566,8 +548,6 @@ KINDS: Final[Mapping[str, Callable[[Path, random.Random], object]]] = {
     "a dropped file": lambda place, draw: a_file(place, draw, ANY).unlink(),
     "two swapped files": swapped_files,
     "an older file": older_file,
-    "lines of the log": lines_of_log,
-    "values in the log": values_of_log,
     **{f"evidence: {kind}": partial(change_rows, kind=kind) for kind in ("value", "clock", "drop", "swap")},
     "all hashes made again": forged,
 }

@@ -388,9 +388,10 @@ def changed(document: Any, place: tuple[Any, ...], how: str, value: Any) -> Any:
     return document
 
 
-def refused_or_trims_no_more(path: Path) -> None:
+def refused_or_trims_no_more(folder: Path, content: bytes) -> None:
     """Go the way of ``trim --plan`` as far as it goes without a cluster."""
-    plan = read_or_refused(path)
+    (folder / "plan.json").write_bytes(content)
+    plan = read_or_refused(folder / "plan.json")
     if plan is None:
         return
     try:
@@ -416,9 +417,7 @@ def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPa
         if isinstance(document, dict | list):
             place, how = data.draw(st.sampled_from(places(document))), st.sampled_from(["set", "set", "drop", "double"])
             document = changed(document, place, data.draw(how), data.draw(values))
-    path = tmp_path_factory.mktemp("plans") / "plan.json"
-    path.write_text(json.dumps(document))
-    refused_or_trims_no_more(path)
+    refused_or_trims_no_more(tmp_path_factory.mktemp("plans"), json.dumps(document).encode())
 
 
 @given(st.data())
@@ -439,9 +438,7 @@ def test_damaged_plan_file_is_refused_or_trims_no_more(
                 content[at:at] = b"9"
         if not content:
             break
-    path = tmp_path_factory.mktemp("plans") / "plan.json"
-    path.write_bytes(content)
-    refused_or_trims_no_more(path)
+    refused_or_trims_no_more(tmp_path_factory.mktemp("plans"), bytes(content))
 
 
 @pytest.mark.parametrize(
