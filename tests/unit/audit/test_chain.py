@@ -87,9 +87,6 @@ def test_each_audit_line_has_its_number_and_the_previous_hash(log: AuditLog) -> 
     assert (chain.lines, chain.since, chain.behind, chain.breaks) == (4, AT, False, [])
 
 
-Harm = Callable[[list[bytes]], list[bytes]]
-
-
 @pytest.mark.parametrize(
     ("harm", "line", "words"),
     [
@@ -111,7 +108,7 @@ Harm = Callable[[list[bytes]], list[bytes]]
     ],
 )
 def test_break_in_the_chain_is_named_once_with_its_meaning(
-    log: AuditLog, harm: Harm, line: int | None, words: str
+    log: AuditLog, harm: Callable[[list[bytes]], list[bytes]], line: int | None, words: str
 ) -> None:
     put(log, *harm(lines_of(log)))
     ((at, text),) = told(log)
@@ -420,9 +417,6 @@ def rewrite(rotated: AuditLog, number: int, change: Callable[[list[bytes]], list
     path.write_bytes(b"".join(line + b"\n" for line in change(path.read_bytes().splitlines())))
 
 
-Damage = Callable[[AuditLog], object]
-
-
 @pytest.mark.parametrize(
     ("harm", "where", "line", "words"),
     [
@@ -470,7 +464,7 @@ Damage = Callable[[AuditLog], object]
     ],
 )
 def test_damage_to_a_rotated_file_is_named_once_with_the_file(
-    rotated: AuditLog, harm: Damage, where: int | None, line: int | None, words: str
+    rotated: AuditLog, harm: Callable[[AuditLog], object], where: int | None, line: int | None, words: str
 ) -> None:
     harm(rotated)
     ((name, at, text),) = breaks(rotated)

@@ -329,8 +329,6 @@ def test_terminal_shows_a_hint_and_a_page(arguments: list[str], code: int, lines
 
 # -- the Python API without a cluster: its names, its errors by kind, and a plan in a notebook --
 
-STUB = Path(kretain.__file__).with_suffix(".pyi")
-
 
 def test_module_lists_its_api_and_nothing_private() -> None:
     names = dir(kretain)
@@ -339,7 +337,7 @@ def test_module_lists_its_api_and_nothing_private() -> None:
     assert [name for name in names if getattr(kretain, name) is None] == []
     stub = {
         alias.asname
-        for node in ast.parse(STUB.read_text()).body
+        for node in ast.parse(Path(kretain.__file__).with_suffix(".pyi").read_text()).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

@@ -574,10 +574,8 @@ def test_pipe_named_like_a_segment_is_not_the_active_one(folder: Path) -> None:
 # -- broken bytes: never an exception, never an offset or a timestamp that no batch shows --
 
 
-STAMPS = st.integers(0, 50)
-BATCHES = st.lists(st.lists(STAMPS, min_size=1, max_size=3), min_size=1, max_size=14)
+BATCHES = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=3), min_size=1, max_size=14)
 SIZES = st.sampled_from([61, 80, 150])
-INTERVAL = 200
 
 
 KINDS: dict[str, Callable[[bytes, int, bytes], bytes]] = {
@@ -631,7 +629,7 @@ def write(root: Path, parts: list[list[list[int]]], size: int, *, grown: bool) -
     made, base = [], 7
     for number, batches in enumerate(parts):
         last = number + 1 == len(parts)
-        one = logs.segment(base, batches, size, closed=not last, interval=INTERVAL)
+        one = logs.segment(base, batches, size, closed=not last, interval=200)
         if last and grown:
             logs.preallocated(one, 8192)
         one.write(folder)

@@ -648,8 +648,7 @@ TP = TopicPartition("orders", 0)
 FACTS = Log(10, [0] * 90).facts(Settings(), topic(TP.topic))
 ID: Any = FACTS.topic.topic_id
 GOOD = ScannedReplica(1, "/a", TP, ID, 1, 80, 0, 80, 100, 10 * MIB, 8 * MIB, MIB // 2, 0, 0, 5)
-EPOCH = 5
-TODAY = FACTS._replace(leader_epoch=EPOCH)
+TODAY = FACTS._replace(leader_epoch=5)
 
 
 @pytest.mark.parametrize(

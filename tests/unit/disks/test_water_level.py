@@ -122,7 +122,6 @@ MARKS = (Watermark(70, 0.5, HOUR), Watermark(90, 0.1, 2 * HOUR))
 FULL = Usage("broker 1, /data", 75.0, MARKS[0])
 
 
-FULLEST = Usage("b", 75.0, MARKS[0])
 UNREAD = Unknown.because("R7", "broker 1 did not answer")
 
 
@@ -136,7 +135,9 @@ def test_highest_reached_watermark_counts(used: int, mark: Watermark | None) -> 
 @pytest.mark.parametrize(
     ("marks", "rooms", "usage"),
     [
-        pytest.param(MARKS, {"a": Room(100, 10, 0), "b": Room(100, 75, 0)}, FULLEST, id="the fullest counts"),
+        pytest.param(
+            MARKS, {"a": Room(100, 10, 0), "b": Room(100, 75, 0)}, Usage("b", 75.0, MARKS[0]), id="the fullest counts"
+        ),
         pytest.param(MARKS, {"a": Room(100, 10, 0)}, None, id="none is full"),
         pytest.param(MARKS, {"a": Room(100, 10, 0), "b": UNREAD}, UNREAD, id="one is unknown"),
         pytest.param(

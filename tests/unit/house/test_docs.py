@@ -702,9 +702,7 @@ def calls_in(path: Path, name: str) -> Iterator[list[str]]:
 
 def calls(name: str) -> list[Any]:
     return [
-        pytest.param(words_in, id=f"{path.name}: {' '.join(words_in)}")
-        for path in SCRIPTS
-        for words_in in calls_in(path, name)
+        pytest.param(words, id=f"{path.name}: {' '.join(words)}") for path in SCRIPTS for words in calls_in(path, name)
     ]
 
 
@@ -744,16 +742,16 @@ def test_runbook_is_valid_bash_without_hidden_failures(path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", calls("kretain"))
-def test_every_kretain_command_in_a_runbook_parses(words_in: list[str]) -> None:
-    parse(words_in)
+def test_every_kretain_command_in_a_runbook_parses(words: list[str]) -> None:
+    parse(words)
 
 
 @pytest.mark.parametrize("tool", [name for name, flags in KAFKA.items() if flags])
 def test_every_kafka_tool_flag_in_a_runbook_is_tested(tool: str) -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md"))
     in_pages = [call.split() for call in re.findall(rf"{re.escape(tool)} ([^`\n]*)", text)]
-    in_scripts = [words_in.values[0] for words_in in calls(tool)]
-    used = {word for words_in in (*in_pages, *in_scripts) for word in words_in if word.startswith("--")}
+    in_scripts = [words.values[0] for words in calls(tool)]
+    used = {word for words in (*in_pages, *in_scripts) for word in words if word.startswith("--")}
     assert set() < used <= {*KAFKA[tool].split(), "--bootstrap-server"}
 
 
@@ -763,7 +761,7 @@ def test_every_kafka_tool_named_in_runbooks_is_known() -> None:
 
 
 def test_runbooks_cover_the_main_kretain_commands() -> None:
-    found = {words_in.values[0][0] for words_in in calls("kretain")}
+    found = {words.values[0][0] for words in calls("kretain")}
     assert {"plan", "trim", "disk", "groups", "offsets", "restore", "archive", "doctor", "policy", "history"} <= found
 
 
@@ -775,8 +773,8 @@ def quotes() -> list[Any]:
     }
     return [
         pytest.param(page, text, id=f"{page.stem}: {text}")
-        for page, life_of_a_plan in sections.items()
-        for cell in re.findall(r"^\| ([^|]*) \|", life_of_a_plan, re.MULTILINE)
+        for page, section in sections.items()
+        for cell in re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
         for text in re.findall(r"`([^`]+)`", cell)
     ]
 
@@ -786,8 +784,8 @@ def test_page_quotes_the_runbooks_output_exactly(page: Path, text: str) -> None:
     """By the script, or by kretain; an ellipsis or an N stands for anything."""
     script = page.with_suffix(".sh").read_text(encoding="utf-8")
     for part in re.split(r"…|\bN\b|=", text):
-        words_in = part.strip(" .,:")
-        assert words_in in script or any(words_in in source for source in sources()), words_in
+        words = part.strip(" .,:")
+        assert words in script or any(words in source for source in sources()), words
 
 
 @functools.cache

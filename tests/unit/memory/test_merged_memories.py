@@ -335,9 +335,6 @@ def look(
     return ages
 
 
-DiskSample = tuple[Mapping[str, int], Collection[str]]
-
-
 @pytest.mark.parametrize(
     ("looks", "covered"),
     [
@@ -356,7 +353,7 @@ DiskSample = tuple[Mapping[str, int], Collection[str]]
     ],
 )
 def test_partition_added_after_a_group_is_not_covered_by_it(
-    tmp_path: Path, looks: list[DiskSample], covered: dict[str, int]
+    tmp_path: Path, looks: list[tuple[Mapping[str, int], Collection[str]]], covered: dict[str, int]
 ) -> None:
     """F2. Each look is another run's."""
     for number, (partitions, groups) in enumerate(looks):
@@ -416,7 +413,6 @@ def test_width_histories_merge_to_the_same_in_any_order(
 
 
 T = 1_700_000_000_000
-ALL = ("", ())
 
 
 def look_at_all(ledger: Ledger, at: int, scope: str = "", ignored: tuple[str, ...] = ()) -> None:
@@ -493,7 +489,7 @@ def test_ledger_without_a_file_watches_for_as_long_as_it_is_open() -> None:
     with Ledger(None) as ledger:
         look_at_all(ledger, T)
         look_at_all(ledger, T + 2 * HOUR)
-        assert ledger.watched_since(*ALL, T + 3 * HOUR) == T
+        assert ledger.watched_since("", (), T + 3 * HOUR) == T
 
 
 def test_watch_that_was_made_longer_by_hand_is_damage(tmp_path: Path) -> None:

@@ -337,7 +337,6 @@ def test_record_that_is_gone_ends_no_prefix_of_what_cannot_change(registry: Regi
 
 
 T = 1_700_000_000_000
-READ = Reached(14, stopped=False, timestamp=T, record=14)
 
 
 class Leader:
@@ -354,7 +353,7 @@ class Leader:
 
     def search_records(self, searches: Mapping[TopicPartition, Any], _timeout_s: float) -> dict[TopicPartition, Any]:
         assert searches[TP].start == 10, "all from S on are looked at"
-        return {TP: READ}
+        return {TP: Reached(14, stopped=False, timestamp=T, record=14)}
 
 
 @pytest.mark.parametrize("about", [{"tiered": True}, {"diskless": True}, {}])

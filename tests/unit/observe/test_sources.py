@@ -463,7 +463,6 @@ def test_record_fingerprints_ignore_offsets() -> None:
 # -- they set floors as groups do (F7): read from files, commands and HTTP --
 
 
-ORDERS = TopicPartition("orders", 0)
 GROUPS: Mapping[str, Rows] = {"billing": {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]}}
 
 
@@ -714,4 +713,4 @@ def test_file_over_http_that_is_dated_is_read(web: str) -> None:
 def test_server_that_does_not_exist_is_an_error() -> None:
     source = FloorSource("file", "web", place="http://127.0.0.1:1/x")
     assert "could not be read" not in said_of(source)
-    assert isinstance(folded(source).floor(ORDERS, 0, 9), Unknown)
+    assert isinstance(folded(source).floor(TopicPartition("orders", 0), 0, 9), Unknown)

@@ -237,7 +237,6 @@ def test_transaction_owner_changes_only_the_reason_about_that_transaction() -> N
     )
 
 
-ALONE = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 R4 = Settings(forced_age_ms=HOUR)
 
 
@@ -255,7 +254,10 @@ R4 = Settings(forced_age_ms=HOUR)
 )
 def test_keep_forever_topic_matched_by_a_pattern_is_named(about: TopicFacts, chosen: Settings, *, noted: bool) -> None:
     assert [
-        (one.code, about.name in one.text) for one in reached_by_pattern([about], {about.name: chosen}, policy(ALONE))
+        (one.code, about.name in one.text)
+        for one in reached_by_pattern(
+            [about], {about.name: chosen}, policy("version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n")
+        )
     ] == ([("G5", True)] if noted else [])
 
 
@@ -334,7 +336,6 @@ def test_notes_name_three_topics_and_how_to_confirm(chosen: Settings, *, unconfi
     assert ("tiered: trim" in note.text) is unconfirmed
 
 
-REAL = json.loads(plan_text(EVERY))
 FRESH = {
     one.tp: one
     for one in (
@@ -412,7 +413,7 @@ def refused_or_trims_no_more(folder: Path, content: bytes) -> None:
 
 @given(st.data())
 def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    document = copy.deepcopy(REAL)
+    document = json.loads(plan_text(EVERY))
     for _ in range(data.draw(st.integers(1, 3))):
         if isinstance(document, dict | list):
             place, how = data.draw(st.sampled_from(places(document))), st.sampled_from(["set", "set", "drop", "double"])
