@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from retention_cli.core.file_problems import json_problem
 from retention_cli.core.json_values import JsonContentError, parse_json
@@ -23,9 +23,11 @@ from retention_cli.core.printable import plain
 from retention_cli.policy.errors import value_problem
 from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
+from retention_cli.policy.schema_reports import StrictModel
 from retention_cli.policy.settings import Origin
 
 POLICY_TOPIC: Final = "_kretain_policy"
+_ENTRIES: Final = TypeAdapter(list[EntryModel], config=StrictModel.model_config)
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NAMED: Final = 3
 """How many keys that can't live there are named; the others are counted."""
@@ -76,10 +78,10 @@ def check_value(key: str, value: Any) -> Any:
     if value is None:
         raise LiveValueError(f"{key} has no value: omit it, or delete the message")
     try:
-        model = EntryModel.model_validate({"match": ["*"], key: value})
+        [entry] = _ENTRIES.validate_python([{"match": ["*"], key: value}])
     except ValidationError as error:
         raise LiveValueError(f"{key}: {value_problem(error.errors(include_url=False)[0])}") from None
-    return model.model_dump(by_alias=True, exclude_unset=True)[key]
+    return {**entry}[key]
 
 
 def parse_value(raw: bytes) -> dict[str, Any]:

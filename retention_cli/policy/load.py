@@ -42,7 +42,7 @@ from retention_cli.policy.yaml_file import Document, read_document
 _ENABLE: Final = "retention.commitoffset.enable"
 _UNKNOWN: Final = "is not a key here"
 _NO_HINT: Final = f"{_UNKNOWN}; keys are"
-Models = Mapping[tuple[str, ...], type[BaseModel]]
+Models = Mapping[tuple[str, ...], type[Any]]
 """The model of each mapping in a file, by the keys that lead to it."""
 _MAPPINGS: Final[dict[str, type[BaseModel]]] = {
     "groups": GroupsModel,
@@ -123,8 +123,8 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         text = "needs groups.require: kretain can't see groups outside it, so name every group that must have read"
         problems.append(PolicyProblem(source, document.line_of(("groups", "scope")), "groups.scope", text))
     for index, entry in enumerate(() if model is None or _requires_groups(model) else model.topics):
-        if entry.until_consumed is not None and entry.until_consumed.max_age and not entry.until_consumed.groups:
-            key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
+        key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
+        if (rule := entry.get("retention.until.consumed")) is not None and rule["max"] and not rule.get("groups"):
             problems.append(PolicyProblem(source, document.line_of(("topics", index, key)), key, text))
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
@@ -132,7 +132,7 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
 
 
 def _requires_groups(model: FileModel) -> bool:
-    return bool(model.groups.require or any(entry.require for entry in model.topics))
+    return bool(model.groups.require or any(entry.get("groups.require") for entry in model.topics))
 
 
 def _without_live(data: dict[Any, Any]) -> tuple[dict[Any, Any], dict[int, list[str]]]:
@@ -155,11 +155,10 @@ def _without_live(data: dict[Any, Any]) -> tuple[dict[Any, Any], dict[int, list[
 def _policy(model: FileModel, document: Document, digest: str, marked: dict[int, list[str]]) -> Policy:
     entries = []
     for index, entry in enumerate(model.topics):
-        set_here = entry.model_dump(by_alias=True, exclude_unset=True)
+        set_here = {**entry, **dict.fromkeys(marked.get(index, ()), LIVE)}
         del set_here["match"]
-        set_here |= dict.fromkeys(marked.get(index, ()), LIVE)
         lines = {key: document.line_of(("topics", index, key)) for key in ("match", *set_here)}
-        entries.append(Entry(document.line_of(("topics", index)), tuple(entry.match), set_here, lines))
+        entries.append(Entry(document.line_of(("topics", index)), tuple(entry["match"]), set_here, lines))
     folder = Path(document.source).absolute().parent
     return Policy(
         source=document.source,

@@ -5,9 +5,10 @@ Every key is the KIPs' or Kafka's own name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Required, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from typing_extensions import TypedDict
 
 from retention_cli.policy import values as v
 from retention_cli.policy.schema_reports import (
@@ -134,131 +135,151 @@ class DisksModel(StrictModel):
     )
 
 
-class UntilConsumedModel(StrictModel):
-    """Keep what these groups have not read (docs/protect.md)."""
+UntilConsumedModel = TypedDict(
+    "UntilConsumedModel",
+    {
+        "groups": Annotated[
+            v.Names,
+            Field(description="Who must have read it. Default: groups.require.", json_schema_extra={"default": []}),
+        ],
+        "max": Required[
+            Annotated[v.Milliseconds, Field(description="Raise retention.ms to no more than this; 0 is off.")]
+        ],
+        "max.bytes": Annotated[
+            v.Bytes | None,
+            Field(description="Keep at most this per topic: one replica of each partition. Default: no limit."),
+        ],
+    },
+    total=False,
+)
+UntilConsumedModel.__doc__ = "Keep what these groups have not read (docs/protect.md)."
 
-    groups: v.Names = Field(default=[], description="Who must have read it. Default: groups.require.")
-    max_age: v.Milliseconds = Field(alias="max", description="Raise retention.ms to no more than this; 0 is off.")
-    max_bytes: v.Bytes | None = Field(
-        default=None,
-        alias="max.bytes",
-        description="Keep at most this per topic: one replica of each partition. Default: no limit.",
-    )
 
-
-class EntryModel(StrictModel):
-    """Settings for the topics that match. Later entries override earlier ones, key by key."""
-
-    match: v.TopicPatterns = Field(description="Topic names or globs; 're:…' is a regular expression (RE2).")
-    commitoffset_enable: bool | None = Field(
-        default=None,
-        alias="retention.commitoffset.enable",
-        description="Trim what every consumer has read, after a time (R1, KIP-68).",
-    )
-    commitoffset_ms: v.Milliseconds | None = Field(
-        default=None, alias="retention.commitoffset.ms", description="How old a consumed record must be (R1)."
-    )
-    commitoffset_minutes: v.Minutes | None = Field(
-        default=None, alias="retention.commitoffset.minutes", description="The same in minutes; .ms wins."
-    )
-    commitoffset_hours: v.Hours | None = Field(
-        default=None, alias="retention.commitoffset.hours", description="The same in hours; .ms and .minutes win."
-    )
-    retention_ms: v.RetentionMs | None = Field(
-        default=None,
-        alias="retention.ms",
-        description="Forced: trim older records, read or not, without waiting for segments (R4). -1 is none.",
-    )
-    max_eventtime_ms: v.Milliseconds | None = Field(
-        default=None,
-        alias="retention.max.eventtime.ms",
-        description="Trim records this much older, in event time, than the newest ever seen (R2, KIP-870).",
-    )
-    eventtime_source: v.Source | None = Field(
-        default=None,
-        alias="retention.eventtime.source",
-        description="Where the event time is (R2): timestamp, header:NAME, json:/pointer, avro:/field, protobuf:field. "
-        "Default: the record's timestamp, unless the topic is LogAppendTime.",
-    )
-    ignore_future: bool | None = Field(
-        default=None,
-        alias="retention.eventtime.ignore.future",
-        description="Look for the newest event time that is not in the future, by reading records (G4).",
-    )
-    on_unreadable: Literal["hold", "skip"] | None = Field(
-        default=None,
-        alias="on.unreadable",
-        description="A record whose event time can't be read holds everything after it, or is skipped (R2). "
-        "Default: hold.",
-    )
-    min_timestamp: v.TimeMs | None = Field(
-        default=None,
-        alias="log.retention.min.timestamp",
-        description="Trim records stamped before this moment (R3, KIP-47). 0 is off; 'cluster': set live.",
-    )
-    allow_empty: bool | None = Field(
-        default=None, alias="allow.empty", description="Let log.retention.min.timestamp lie in the future (R3)."
-    )
-    min_wallclock_ms: v.Milliseconds | None = Field(
-        default=None,
-        alias="retention.min.wallclock.ms",
-        description="Keep records written less than this ago, regardless of timestamps (G3).",
-    )
-    max_ahead_ms: v.Milliseconds | None = Field(
-        default=None,
-        alias="retention.timestamp.max.ahead.ms",
-        description="How far ahead of now the newest event time may lie (G4). Default: 1h.",
-    )
-    retention_bytes: v.RetentionBytes | None = Field(
-        default=None, alias="retention.bytes", description="Trim a partition that is larger (R5). -1 is none."
-    )
-    retention_topic_bytes: v.RetentionBytes | None = Field(
-        default=None,
-        alias="retention.topic.bytes",
-        description="Trim the oldest of a topic whose partitions are larger together (R5). -1 is none.",
-    )
-    granularity: Literal["record", "segment"] | None = Field(
-        default=None,
-        description="segment: round bounds down to the start of a segment, as brokers do; needs an inventory. "
-        "Default: record.",
-    )
-    tiered: Literal["skip", "trim"] | None = Field(
-        default=None,
-        description="Whether R6 may trim topics with remote storage, and R1 to R5 pass policy check there.",
-    )
-    unconsumed: Literal["hold", "trim"] | None = Field(
-        default=None,
-        description="Whether rules other than R1 and R4 may trim unread records (G2). Default: hold.",
-    )
-    compacted: Literal["skip", "trim"] | None = Field(
-        default=None,
-        description="Whether cleanup.policy=compact,delete may be trimmed: that drops a key's only copy (G5).",
-    )
-    allow_ancient: bool | None = Field(
-        default=None, alias="allow.ancient", description="Trust records stamped before 2000-01-01 (G9)."
-    )
-    archive: v.ArchiveUrl | None = Field(
-        default=None,
-        description="Write records to Parquet there before they are trimmed: a path, file://, s3://, hdfs://, gs:// or "
-        "abfss://; 'none' for no archive.",
-    )
-    labels: Labels | None = Field(
-        default=None, description="Who owns these topics, such as {team: payments}: forecasts add up money by label."
-    )
-    hold: v.Text | None = Field(default=None, description="Freeze these topics; the text says why (G7).")
-    require: v.Names | None = Field(
-        default=None, alias="groups.require", description="Groups that must have committed on these topics (F4)."
-    )
-    until_consumed: UntilConsumedModel | None = Field(
-        default=None,
-        alias="retention.until.consumed",
-        description="Let kretain protect raise the topic's retention.ms and retention.bytes while groups lag (P1).",
-    )
-    scan_records: v.PositiveCount | None = Field(
-        default=None,
-        alias="lookup.scan.records",
-        description=f"How many records an ambiguous look-up may read per partition. Default: {DEFAULT_SCAN_RECORDS:,}.",
-    )
+EntryModel = TypedDict(
+    "EntryModel",
+    {
+        "match": Required[
+            Annotated[v.TopicPatterns, Field(description="Topic names or globs; 're:…' is a regular expression (RE2).")]
+        ],
+        "retention.commitoffset.enable": Annotated[
+            bool | None, Field(description="Trim what every consumer has read, after a time (R1, KIP-68).")
+        ],
+        "retention.commitoffset.ms": Annotated[
+            v.Milliseconds | None, Field(description="How old a consumed record must be (R1).")
+        ],
+        "retention.commitoffset.minutes": Annotated[
+            v.Minutes | None, Field(description="The same in minutes; .ms wins.")
+        ],
+        "retention.commitoffset.hours": Annotated[
+            v.Hours | None, Field(description="The same in hours; .ms and .minutes win.")
+        ],
+        "retention.ms": Annotated[
+            v.RetentionMs | None,
+            Field(
+                description="Forced: trim older records, read or not, without waiting for segments (R4). -1 is none."
+            ),
+        ],
+        "retention.max.eventtime.ms": Annotated[
+            v.Milliseconds | None,
+            Field(description="Trim records this much older, in event time, than the newest ever seen (R2, KIP-870)."),
+        ],
+        "retention.eventtime.source": Annotated[
+            v.Source | None,
+            Field(
+                description="Where the event time is (R2): timestamp, header:NAME, json:/pointer, avro:/field, "
+                "protobuf:field. "
+                "Default: the record's timestamp, unless the topic is LogAppendTime."
+            ),
+        ],
+        "retention.eventtime.ignore.future": Annotated[
+            bool | None,
+            Field(description="Look for the newest event time that is not in the future, by reading records (G4)."),
+        ],
+        "on.unreadable": Annotated[
+            Literal["hold", "skip"] | None,
+            Field(
+                description="A record whose event time can't be read holds everything after it, or is skipped (R2). "
+                "Default: hold."
+            ),
+        ],
+        "log.retention.min.timestamp": Annotated[
+            v.TimeMs | None,
+            Field(description="Trim records stamped before this moment (R3, KIP-47). 0 is off; 'cluster': set live."),
+        ],
+        "allow.empty": Annotated[
+            bool | None, Field(description="Let log.retention.min.timestamp lie in the future (R3).")
+        ],
+        "retention.min.wallclock.ms": Annotated[
+            v.Milliseconds | None,
+            Field(description="Keep records written less than this ago, regardless of timestamps (G3)."),
+        ],
+        "retention.timestamp.max.ahead.ms": Annotated[
+            v.Milliseconds | None,
+            Field(description="How far ahead of now the newest event time may lie (G4). Default: 1h."),
+        ],
+        "retention.bytes": Annotated[
+            v.RetentionBytes | None, Field(description="Trim a partition that is larger (R5). -1 is none.")
+        ],
+        "retention.topic.bytes": Annotated[
+            v.RetentionBytes | None,
+            Field(description="Trim the oldest of a topic whose partitions are larger together (R5). -1 is none."),
+        ],
+        "granularity": Annotated[
+            Literal["record", "segment"] | None,
+            Field(
+                description="segment: round bounds down to the start of a segment, as brokers do; needs an inventory. "
+                "Default: record."
+            ),
+        ],
+        "tiered": Annotated[
+            Literal["skip", "trim"] | None,
+            Field(description="Whether R6 may trim topics with remote storage, and R1 to R5 pass policy check there."),
+        ],
+        "unconsumed": Annotated[
+            Literal["hold", "trim"] | None,
+            Field(description="Whether rules other than R1 and R4 may trim unread records (G2). Default: hold."),
+        ],
+        "compacted": Annotated[
+            Literal["skip", "trim"] | None,
+            Field(
+                description="Whether cleanup.policy=compact,delete may be trimmed: that drops a key's only copy (G5)."
+            ),
+        ],
+        "allow.ancient": Annotated[bool | None, Field(description="Trust records stamped before 2000-01-01 (G9).")],
+        "archive": Annotated[
+            v.ArchiveUrl | None,
+            Field(
+                description="Write records to Parquet there before they are trimmed: a path, file://, s3://, hdfs://, "
+                "gs:// or "
+                "abfss://; 'none' for no archive."
+            ),
+        ],
+        "labels": Annotated[
+            Labels | None,
+            Field(description="Who owns these topics, such as {team: payments}: forecasts add up money by label."),
+        ],
+        "hold": Annotated[v.Text | None, Field(description="Freeze these topics; the text says why (G7).")],
+        "groups.require": Annotated[
+            v.Names | None, Field(description="Groups that must have committed on these topics (F4).")
+        ],
+        "retention.until.consumed": Annotated[
+            UntilConsumedModel | None,
+            Field(
+                description="Let kretain protect raise the topic's retention.ms and retention.bytes while groups lag "
+                "(P1)."
+            ),
+        ],
+        "lookup.scan.records": Annotated[
+            v.PositiveCount | None,
+            Field(
+                description="How many records an ambiguous look-up may read per partition. "
+                f"Default: {DEFAULT_SCAN_RECORDS:,}."
+            ),
+        ],
+    },
+    total=False,
+)
+EntryModel.__doc__ = "Settings for the topics that match. Later entries override earlier ones, key by key."
 
 
 class FloorModel(StrictModel):
@@ -450,9 +471,10 @@ LIVE_KEYS: Final = frozenset(
 CLUSTER: Final = "cluster"
 
 
-def keys_of(model: type[BaseModel]) -> list[str]:
+def keys_of(model: type[Any]) -> list[str]:
     """Return the keys that a mapping of this model may have, as the file writes them."""
-    return [info.alias or name for name, info in model.model_fields.items()]
+    fields = model.model_fields.items() if issubclass(model, BaseModel) else ()
+    return [info.alias or name for name, info in fields] or [*model.__annotations__]
 
 
 def _drop_nulls(node: Any) -> None:
