@@ -33,8 +33,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.observe.floors.sources.stored import read_positions
-from retention_cli.plan.parquet import read_plan, write_plan
-from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.saved import SavedPlanError, read_plan, write_plan
 from retention_cli.plan.value import plan_text
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Action, Code, Decision, Reason
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.saved import write_fleet
-from retention_cli.plan.parquet import HEAD_FILE
+from retention_cli.plan.saved import HEAD_FILE
 from retention_cli.plan.value import Plan, row_as_json, schema
 from retention_cli.trim.report import TrimReport, TrimRow
 

@@ -19,7 +19,7 @@ from retention_cli.core.extras import arrow, part
 from retention_cli.core.model import Action, Code, Reason, RuleName
 from retention_cli.core.printable import printable
 from retention_cli.core.units import timestamp
-from retention_cli.plan.parquet import KEY
+from retention_cli.plan.saved import KEY
 from retention_cli.plan.value import (
     CLUSTER,
     SAVED,

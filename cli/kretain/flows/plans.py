@@ -24,7 +24,7 @@ from retention_cli.engines.fleet.plan import FleetPlan, fleet_lines
 from retention_cli.engines.fleet.saved import read_one, write_fleet
 from retention_cli.plan.approval import requested
 from retention_cli.plan.make import PlanInputs, PlanJob, Planner
-from retention_cli.plan.parquet import read_plan, write_plan
+from retention_cli.plan.saved import read_plan, write_plan
 from retention_cli.plan.value import Plan, plan_lines
 from retention_cli.policy.selection import Selection
 from retention_cli.state.memories import Memories

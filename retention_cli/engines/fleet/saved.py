@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_heads
-from retention_cli.plan.parquet import PlanFile, open_plans, plan_in, write_rows
-from retention_cli.plan.saved import Entry, Plans, SavedPlanError, StrictModel, checked
+from retention_cli.plan.saved import (
+    Entry,
+    PlanFile,
+    Plans,
+    SavedPlanError,
+    StrictModel,
+    checked,
+    open_plans,
+    plan_in,
+    write_rows,
+)
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 
 

@@ -17,7 +17,7 @@ import kretain
 from retention_cli.audit.chain import is_signed
 from retention_cli.core.signing import Signed, check, private_key, public_key, statement
 from retention_cli.plan.approval import requested
-from retention_cli.plan.parquet import read_plan
+from retention_cli.plan.saved import read_plan
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.state import State
 from tests.support.facts import known

@@ -36,7 +36,7 @@ from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.saved import read_fleet
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.recall import Remembered
-from retention_cli.plan.parquet import ParquetPlans, read_plan, write_plan
+from retention_cli.plan.saved import ParquetPlans, read_plan, write_plan
 from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy

@@ -54,8 +54,7 @@ from retention_cli.engines.fleet.saved import read_fleet, read_one
 from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, chunks, packed
 from retention_cli.engines.spark.session import LOG, as_spark_error, start_failure
 from retention_cli.engines.spark.shipping import from_bytes, to_bytes
-from retention_cli.plan.parquet import read_plan
-from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.saved import SavedPlanError, read_plan
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.errors import FileError
 from retention_cli.policy.fleet_file import FleetFile, parse_fleet

@@ -20,8 +20,7 @@ from retention_cli.core.signing import KeyProblemError, check, key_id, private_k
 from retention_cli.decide.guards.approval import needs_approval
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.approval import Approval, Offered, approve, approved, offered, requested
-from retention_cli.plan.parquet import read_plan, write_plan
-from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.saved import SavedPlanError, read_plan, write_plan
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import ApproveRules

@@ -30,9 +30,8 @@ from retention_cli.plan.make import (
     unread_by_group,
     with_owners,
 )
-from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, read_plan, write_plan
 from retention_cli.plan.reconcile import Target, reconcile
-from retention_cli.plan.saved import Entry, SavedPlanError
+from retention_cli.plan.saved import HEAD_FILE, KEY, Entry, ParquetPlans, SavedPlanError, read_plan, write_plan
 from retention_cli.plan.value import (
     Plan,
     StoredDecisions,
