@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Required
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from typing_extensions import TypedDict
 
 from retention_cli.core.files import beside
 from retention_cli.core.units import parse_duration_ms
@@ -68,6 +69,8 @@ def _settings(value: object) -> dict[str, str]:
 
 
 _Text = Annotated[str, BeforeValidator(text_reader(r"(?s).*\S.*", "is not a text"))]
+_Settings = Annotated[dict[str, str], BeforeValidator(_settings)]
+_Duration = Annotated[int, BeforeValidator(_duration)]
 _Name = Annotated[
     _Text,
     AfterValidator(
@@ -76,21 +79,23 @@ _Name = Annotated[
 ]
 
 
-class ClusterModel(StrictModel):
-    """One cluster of a fleet: a context, or a connection's own keys."""
-
-    name: _Name = Field(description="Its name here and in plans.")
-    context: _Text | None = Field(default=None, description="A context of the configuration file.")
-    bootstrap_server: _Text | None = Field(default=None, alias="bootstrap-server", description="HOST:PORT,…")
-    command_config: _Text | None = Field(
-        default=None, alias="command-config", description="librdkafka's keys, or a Java client's .properties."
-    )
-    settings: Annotated[dict[str, str], BeforeValidator(_settings)] | None = Field(
-        default=None, description="The connection's keys."
-    )
-    policy: _Text | None = Field(default=None, description="Its own policy file.")
-    state_dir: _Text | None = Field(default=None, alias="state-dir", description="Audit log, lock and memory.")
-    timeout: Annotated[int, BeforeValidator(_duration)] | None = Field(default=None, description="For one request.")
+ClusterModel = TypedDict(
+    "ClusterModel",
+    {
+        "name": Required[Annotated[_Name, Field(description="Its name here and in plans.")]],
+        "context": Annotated[_Text | None, Field(description="A context of the configuration file.")],
+        "bootstrap-server": Annotated[_Text | None, Field(description="HOST:PORT,…")],
+        "command-config": Annotated[
+            _Text | None, Field(description="librdkafka's keys, or a Java client's .properties.")
+        ],
+        "settings": Annotated[_Settings | None, Field(description="The connection's keys.")],
+        "policy": Annotated[_Text | None, Field(description="Its own policy file.")],
+        "state-dir": Annotated[_Text | None, Field(description="Audit log, lock and memory.")],
+        "timeout": Annotated[_Duration | None, Field(description="For one request.")],
+    },
+    total=False,
+)
+ClusterModel.__doc__ = "One cluster of a fleet: a context, or a connection's own keys."
 
 
 class FleetModel(StrictModel):
@@ -161,13 +166,12 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
         raise FleetFileError(sorted(set(problems), key=lambda one: (one.line or 0, one.key, one.text)))
     entries = []
     for cluster in model.clusters:
-        values = cluster.model_dump(by_alias=True, exclude_none=True, exclude={"name", "context"})
-        if model.policy is not None:
-            values.setdefault("policy", model.policy)
+        shared: dict[str, Any] = {} if model.policy is None else {"policy": model.policy}
+        values = shared | {key: value for key, value in cluster.items() if key not in ("name", "context")}
         for key in ("command-config", "policy", "state-dir"):
             if key in values:
                 values[key] = beside(folder, values[key])
-        entries.append(FleetEntry(cluster.name, cluster.context, values))
+        entries.append(FleetEntry(cluster["name"], cluster.get("context"), values))
     return FleetFile(source, digest, tuple(entries))
 
 
@@ -182,19 +186,19 @@ def _combinations(model: FleetModel, document: Document) -> Iterator[PolicyProbl
     names: dict[str, int | None] = {}
     contexts: dict[str, str] = {}
     for index, one in enumerate(model.clusters):
-        problem = partial(_problem, document, index)
-        if one.name in names:
-            yield problem("name", f"{one.name} is given twice (first in line {names[one.name]})")
-        names.setdefault(one.name, document.line_of(("clusters", index, "name")))
-        own = [key for key in CONNECTION if one.model_dump(by_alias=True).get(key) is not None]
-        if one.context is not None:
+        name, context, problem = one["name"], one.get("context"), partial(_problem, document, index)
+        if name in names:
+            yield problem("name", f"{name} is given twice (first in line {names[name]})")
+        names.setdefault(name, document.line_of(("clusters", index, "name")))
+        own = [key for key in CONNECTION if one.get(key) is not None]
+        if context is not None:
             if own:
                 yield problem(own[0], "can't be combined with context, which names the connection")
-            if one.context in contexts:
-                yield problem("context", f"{one.context} is {contexts[one.context]}'s already: name each cluster once")
-            contexts.setdefault(one.context, one.name)
+            if context in contexts:
+                yield problem("context", f"{context} is {contexts[context]}'s already: name each cluster once")
+            contexts.setdefault(context, name)
         elif not own:
-            yield problem("name", f"{one.name} can't be reached: give context or {', '.join(CONNECTION)}")
+            yield problem("name", f"{name} can't be reached: give context or {', '.join(CONNECTION)}")
 
 
 def _problem(document: Document, index: int, key: str, text: str) -> PolicyProblem:
