@@ -174,7 +174,13 @@ def test_key_that_is_no_topic_is_named_and_ignored(key: bytes | None) -> None:
     ) == (["_kretain_policy-0 offset 3: its key is not a topic name; ignored"], ())
 
 
-@pytest.mark.parametrize(("key", "value"), [("hold", "x"), ("match", "x"), (M, None), (M, -1), ("unconsumed", "maybe")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("hold", "x"), ("match", "x"), (M, None), (M, -1), ("unconsumed", "maybe")),
+        *(("retention.commitoffset.enable", "yes"), ("retention.commitoffset.enable", 1)),
+    ],
+)
 def test_forbidden_live_value_is_refused(key: str, value: object) -> None:
     refusal(LiveValueError, check_value, key, value)
 

@@ -676,6 +676,18 @@ def test_scope_is_a_prefix_and_needs_required_groups(scope: str, required: str, 
         assert [(line[:10], wrong in line) for line in lines(text)] == [("p.yaml:2: ", True)]
 
 
+@pytest.mark.parametrize(
+    ("rule", "required", "is_right"),
+    [("max: 3d", "", False), ("max: 3d", ", groups.require: x", True), ("max: 3d, groups: x", "", True)],
+)
+def test_until_consumed_needs_groups(rule: str, required: str, *, is_right: bool) -> None:
+    text = f"version: 1\ntopics: [{{match: t, retention.until.consumed: {{{rule}}}{required}}}]\n"
+    if is_right:
+        assert parse_policy(text, "p.yaml", "").entries
+    else:
+        assert [line[:10] for line in lines(text) if "needs groups" in line] == ["p.yaml:2: "]
+
+
 def test_start_of_a_group_is_a_duration() -> None:
     text = "version: 1\ngroups:\n  start: {daily: 1d, '*': 90m}\ntopics: [{match: t}]\n"
     assert (
