@@ -55,9 +55,9 @@ def shown(value: object) -> str:
         return "a number of thousands of digits"
 
 
-def short(text: str) -> str:
-    """Return the text; if it is longer than any value, its beginning and …, which no value has."""
-    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+def short(text: str, most: int = MOST) -> str:
+    """Return the text; if it is longer, its beginning and …. By default that is longer than any value."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from kretain.render.output import (
     BLANK,
-    MOST,
     SHOWN,
     Column,
     Line,
@@ -16,6 +15,7 @@ from kretain.render.output import (
     Table,
     heading,
     runs,
+    shortened,
     show,
     size,
     that_matter_most,
@@ -69,9 +69,7 @@ def print_advice(
 
 
 def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
-    shown = found
-    if not every_row and len(found) > SHOWN:
-        shown = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
+    shown = shortened(found, lambda one: (-len(one.dangers), one.topic.name), every_row=every_row)
     endangered, better = sum(bool(one.dangers) for one in found), sum(bool(one.changes) for one in found)
     unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
     texts = sorted(unknown.items(), key=lambda item: -len(item[1]))

@@ -7,9 +7,7 @@ from typing import Any, Final
 
 from kretain.render.output import (
     BLANK,
-    MOST,
     NAMED_TOPICS,
-    SHOWN,
     Column,
     Line,
     Part,
@@ -19,6 +17,7 @@ from kretain.render.output import (
     moment,
     number,
     reasons,
+    shortened,
     show,
     size,
     that_matter_most,
@@ -86,9 +85,8 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
     if of_groups and not rows:
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
-    shown, by = rows, "lag" if each is None else "records"
-    if not every_row and len(rows) > SHOWN:  # those that are furthest behind; equal ones keep their order
-        shown = sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
+    by = "lag" if each is None else "records"  # equal ones keep their order
+    shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)
     if each is not None:
         what, parts = "that have the most to read", _unread(shown, by_topic=each == "topics")
     elif of_groups:

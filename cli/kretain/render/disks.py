@@ -171,8 +171,10 @@ def inventory_notes(inventory: Inventory) -> list[str]:
 
 def _problems(found: Sequence[str]) -> list[str]:
     more = len(found) - MOST
-    rest = [f"and {count(more, 'more partition')} with problems: -o json lists them all"] if more > 0 else []
-    return [*found[:MOST], *rest]
+    return [
+        *found[:MOST],
+        *([f"and {count(more, 'more partition')} with problems: -o json lists them all"] if more > 0 else []),
+    ]
 
 
 def _scan(report: ScanReport, out: str | None) -> list[Part]:

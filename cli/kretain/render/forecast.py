@@ -23,6 +23,7 @@ from kretain.render.output import (
 )
 from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, known
+from retention_cli.core.printable import short
 from retention_cli.core.units import count, format_age, format_duration, some_of, timestamp
 from retention_cli.forecast.cost import by_consumer, by_label, total_of
 from retention_cli.forecast.loss import seconds_to_loss
@@ -137,9 +138,8 @@ def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
     yield heading("█ the policy keeps, ▒ brokers alone would keep beyond that")
     width = min(30, max(len(name) for name, _, _ in rows))
     for name, alone, policy in rows:
-        label = name if len(name) <= width else name[: width - 1] + "…"
         bar = ("█" * cells(policy)).ljust(cells(alone), "▒")
-        yield f"  {label:<{width}} {bar}{'' if alone.bounded else '→'}"
+        yield f"  {short(name, width):<{width}} {bar}{'' if alone.bounded else '→'}"
 
 
 def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from kretain.errors import line_of
 from kretain.reach import complete, complete_json, completed
@@ -42,6 +42,9 @@ _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _HIDDEN: Final = re.compile(r"[\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
 """C1, bidirectional overrides and other unprintable characters, which JSON's own escapes leave as they are."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+Row = TypeVar("Row")
 
 
 class Column(NamedTuple):
@@ -460,6 +463,11 @@ def partitions(tps: Iterable[tuple[str, int]], of_topics: int | None = None) -> 
     shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:NAMED_TOPICS]]
     more = (of_topics or len(by_topic)) - len(shown)
     return "; ".join(shown) + (f"; and {count(more, 'more topic')}" if more else "")
+
+
+def shortened(rows: Sequence[Row], key: Callable[[Row], Any], *, every_row: bool) -> Sequence[Row]:
+    """Return the rows of a table: all, or of too many the first by this key."""
+    return rows if every_row or len(rows) <= SHOWN else sorted(rows, key=key)[:MOST]
 
 
 def that_matter_most(shown: Sequence[Any], total: int, what: str) -> tuple[Part, ...]:

@@ -9,8 +9,6 @@ from typing import Final
 
 from kretain.render.output import (
     BLANK,
-    MOST,
-    SHOWN,
     Column,
     Line,
     Part,
@@ -20,6 +18,7 @@ from kretain.render.output import (
     hinted,
     number,
     reasons,
+    shortened,
     show,
     size,
     that_matter_most,
@@ -30,7 +29,7 @@ from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, some_of
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
 from retention_cli.plan.value import Plan, Totals, json_lines
-from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
+from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json, row_as_json
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
 NAMED_AT_MOST: Final = 5
@@ -61,10 +60,10 @@ def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
 
 
 def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
-    rows: Sequence[TrimRow] = report.rows
-    if len(rows) > SHOWN and not every_row:
-        loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.tp))
-        rows = sorted(loudest[:MOST], key=lambda row: row.tp)
+    loudest = shortened(
+        report.rows, lambda row: (_LOUDEST.index(row.outcome), -row.records, row.tp), every_row=every_row
+    )
+    rows = loudest if loudest is report.rows else sorted(loudest, key=lambda row: row.tp)
     counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
     logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
 
 from kretain.errors import UsageError
 from kretain.reasons import Explanation, explanations
 from kretain.render.output import BLANK, Column, Line, Part, Table, show
-
-FORMAT: Final = "kretain.why/v1"
 
 
 def print_codes(code: str | None, output: str) -> None:
@@ -26,7 +23,7 @@ def print_codes(code: str | None, output: str) -> None:
     chosen = list(known.values()) if code is None else [by_name[code.lower()]]
     show(
         output,
-        {"format": FORMAT},
+        {"format": "kretain.why/v1"},
         "codes",
         (one._asdict() for one in chosen),
         lambda: (

@@ -93,8 +93,7 @@ Child = str | Element | None
 
 def safe_text(text: str) -> str:
     """Return a text as it may be shown: control and bidirectional characters escaped, and not too long."""
-    text = printable(text)
-    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+    return short(printable(text), MOST)
 
 
 def element(tag: str, *children: Child, **attributes: str) -> Element:
@@ -313,8 +312,7 @@ def _legend(axes: Any, most: int) -> None:
 
 
 def _name(text: str) -> str:
-    shown = short(safe_text(text))
-    return shown if len(shown) <= _LABEL else shown[: _LABEL - 1] + "…"
+    return short(printable(text), _LABEL)
 
 
 def _in_short(value: float, _position: int) -> str:
