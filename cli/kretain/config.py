@@ -83,6 +83,16 @@ class Resolved:
 
         return memories_of(self.state_dir, reader, kind, will_save=will_save)
 
+    def policy_file(self, lack: str = "no policy file") -> Path:
+        """Return the policy file.
+
+        Raises:
+            UsageError: there is none; ``lack`` says so, and for what.
+        """
+        if self.policy is None:
+            raise UsageError(f"{lack}: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
+        return self.policy
+
     def load(self) -> Policy | None:
         """Return the policy, None if there is no file.
 
@@ -145,9 +155,7 @@ def resolve(common: Common, *, policy_counts: bool = True) -> Resolved:
         key = name.replace("-", "_")
         if flag is not None:
             return flag, "flag" if common.given_by.get(key, "flag") == "flag" else f"KRETAIN_{key.upper()}"
-        if name in context:
-            return context[name], where
-        return None, "default"
+        return (context[name], where) if name in context else (None, "default")
 
     connection = {str(key): Setting(str(value), where) for key, value in (context.get("settings") or {}).items()}
     file, file_origin = pick("command-config", common.command_config)

@@ -201,8 +201,7 @@ class Cluster:
         """
         origin = origin_of(plan)
         if not dry_run and yes is not True:
-            text = "pass yes=True to trim or dry_run=True to rehearse; nothing was trimmed"
-            raise RefusedError(text, "refused")
+            raise RefusedError("pass yes=True to trim or dry_run=True to rehearse; nothing was trimmed", "refused")
         most, age_ms = positive("max_partitions", max_partitions), duration_ms("max_age", max_age)
         lock_ms = duration_ms("wait_lock", wait_lock)
         given = rules_of(patterns(topics), one_off)

@@ -85,7 +85,7 @@ def check(
     from retention_cli.reports.policy_check import check_against, check_alone
 
     settings = resolve(common if file is None else replace(common, policy=file))
-    path = _path(settings.policy)
+    path = settings.policy_file()
     policy = load_policy(path)
     if "bootstrap.servers" in settings.connection:
         with settings.reader() as reader:
@@ -121,7 +121,7 @@ def show(
     from retention_cli.state.own_topics import with_live
 
     resolved = resolve(common)
-    policy = load_policy(_path(resolved.policy)).with_one_off(flags.for_topics([topic]))
+    policy = load_policy(resolved.policy_file()).with_one_off(flags.for_topics([topic]))
     if policy.any_live and "bootstrap.servers" in resolved.connection:
         with resolved.reader() as reader:
             policy = with_live(reader, policy)
@@ -169,7 +169,7 @@ def set_(
     check_topic(topic)
     new = _read_pairs(settings)
     resolved = resolve(common)
-    policy = load_policy(_path(resolved.policy))
+    policy = load_policy(resolved.policy_file())
     check_settings(policy, topic, new)
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         there = topic in reader.metadata([topic]).topics
@@ -259,12 +259,6 @@ def schema() -> None:
     from retention_cli.policy.schema import json_schema
 
     sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
-
-
-def _path(path: Path | None) -> Path:
-    if path is None:
-        raise UsageError("no policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
-    return path
 
 
 def _read_pairs(pairs: list[str]) -> dict[str, Any]:

@@ -64,9 +64,7 @@ def protect(
     if resume is not None and restore is not None:
         raise UsageError("--resume and --restore cannot be combined")
     settings = resolve(common)
-    if settings.policy is None:
-        raise UsageError("protect needs a policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
-    selection = rules.selection(settings.policy, topics)
+    selection = rules.selection(settings.policy_file("protect needs a policy file"), topics)
     with (
         notified(selection.policy.notify, settings.name, dry_run=dry_run) as post,
         settings.reader() as reader,

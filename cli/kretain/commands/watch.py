@@ -132,9 +132,8 @@ def watch(
         raise UsageError(problem)
     where = _address(out.listen)
     settings = resolve(common)
-    if settings.policy is None:
-        raise UsageError("watch needs a policy file: give -p FILE (or KRETAIN_POLICY, or a context that names one)")
-    policy = PolicyFile(lambda: rules.selection(settings.policy))
+    file = settings.policy_file("watch needs a policy file")
+    policy = PolicyFile(lambda: rules.selection(file))
     policy.read_current()  # a broken policy ends it here, before anything else
     settings.settings()
 
@@ -170,8 +169,7 @@ def watch(
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
             _say(f"metrics and health on http://{host}:{server.server_port}/metrics, /healthz, /readyz", "started")
         does = "plans and trims" if trim else "dry run (pass --trim to delete): plans"
-        does += " and protects" if protect else ""
-        _say(f"{does} every {format_duration(interval)}", "started")
+        _say(f"{does}{' and protects' if protect else ''} every {format_duration(interval)}", "started")
         end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deletions else Exit.FAILED)
         Loop(
             make=passes.make,

@@ -97,9 +97,7 @@ def signed(made: Plan, key: Path | None) -> Plan:
     Raises:
         KeyRefusedError: the key can't be used.
     """
-    if key is None:
-        return made
-    return requested(made, private_key_at(key))
+    return made if key is None else requested(made, private_key_at(key))
 
 
 def save_plan(made: Plan | FleetPlan, out: Path) -> None:
@@ -126,9 +124,7 @@ def read_saved(path: Path, cluster: str | None) -> Plan:
         SavedPlanError: it is not an executable plan; the text names the place.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
-    if cluster is not None:
-        return read_one(path, cluster)
-    return read_plan(path)
+    return read_plan(path) if cluster is None else read_one(path, cluster)
 
 
 def forecasts(
