@@ -15,11 +15,9 @@ from pathlib import Path
 
 from bench.seed import Shape, commit
 from kretain.embedded import DEFAULT_VERSION, jars
-from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.core.model import TopicPartition
 from tests.support.clusters import EmbeddedKafka
-from tests.support.world import wait_until
+from tests.support.world import reader_for, wait_until
 
 POLICY = """version: 1
 topics:
@@ -213,7 +211,7 @@ def build_yardstick(folder: Path, scratch: Path) -> Path | None:
 
 def leader_epochs(bootstrap: str) -> dict[TopicPartition, tuple[int | None, int]]:
     """Return who leads each partition, and in which epoch."""
-    with ClusterReader(translate({"bootstrap.servers": Setting(bootstrap, "bench")})) as reader:
+    with reader_for(bootstrap) as reader:
         topics = reader.metadata().topics
     return {
         TopicPartition(topic.name, number): (one.leader, one.leader_epoch)

@@ -116,10 +116,9 @@ class Operator:
     clock: SimClock
     topics: tuple[str, ...]
     memory: MemoryTruth = field(default_factory=MemoryTruth)
-    state: str = "fresh"
     copy: Path | None = None
     copied: MemoryTruth | None = None
-    process: Process | None = None
+    process: Process = field(default_factory=lambda: Process("none yet", lambda: None, alive=False))
     source: str = ""
     saved: Plan | None = None
     deleters: list[SimDeleter] = field(default_factory=list)

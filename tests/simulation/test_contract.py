@@ -22,10 +22,9 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from tests.simulation import logs
+from tests.simulation import kafka as simulated_kafka
 from tests.simulation.clients import Hub, SimClock, SimDeleter
-from tests.simulation.kafka import Group, SimKafka
-from tests.simulation.logs import Partition
+from tests.simulation.kafka import Group, Partition, SimKafka
 from tests.simulation.reader import SimReader
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, move_leader
@@ -103,7 +102,6 @@ class Both:
         stamp = self.base_ms - chance.choice(AGES_MS)
         producer = self.world.transaction(self.tp.topic, [stamp], end="open", partition=self.tp.partition)
         txn = self.kafka.begin_transaction(self.place)
-        assert txn is not None
         self.kafka.append(self.place, stamp=stamp, txn=txn)
         self.open.append((producer, txn))
 
@@ -120,7 +118,7 @@ class Both:
 
     @property
     def log(self) -> Partition:
-        return self.kafka.topics[self.tp.topic].partitions[self.tp.partition]
+        return self.kafka.partition(self.tp)
 
     def _partition(self, reader: ClusterReader) -> PartitionMetadata:
         return reader.metadata([self.tp.topic]).topics[self.tp.topic].partitions[self.tp.partition]
@@ -254,7 +252,7 @@ STEPS_A_SEQUENCE: Final = 12
 @pytest.fixture(autouse=True)
 def _one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real log of a few records is one segment."""
-    monkeypatch.setattr(logs, "SEGMENT_RECORDS", 1_000_000)
+    monkeypatch.setattr(simulated_kafka, "SEGMENT_RECORDS", 1_000_000)
 
 
 @pytest.mark.thorough
@@ -282,8 +280,7 @@ class BothOfThree(Both):
         before = self._epoch()
         move_leader(self.world, self.name)
         await_led(self.readers[0], self.name)
-        log = self.log
-        log.elect(next(one for one in log.replicas if one != log.leader), skip=self._settled_epoch() - before)
+        self.log.elect(skip=self._settled_epoch() - before)
         await_led(self.readers[0], self.name)
 
     def recreate(self, _chance: random.Random) -> None:

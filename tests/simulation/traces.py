@@ -52,8 +52,7 @@ class Replay:
 
     @property
     def log_start(self) -> int:
-        log = self.world.kafka.partition(self.world.tp(self.number))
-        return 0 if log is None else log.log.start
+        return self.world.kafka.partition(self.world.tp(self.number)).log.start
 
     def run(self, actions: Iterable[tuple[str, ...]]) -> None:
         """Carry out a trace.
@@ -72,7 +71,7 @@ class Replay:
                     self.decided.append((name, numbers[0], self._planned()))
                 case "recheck":
                     self._recheck()
-                    self.decided.append((name, int(numbers[0] > 0), int(self._is_running())))
+                    self.decided.append((name, int(numbers[0] > 0), int(self.world.operators[0].process.alive)))
                 case "delete":
                     before = self.log_start
                     self.world.apply(("finish", _SAVED))
@@ -90,16 +89,11 @@ class Replay:
         tp, kafka = self.world.tp(self.number), self.world.kafka
         ahead_ms = kafka.now_ms + 48 * HOUR
         record = kafka.append(tp, stamp=ahead_ms, event_ms=ahead_ms, header=str(ahead_ms).encode())
-        assert record is not None
         self.world.counts_events(tp, [record])
-
-    def _is_running(self) -> bool:
-        process = self.world.operators[0].process
-        return process is not None and process.alive
 
     def _recheck(self) -> None:
         """Carry out the plan up to its delete; after a refusal the process that waits goes on."""
-        if not self._is_running():
+        if not self.world.operators[0].process.alive:
             self.world.apply(("saved", _SAVED, 1))
         self.world.apply(("until", _SAVED, _BEFORE_DELETE))
 
