@@ -36,7 +36,6 @@ from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -88,28 +87,6 @@ def codes(decision: Decision) -> set[str]:
 
 def texts(decision: Decision) -> str:
     return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)
-
-
-def log_ends(bootstrap: str, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
-    """Return S and H. A leader that metadata names may not know it yet."""
-    found: list[tuple[int, int]] = []
-
-    def done() -> bool:
-        # A consumer that was told "no leader" once may say so for minutes, without asking again: each try has its own.
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
-        try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-        except KafkaException as error:
-            if error.args[0].code() not in _MOVING:
-                raise
-            return False
-        finally:
-            consumer.close()
-        found.append((low, high))
-        return True
-
-    wait_until(done, f"a leader of {topic}-{partition}", patience_s)
-    return found[0]
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
@@ -414,8 +391,23 @@ class World:
         wait_until(done, f"a leader of {topic}-{partition}")
 
     def ends(self, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
-        """Return S and H."""
-        return log_ends(self.bootstrap, topic, partition, patience_s)
+        """Return S and H. A leader that metadata names may not know it yet."""
+        found: list[tuple[int, int]] = []
+
+        def done() -> bool:
+            # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
+            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
+            try:
+                found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20))
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING:
+                    raise
+            finally:
+                consumer.close()
+            return bool(found)
+
+        wait_until(done, f"a leader of {topic}-{partition}", patience_s)
+        return found[0]
 
     def messages(self, topic: str, partition: int = 0, isolation: str = "read_committed", start: int = 0) -> list[Any]:
         """Return everything that can still be read, from an offset on."""
@@ -627,11 +619,25 @@ def commit_raw(world: World, group: str, topic: str, offset: int, *, keep_ms: in
         retention_time_ms=keep_ms,
         topics=[Topic(name=topic, partitions=[place])],
     )
-    with reader_for(world.bootstrap) as reader:
+    answer = ask_coordinator(world.bootstrap, group, request)
+    assert [one.error_code for one in answer.topics[0].partitions] == [0]
 
-        async def ask() -> list[int]:
-            coordinators, _ = await find_coordinators(reader.wire, [group], time.monotonic() + 30)
-            answer = await reader.wire.ask(request, coordinators[group])
-            return [one.error_code for one in answer.topics[0].partitions]
 
-        assert reader.wire.run(ask) == [0]
+def coordinator_of(bootstrap: str, group: str) -> int:
+    """Wait until a group has a coordinator; return that broker."""
+    found: dict[str, int] = {}
+
+    def known() -> bool:
+        with reader_for(bootstrap) as reader:
+            found.update(reader.coordinators([group]))
+        return group in found
+
+    wait_until(known, f"the coordinator of {group}")
+    return found[group]
+
+
+def ask_coordinator(bootstrap: str, group: str, request: Any) -> Any:
+    """Send a request to a group's coordinator; return its answer."""
+    coordinator = coordinator_of(bootstrap, group)
+    with reader_for(bootstrap) as reader:
+        return reader.wire.run(reader.wire.ask, request, coordinator)

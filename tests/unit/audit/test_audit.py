@@ -27,7 +27,7 @@ from retention_cli.trim.journal import AuditJournal, new_run_name
 from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.audit_logs import AT, BEGUN, append, append_bytes, batch, history, result
 from tests.support.plans import plan, row
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 
 def changed_row(number: int = 1, **changes: Any) -> dict[str, Any]:

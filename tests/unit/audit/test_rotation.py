@@ -20,7 +20,7 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_history
 from tests.support.audit_logs import BEGUN, END, append, append_bytes, batch, day, history, result, run
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from retention_cli.brokers.security.tokens import TokenProvider
 from tests.support.client_files import of, refused
 from tests.support.facts import known
 from tests.support.http_server import Answer, LocalServer
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 AWS_SECRET = "aws-s3cret"
 MODULE = "software.amazon.msk.auth.iam"

@@ -23,11 +23,21 @@ from retention_cli.brokers.security.client_files import (
 )
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.settings import ConnectionSettings
-from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
+from tests.support.client_files import (
+    PLAIN,
+    SASL,
+    SCRAM,
+    SECRET,
+    jks_store,
+    key_der,
+    key_pem,
+    of,
+    pkcs12_store,
+    refused,
+    self_signed,
+)
 from tests.support.facts import known
-from tests.support.java_stores import jks_store, key_der, key_pem, pkcs12_store, self_signed
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 
 @pytest.mark.parametrize("key", sorted(_SUBSTITUTES))

@@ -17,8 +17,7 @@ from retention_cli.brokers.security.settings import MASK, is_secret
 from retention_cli.brokers.wire.problems import connection_problem
 from retention_cli.core.model import TopicPartition
 from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 GSSAPI = {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
 US = "kretain@EXAMPLE.COM"

@@ -24,7 +24,7 @@ from retention_cli.brokers.wire.connections import LEFT_OUT
 from retention_cli.brokers.wire.frames import TimedConnection, TimedProtocol
 from retention_cli.core.model import TopicPartition
 from tests.support.answers import batched, single
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 NAMES = st.text(max_size=200)
 ROWS = st.lists(

@@ -25,7 +25,7 @@ from kretain.reasons import explanations
 from retention_cli.audit.log import AuditLog
 from retention_cli.policy.schema import LIVE_KEYS
 from tests.support.audit_logs import BEGUN
-from tests.support.command_lines import parse as parse_words
+from tests.support.docs import parse as parse_words
 from tests.support.says import says
 from tests.support.world import run_cli
 from tools.generated import COMPLETIONS, MANY, commands_page, manual_pages

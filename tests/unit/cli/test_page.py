@@ -26,10 +26,8 @@ from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan
 from retention_cli.reports.plan_summary import command_for, summarize
 from tests.support import plans
-from tests.support.command_lines import parse
-from tests.support.docs import reason_codes
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.docs import parse, reason_codes
+from tests.support.says import refusal, says
 
 HOSTILE = (
     "</style></title><script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"

@@ -24,8 +24,8 @@ from kretain.errors import Deletions, Exit, RefusedError
 from kretain.options.common import guarded
 from kretain.render import output
 from kretain.system import stdio
-from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
 from tests.support.says import says
+from tests.support.terminal import CLOSED, FULL, UNREAD, run_into
 from tests.support.world import run_cli
 
 

@@ -31,7 +31,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 CUT = "it ends in the middle: it was cut short"
 

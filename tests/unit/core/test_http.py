@@ -14,7 +14,7 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 import pytest
 
 from retention_cli.core.http import HttpError, ask
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 Served = Callable[[Callable[[socket.socket], None]], str]
 OK = b"HTTP/1.1 200 OK\r\n"

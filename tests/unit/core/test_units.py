@@ -29,7 +29,7 @@ from retention_cli.core.units import (
     parse_duration_ms,
     parse_time_ms,
 )
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTES = {

@@ -17,7 +17,7 @@ from retention_cli.disks.water_level import NO_END, UNDATED
 from retention_cli.policy.settings import Settings
 from tests.support.disks import view_of
 from tests.support.facts import NOW, Log, known, topic, why
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 IDS = {T0: "id-1", T1: "id-1"}

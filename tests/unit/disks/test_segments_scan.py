@@ -20,7 +20,7 @@ from retention_cli.disks.inventory.read import by_dir, by_topic, read_inventory
 from retention_cli.disks.inventory.scan import scan
 from retention_cli.disks.inventory_view import InventoryView
 from tests.support import logs
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 from tests.support.world import Cli, run_cli
 
 pa, pq = arrow(), arrow("pyarrow.parquet")

@@ -44,7 +44,7 @@ from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport
 from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spark, plan, plans, saved
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.command_lines import parse
+from tests.support.docs import parse
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "runbooks"

@@ -13,7 +13,7 @@ from hypothesis import example, given, strategies as st
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.ages import PAUSE_MS, SKEW_MS, Ages, Watched, Width, merged, watched_since
 from retention_cli.memory.ledger import Ledger
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 IDS = {"a": "x", "b": "y"}
 

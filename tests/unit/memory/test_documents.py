@@ -14,7 +14,7 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.positions import Position, Positions
 from retention_cli.state import messages
 from tests.support.ledgers import TOPIC_ID, WRITTEN, worst
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 
 def test_largest_possible_topic_document_fits_into_a_message() -> None:

@@ -35,7 +35,7 @@ from retention_cli.memory.replica import (
 )
 from retention_cli.state import messages
 from tests.support.facts import why
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 CHECK, DELAY = 300_000, 60_000
 SWEEPING = Sweeping(CHECK, DELAY)

@@ -25,7 +25,7 @@ from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource, Settings, event_source
 from tests.support import facts
 from tests.support.facts import HOUR, NOW, Log, known, why
-from tests.support.schema_registry import Registry, avro_long, framed
+from tests.support.http_server import Registry, avro_long, framed
 
 HEADER, JSON, STAMP = EventSource("header", "et"), EventSource("json", "/meta/at"), EventSource("timestamp")
 

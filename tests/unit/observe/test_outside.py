@@ -21,9 +21,9 @@ from retention_cli.observe.floors.outside import fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
-from tests.support.groups import judge_ledger
+from tests.support.checkpoints import reach_at
 from tests.support.http_server import Answer, LocalServer
-from tests.support.reach import reach_at
+from tests.support.ledgers import judge_ledger
 
 NOW = 1_800_000_000_000
 ORDERS = TopicPartition("orders", 0)

@@ -21,9 +21,8 @@ from retention_cli.observe.floors.sources.proof import Print, Run, Sync, out_of_
 from retention_cli.observe.floors.sources.replica import Committed, parse_committed, parse_sync, position_of
 from retention_cli.observe.floors.sources.stored import MAX_BYTES, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
-from tests.support.checkpoints import DONE, HEAD, NOW, written
-from tests.support.reach import reach_at
-from tests.support.refusals import refusal
+from tests.support.checkpoints import DONE, HEAD, NOW, reach_at, written
+from tests.support.says import refusal
 
 
 def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:

@@ -27,7 +27,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import ApproveRules
 from tests.support.facts import known
 from tests.support.plans import plan, row
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 NOW = 1_795_000_000_000
 HOUR = 3_600_000

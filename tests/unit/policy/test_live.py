@@ -26,7 +26,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import merged
 from retention_cli.policy.schema import LIVE_KEYS
 from tests.support.facts import known
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 POLICY = parse_policy(
     """

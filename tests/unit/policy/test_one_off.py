@@ -19,7 +19,7 @@ from retention_cli.policy.schema import LIVE_KEYS, EntryModel, keys_of
 from retention_cli.policy.settings import TRIGGER_FLAGS, TRIGGER_KEYS, OneOff, Origin, Settings
 from tests.support.facts import known
 from tests.support.plans import plan
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

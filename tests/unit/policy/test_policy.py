@@ -26,7 +26,7 @@ from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_against, check_alone
 from tests.support.facts import known, policy
-from tests.support.refusals import raised, refusal
+from tests.support.says import raised, refusal
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -15,8 +15,8 @@ from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches, groups_not_there, nearest
-from tests.support.java_stores import jks_store
-from tests.support.refusals import raised, refusal
+from tests.support.client_files import jks_store
+from tests.support.says import raised, refusal
 
 SECRET = "hunter2"
 

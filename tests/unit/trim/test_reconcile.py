@@ -27,7 +27,7 @@ from retention_cli.trim.report import OutcomeName, TrimRow
 from retention_cli.trim.state import Answer, State, Unanswered, judge
 from tests.support.facts import known
 from tests.support.plans import EVERY, HOLD, KEEP, plan, plan as made, row
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ from retention_cli.watch.notify import Notice
 from retention_cli.watch.one_pass import Passed, Passes, PolicyFile, seconds_left
 from tests.support.facts import HOUR, NOW, known, topic
 from tests.support.forecasts import limits
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 from tests.support.watching import PLAN_SERIES, samples
 
 

@@ -27,10 +27,9 @@ from retention_cli.watch.board import Board, Server
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.notify import DAY_MS, TIMEOUT_S, Held, Notice, Notifier, body, of_report
 from tests.support.facts import known
+from tests.support.http_server import Webhook
 from tests.support.plans import row
-from tests.support.refusals import refusal
-from tests.support.says import says
-from tests.support.webhook import Webhook
+from tests.support.says import refusal, says
 from tests.support.world import wait_until
 
 SECRET = "s3cr3t"
