@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from confluent_kafka import Message
 
@@ -112,12 +112,6 @@ class SimReader(ClusterReader):
     @property
     def schemas(self) -> Schemas:
         return Schemas(self._kafka)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def _lost(self, call: str) -> RequestFailedError | None:
         """Carry out a request; return the error where it got lost."""
@@ -391,8 +385,3 @@ class SimReader(ClusterReader):
             if one.offset >= span.end or on_record(tp, message_of(tp.topic, one)) or one.offset + 1 >= span.end:
                 break
         return None
-
-    def read_complete(
-        self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
-    ) -> int | RequestFailedError:
-        raise NotImplementedError("archives are not simulated")

@@ -106,6 +106,11 @@ class Simulated(ExitStack):
         self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
         self.callback(shutil.rmtree, self.root, ignore_errors=True)
 
+    def apply(self, *steps: Step) -> None:
+        """Do one step after another."""
+        for name, *numbers in steps:
+            getattr(self, f"do_{name}")(*numbers)
+
 
 @dataclass
 class Operator:

@@ -182,7 +182,10 @@ def _starts(world: World, group: Group, topic: str) -> None:
 
 
 def do_delete_group(world: World, group: int) -> None:
-    forget_commits(world, world.kafka.groups.pop(group_name(world.rules, group), None))
+    gone = world.kafka.groups.pop(group_name(world.rules, group), None)
+    for tp in () if gone is None else gone.commits:
+        world.truth.hazard(tp, "a group was deleted")
+        world.truth.stale.pop((gone.name, tp), None)  # type: ignore[union-attr]
 
 
 def do_delete_offsets(world: World, group: int, number: int) -> None:
@@ -193,9 +196,3 @@ def do_delete_offsets(world: World, group: int, number: int) -> None:
         del one.commits[tp]
         world.truth.hazard(tp, "offsets were deleted")
         world.truth.stale.pop((one.name, tp), None)
-
-
-def forget_commits(world: World, group: Group | None) -> None:
-    for tp in () if group is None else group.commits:
-        world.truth.hazard(tp, "a group was deleted")
-        world.truth.stale.pop((group.name, tp), None)  # type: ignore[union-attr]

@@ -77,11 +77,8 @@ class Both:
             Deleter(reader),
             SimDeleter(self.kafka, hub, lambda _tp, _offset: lambda: None),
         )
-        self.open: list[tuple[Producer, int]] = []
+        self.open: dict[int, Producer] = {}
         self.alone = self.producer()
-
-    def producers(self) -> list[Producer]:
-        return [producer for producer, _txn in self.open]
 
     def producer(self) -> Producer:
         """Return a client that puts each record into a batch of its own."""
@@ -103,15 +100,15 @@ class Both:
         producer = self.world.transaction(self.tp.topic, [stamp], end="open", partition=self.tp.partition)
         txn = self.kafka.begin_transaction(self.place)
         self.kafka.append(self.place, stamp=stamp, txn=txn)
-        self.open.append((producer, txn))
+        self.open[txn] = producer
 
     def end(self, chance: random.Random) -> None:
         if not self.open:
             return
-        producer, txn = self.open.pop(chance.randrange(len(self.open)))
+        txn = chance.choice([*self.open])
         committed = chance.random() < 0.5
         self.kafka.now_ms = now_ms()
-        end_transaction(producer, commit=committed)
+        end_transaction(self.open.pop(txn), commit=committed)
         self.kafka.end_transaction(self.place, txn, "committed" if committed else "aborted")
         end = self.log.high_watermark
         wait_until(lambda: self._real_end() >= end, "the transaction's marker")
@@ -242,7 +239,7 @@ def walk(both: Both | BothGroups, steps: Sequence[str], count: int, seed: int) -
             getattr(both, taken[-1])(chance)
             both.compare(f"(seed {seed}: {' '.join(taken)})")
     finally:
-        for producer in both.producers():
+        for producer in both.open.values():
             producer.abort_transaction(30)
 
 
@@ -351,9 +348,6 @@ class BothGroups:
         self.open: dict[str, Producer] = {}
         self.later: set[str] = set()
         """Topics with a commit that was written after the pending one. It stays, even if the transaction commits."""
-
-    def producers(self) -> list[Producer]:
-        return [*self.open.values()]
 
     @property
     def simulated(self) -> Group:

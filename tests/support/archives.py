@@ -119,7 +119,6 @@ def _data() -> Path:
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """A record's timestamp, key, value and headers."""
 CODECS = ("none", "snappy", "zstd")
-_names = itertools.count(1)
 
 
 def policy(topic: str, archive: Path | str, **more: str) -> str:
@@ -169,10 +168,7 @@ def filled(world: World, partitions: int = 1, records: int = 1_200, codec: str =
 
 
 def transaction(world: World, topic: str, records: Iterable[Whole], partition: int = 0, *, commit: bool) -> None:
-    name = f"archived-{next(_names)}-{os.getpid()}"
-    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": name, "logger": QUIET})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = world.begin_transaction()
     _append(producer, topic, records, partition)
     assert producer.flush(60) == 0
     end_transaction(producer, commit=commit)

@@ -43,7 +43,6 @@ from retention_cli.brokers.wire.connections import Job
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.memory.ledger import Ledger
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
@@ -166,14 +165,6 @@ def everywhere(bootstrap: str, name: str, so: Callable[[Any], bool]) -> bool:
 
         wire.run(ask)
     return bool(said) and not unknown and all(said)
-
-
-class Forgetful(Memories):
-    """Remembers nothing."""
-
-    def _opened(self, cluster_id: str) -> Ledger:
-        del cluster_id
-        return Ledger(None)
 
 
 @dataclass
@@ -310,8 +301,7 @@ class World:
         assert producer.flush(60) == 0
         return max(offsets, default=-1) + 1
 
-    def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
-        """Append records in a transaction that is committed, aborted or left open (``end``)."""
+    def begin_transaction(self) -> Producer:
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -320,9 +310,14 @@ class World:
                 "transaction.timeout.ms": 600_000,  # an open one stays open for a whole test
             }
         )
-        offsets = [-2]  # of records that were written; none: no marker
         producer.init_transactions(30)
         producer.begin_transaction()
+        return producer
+
+    def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
+        """Append records in a transaction that is committed, aborted or left open (``end``)."""
+        producer = self.begin_transaction()
+        offsets = [-2]  # of records that were written; none: no marker
         for stamp in stamps_ms:
             producer.produce(
                 topic,
@@ -494,9 +489,10 @@ class World:
     def plan(
         self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, clock: Clock = SYSTEM
     ) -> Plan:
+        state_dir = self.state_dir if remember else self.state_dir.with_name(f"fresh-{next(_numbers)}")
         with (
             reader_for(self.bootstrap, clock=clock, contexts=self.contexts) as reader,
-            closing(Memories(self.state_dir)) as memories,
+            closing(Memories(state_dir)) as memories,
         ):
             return LocalPlanner().plan(
                 PlanJob(
@@ -504,7 +500,7 @@ class World:
                     self.selection(policy, *topics),
                     at_ms or now_ms(),
                     past_day=lambda _cluster: Amount(),
-                    memories=memories if remember else Forgetful(self.state_dir),
+                    memories=memories,
                     clock_ms=now_ms if at_ms is None else lambda: at_ms,
                 )
             )

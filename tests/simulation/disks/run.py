@@ -11,8 +11,8 @@ from typing import Final
 
 from tests.simulation.disks.judge import PERCENT, brute_force
 from tests.simulation.disks.kafka import PLACES, TOTALS
-from tests.simulation.disks.world import PARTITIONS, DiskWorld, Step
-from tests.simulation.scene import ViolationError
+from tests.simulation.disks.world import PARTITIONS, DiskWorld
+from tests.simulation.scene import Step, ViolationError
 from tests.simulation.seeds import main
 
 STEPS: Final = {

@@ -20,8 +20,9 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.simulation.disks.kafka import PLACES, DiskReader
 from tests.simulation.disks.run import run, sequence_of, told
-from tests.simulation.disks.world import POLICY, DiskWorld, Step
+from tests.simulation.disks.world import POLICY, DiskWorld
 from tests.simulation.kafka import HOUR, Tp
+from tests.simulation.scene import Step
 
 FOUND = {
     61: "indexes of what was trimmed since the scan counted as somebody else's",

@@ -49,7 +49,6 @@ POLICY: Final = parse_policy(
 )
 WITHOUT: Final = parse_policy(_ENTRIES, "policy.yaml", "sha256:simulated")
 """The same without R6: what the other rules come to."""
-Step = tuple[Any, ...]
 
 
 def trims_of(plan: Plan) -> Bounds:
@@ -69,10 +68,6 @@ class DiskWorld(Simulated):
         for name, places in TOPICS.items():
             self.kafka.create_on(name, places)
         self.kafka.groups["g"] = Group("g")
-
-    def apply(self, *steps: Step) -> None:
-        for name, *numbers in steps:
-            getattr(self, f"do_{name}")(*numbers)
 
     def tp(self, number: int) -> Tp:
         return PARTITIONS[number % len(PARTITIONS)]

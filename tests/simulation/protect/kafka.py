@@ -73,10 +73,6 @@ class Topic:
             self.start = end
 
 
-class Killed(BaseException):
-    """The process that changes settings dies."""
-
-
 class ProtectKafka:
     """The cluster. ``hook`` is called while a run reads, and right before and after each append and each change."""
 
