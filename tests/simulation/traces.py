@@ -17,7 +17,6 @@ from tests.simulation.world import World
 from tests.support.mutate import ROOT
 
 FOLDER: Final = ROOT / "docs" / "model" / "traces"
-_PARTITION: Final = 0
 _ADDED: Final = 9
 _BEFORE_DELETE: Final = 13
 _SAVED: Final = 6
@@ -48,7 +47,7 @@ class Replay:
     def __init__(self, world: World) -> None:
         self.world = world
         self.decided: list[tuple[str, int, int]] = []
-        self.number = _ADDED if "latest" in world.rules else _PARTITION
+        self.number = _ADDED if "latest" in world.rules else 0
 
     @property
     def log_start(self) -> int:
@@ -109,7 +108,7 @@ class Replay:
             KeyError: the model does what no simulation does.
         """
         number, (first, second) = self.number, (*numbers, 0, 0)[:2]
-        group = self._group(first)
+        group = 2 if first == 1 and "F7" in self.world.rules else first
         if name == "epoch_ends":
             self.world.kafka.failing["epoch_ends"] = 0 if first else _READS_LOST
             return ()
@@ -136,9 +135,6 @@ class Replay:
             "hold": (("hold",),),
             "clock": (("clock", 0, 4),),
         }[name]
-
-    def _group(self, number: int) -> int:
-        return 2 if number == 1 and "F7" in self.world.rules else number
 
 
 def deleted_by(trace: Trace) -> tuple[bool, str]:

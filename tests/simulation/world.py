@@ -178,8 +178,8 @@ def settle(world: World) -> None:
         late = one.memory.clock_was_off and "G3" in {own.limited_by, *(reason.code for reason in own.reasons)}
         if world.truth.excuses("our clock was ahead when it was noted how far the log had come: held until then", late):
             continue
-        if world.wanted.avro and any("does the registry return other schemas?" in one.text for one in own.reasons):
-            world.truth.residues["retention took the youngest of a block, as if the registry had changed: held"] += 1
+        other = world.wanted.avro and any("does the registry return other schemas?" in one.text for one in own.reasons)
+        if world.truth.excuses("retention took the youngest of a block, as if the registry had changed: held", other):
             continue
         if (own.trim_to or own.log_start or 0) < (row.trim_to or 0):
             raise ViolationError(f"{row.tp}: stands still: {own}\na fresh kretain: {row}")

@@ -14,7 +14,6 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.format import COLUMNS, Inventory, InventoryFile, schema
 from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.inventory.read import check_rows
-from tests.simulation.clients import Hub, SimClock
 from tests.simulation.kafka import BROKERS, NO_STAMP, SEGMENT_RECORDS, Partition, Record, Replica, SimKafka, Topic, Tp
 from tests.simulation.reader import SimReader
 
@@ -197,21 +196,19 @@ _DICTIONARY = ("dir", "topic", "topic_id", "problem")
 class DiskReader(SimReader):
     """A reader to which brokers tell of their log dirs, too."""
 
-    def __init__(self, kafka: DiskKafka, hub: Hub, clock: SimClock) -> None:
-        super().__init__(kafka, hub, clock)
-        self._disks = kafka
+    _kafka: DiskKafka
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, Any]:
         states = {one: [self._state(place) for place in PLACES if place.broker == one] for one in brokers}
         deaf = RequestFailedError("timed out", retriable=True)
-        return {broker: deaf if broker in self._disks.deaf else state for broker, state in states.items()}
+        return {broker: deaf if broker in self._kafka.deaf else state for broker, state in states.items()}
 
     def _state(self, place: Place) -> LogDirState:
         replicas = [
             ReplicaBytes(TopicPartition(*tp), sum(one.log_bytes for one in segments_of(replica)), False)
-            for tp, replica in self._disks.replicas_in(place)
+            for tp, replica in self._kafka.replicas_in(place)
         ]
-        total, usable = self._disks.room(place)
+        total, usable = self._kafka.room(place)
         return LogDirState(place.path, total, usable, replicas)
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:

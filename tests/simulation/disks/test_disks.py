@@ -120,7 +120,7 @@ class Unsteady(DiskReader):
     def sizes_soon(self, leaders: Leaders) -> Any:
         if self.elects:
             self.elects = False
-            self._disks.partition(("a", 1)).elect()
+            self._kafka.partition(("a", 1)).elect()
         return super().sizes_soon(leaders)
 
     def list_offsets(self, wanted: Sequence[Wanted], leaders: Leaders) -> list[dict[TopicPartition, Answer]]:
