@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, cast
 
 from retention_cli.brokers.errors import BrokerError
@@ -109,7 +110,7 @@ class ProtectWorld(Simulated):
             terms=Terms(EVERY_MS),
             run=f"run-{next(self.runs)}",
             alterer_for=lambda _reader: hands,
-            writer_for=lambda _reader: hands,
+            writer_for=lambda _reader: cast(Any, nullcontext(hands)),
         )
 
     def carried_out(self, operator: int) -> Protection:
