@@ -352,9 +352,14 @@ def write(folder: Path) -> None:
     left_behind(folder / "c", rows, seen, trimmed(rows))
 
 
+def findings(folder: Path, run: str = RUN) -> list[str]:
+    """Return what is wrong in a run's evidence, in the folder of its cluster."""
+    return [f"{one.where}: {one.text}" for one in verify_runs(folder.parent, [run])[0].findings]
+
+
 def wrong(folder: Path) -> int:
     """Return how much of it is wrong."""
-    return len(verify_runs(folder, [RUN])[0].findings)
+    return len(findings(folder / "c"))
 
 
 if __name__ == "__main__":

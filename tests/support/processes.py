@@ -8,6 +8,7 @@ import fcntl
 import functools
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -145,3 +146,14 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def no_room(beyond_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond so many bytes, as on a full disk."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (beyond_bytes, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)

@@ -301,3 +301,22 @@ def test_trim_by_time_counts_no_local_bytes_for_remote_segments(far: Tiered) -> 
     says(
         far.world.cli("policy", "check", "-p", str(path), check=0).err, "a trim also deletes what is in remote storage"
     )
+
+
+@pytest.mark.parametrize("ends", ["old", "young"])
+def test_a_trim_by_time_stops_before_young_records_that_are_remote_alone(far: Tiered, ends: str) -> None:
+    """R4, R3: if the young records of S's remote segment are below S, a broker passes over all other remote segments.
+
+    It answers by local records alone, of which the last is young, or none. MAX_TIMESTAMP names only local ones, too.
+    """
+    topic, first = far.topic_name, far.world.ends(far.topic_name)[1]
+    ages = [1] * 20 + [30] * 300 + [1] * 20 + [30] * (3 * LOCAL_BYTES // RECORD) + [1] * (ends == "young")
+    stamps = [now_ms() - age * HOUR + n for n, age in enumerate(ages)]
+    far.world.produce_at(topic, stamps, value=lambda: os.urandom(RECORD), batch=50)
+    young = first + 320
+    wait_until(lambda: far.settled() and int(far.near()[0].stem) > young + 20, "young records are remote", 120)
+    far.world.delete_records(topic, first + 20)  # in a batch that begins with young records
+    for rule in ("retention.ms: 10h", f"log.retention.min.timestamp: {now_ms() - 10 * HOUR}, unconsumed: trim"):
+        text = f'version: 1\ntopics:\n  - {{match: "{topic}", {rule}, tiered: trim}}\n'
+        [row] = far.plan(written(far.root / "old.yaml", text)).json()["partitions"]
+        assert (row["action"], row["trim_to"]) == ("trim", young), (rule, row)

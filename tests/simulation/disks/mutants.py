@@ -50,7 +50,7 @@ MUTANTS: Final = (
 _YOUNG: Final = "test_young_records_do_not_go_for_old_ones_of_a_partition_whose_times_are_unknown"
 ELSEWHERE: Final = {
     "looks since the scan say nothing": "tests/unit/disks/test_disk_sizes.py",
-    "an inventory is always believed": "tests/unit/disks/test_inventory_view.py",
+    "an inventory is always believed": "tests/unit/disks/test_segments_scan.py",
     "files are gone once they are swept": "tests/unit/disks/test_disk_sizes.py",
     "the estimate's segments are all that is closed": "test_kept_disk_sequence_breaks_no_rule[704]",
     "one segment too many": "tests/unit/disks/test_water_level.py",

@@ -307,46 +307,48 @@ def test_danger_is_named_with_its_partitions_and_remedy(
 
 
 @pytest.mark.parametrize(
-    ("check", "partitions", "settings", "demand"),
+    ("check", "partitions", "settings", "demand", "found"),
     [
-        (R1, None, {}, by_policy(consumed_after_ms=7 * DAY)),
-        (R1, None, {"retention_ms": None}, by_policy(consumed_after_ms=99 * DAY)),
-        (R1, None, {"cleanup_policy": COMPACTED}, by_policy(consumed_after_ms=99 * DAY)),
-        (R1, None, {"retention_ms": HOUR}, by_policy(forced_age_ms=3 * DAY)),
-        (R1, None, {"retention_ms": 1}, NO_DEMAND),
-        *[(BROKER, None, {"retention_ms": one}, by_policy(forced_age_ms=3 * DAY)) for one in (3 * DAY, 4 * DAY, None)],
-        (BROKER, None, {"retention_ms": 1}, by_policy(consumed_after_ms=DAY)),
-        (SIZE, parts(BUSY), {}, NO_DEMAND),
-        (SIZE, parts(SLOW), {"retention_bytes": 5 * GIB}, NO_DEMAND),
-        (SIZE, parts(IDLE), {"retention_bytes": 0}, NO_DEMAND),
-        (SIZE, parts(BUSY), {"retention_ms": None, "retention_bytes": 5 * GIB}, NO_DEMAND),
-        (SIZE, parts(BUSY), {"retention_ms": None, "retention_bytes": 5 * GIB}, by_policy(consumed_after_ms=4 * HOUR)),
-        (SIZE, parts(BUSY), {"retention_ms": HOUR, "retention_bytes": 5 * GIB}, NO_DEMAND),
-        (SEGMENT, None, {"retention_ms": DAY, "segment_ms": DAY}, NO_DEMAND),
-        (SEGMENT, None, {"retention_ms": None, "segment_ms": 99 * DAY}, NO_DEMAND),
-        (SEGMENT, None, {"cleanup_policy": COMPACTED, "retention_ms": HOUR}, NO_DEMAND),
-        (SEGMENT, parts(BUSY), {"retention_ms": 2 * HOUR, "segment_ms": 7 * DAY}, NO_DEMAND),
-        (BYTES, parts(BUSY), {"retention_bytes": GIB}, NO_DEMAND),
-        (BYTES, parts(*[MIB] * 6), {"retention_bytes": GIB}, NO_DEMAND),
-        (BYTES, parts(*[BUSY] * 6), {}, NO_DEMAND),
-        (BYTES, parts(*[BUSY] * 6), {"retention_bytes": GIB, "cleanup_policy": COMPACTED}, NO_DEMAND),
-        (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=12 * GIB)),
-        (OFFSETS, None, {}, NO_DEMAND),
-        (OFFSETS, None, {"retention_ms": None, "cleanup_policy": COMPACTED}, NO_DEMAND),
-        (OFFSETS, None, {"retention_ms": None, "offsets_retention_ms": None}, NO_DEMAND),
-        (FUTURE, [part(newest_ms=NOW + MINUTE), part(1)], {}, NO_DEMAND),
-        (FUTURE, [part(newest_ms=NOW + DAY)], {"cleanup_policy": COMPACTED}, NO_DEMAND),
-    ],
-)
-def test_danger_is_not_named_if_settings_fit_the_demand(
-    check: Any, partitions: Sequence[PartitionState] | None, settings: dict, demand: Demand
-) -> None:
-    assert check(topic(partitions, **settings), demand, NOW) is None
-
-
-@pytest.mark.parametrize(
-    ("check", "partitions", "settings", "demand", "why"),
-    [
+        *(
+            (*one, None)
+            for one in [
+                (R1, None, {}, by_policy(consumed_after_ms=7 * DAY)),
+                (R1, None, {"retention_ms": None}, by_policy(consumed_after_ms=99 * DAY)),
+                (R1, None, {"cleanup_policy": COMPACTED}, by_policy(consumed_after_ms=99 * DAY)),
+                (R1, None, {"retention_ms": HOUR}, by_policy(forced_age_ms=3 * DAY)),
+                (R1, None, {"retention_ms": 1}, NO_DEMAND),
+                *[
+                    (BROKER, None, {"retention_ms": one}, by_policy(forced_age_ms=3 * DAY))
+                    for one in (3 * DAY, 4 * DAY, None)
+                ],
+                (BROKER, None, {"retention_ms": 1}, by_policy(consumed_after_ms=DAY)),
+                (SIZE, parts(BUSY), {}, NO_DEMAND),
+                (SIZE, parts(SLOW), {"retention_bytes": 5 * GIB}, NO_DEMAND),
+                (SIZE, parts(IDLE), {"retention_bytes": 0}, NO_DEMAND),
+                (SIZE, parts(BUSY), {"retention_ms": None, "retention_bytes": 5 * GIB}, NO_DEMAND),
+                (
+                    SIZE,
+                    parts(BUSY),
+                    {"retention_ms": None, "retention_bytes": 5 * GIB},
+                    by_policy(consumed_after_ms=4 * HOUR),
+                ),
+                (SIZE, parts(BUSY), {"retention_ms": HOUR, "retention_bytes": 5 * GIB}, NO_DEMAND),
+                (SEGMENT, None, {"retention_ms": DAY, "segment_ms": DAY}, NO_DEMAND),
+                (SEGMENT, None, {"retention_ms": None, "segment_ms": 99 * DAY}, NO_DEMAND),
+                (SEGMENT, None, {"cleanup_policy": COMPACTED, "retention_ms": HOUR}, NO_DEMAND),
+                (SEGMENT, parts(BUSY), {"retention_ms": 2 * HOUR, "segment_ms": 7 * DAY}, NO_DEMAND),
+                (BYTES, parts(BUSY), {"retention_bytes": GIB}, NO_DEMAND),
+                (BYTES, parts(*[MIB] * 6), {"retention_bytes": GIB}, NO_DEMAND),
+                (BYTES, parts(*[BUSY] * 6), {}, NO_DEMAND),
+                (BYTES, parts(*[BUSY] * 6), {"retention_bytes": GIB, "cleanup_policy": COMPACTED}, NO_DEMAND),
+                (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=12 * GIB)),
+                (OFFSETS, None, {}, NO_DEMAND),
+                (OFFSETS, None, {"retention_ms": None, "cleanup_policy": COMPACTED}, NO_DEMAND),
+                (OFFSETS, None, {"retention_ms": None, "offsets_retention_ms": None}, NO_DEMAND),
+                (FUTURE, [part(newest_ms=NOW + MINUTE), part(1)], {}, NO_DEMAND),
+                (FUTURE, [part(newest_ms=NOW + DAY)], {"cleanup_policy": COMPACTED}, NO_DEMAND),
+            ]
+        ),
         (R1, None, {"retention_ms": UNREAD}, by_policy(consumed_after_ms=1), UNREAD),
         (BROKER, None, {"retention_ms": UNREAD}, by_policy(forced_age_ms=DAY), UNREAD),
         (SIZE, [part(0, SLOW), BLIND], {"retention_bytes": 5 * GIB}, NO_DEMAND, NO_SIZE),
@@ -357,10 +359,14 @@ def test_danger_is_not_named_if_settings_fit_the_demand(
         (FUTURE, [part(0, newest=UNREAD), part(1)], {}, NO_DEMAND, UNREAD),
     ],
 )
-def test_danger_is_unknown_if_the_fact_that_decides_it_is_unknown(
-    check: Any, partitions: Sequence[PartitionState] | None, settings: dict, demand: Demand, why: Unknown
+def test_danger_is_not_named_if_settings_fit_and_unknown_if_the_fact_that_decides_it_is(
+    check: Any,
+    partitions: Sequence[PartitionState] | None,
+    settings: dict,
+    demand: Demand,
+    found: Unknown | None,
 ) -> None:
-    assert check(topic(partitions, **settings), demand, NOW) == why
+    assert check(topic(partitions, **settings), demand, NOW) == found
 
 
 def test_topic_judgement_names_every_danger_and_every_unknown_fact() -> None:

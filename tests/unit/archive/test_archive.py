@@ -52,7 +52,7 @@ from retention_cli.engines.spark.archiver import (
     sliced,
 )
 from tests.support.archives import AT, DAY, SOURCE, cut, flipped, sample, written
-from tests.support.says import refusal
+from tests.support.says import refusal, says
 
 content = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=8), content), max_size=4).map(tuple)
@@ -190,8 +190,7 @@ def test_damaged_file_is_named(store: Store, tmp_path: Path, segment: Manifest, 
     written(store, sample(31)[30:], start=30)
     path = file_of(tmp_path, segment)
     harm(path)
-    with pytest.raises(DamagedError, match=str(path.relative_to(tmp_path))):
-        verify_files(store, segment)
+    assert str(path.relative_to(tmp_path)) in refusal(DamagedError, verify_files, store, segment)
 
 
 def test_missing_record_is_detected_at_equal_file_size(store: Store, tmp_path: Path, segment: Manifest) -> None:
@@ -296,8 +295,7 @@ def test_relative_archive_path_is_below_the_working_directory(tmp_path: Path, mo
 def test_missing_archive_is_an_error(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "none"))
     assert (store.exists(), store.files()) == (False, [])
-    with pytest.raises(ArchiveError, match=r"none/x can't be read: .*No such file"):
-        store.read("x")
+    says(refusal(ArchiveError, store.read, "x"), "none/x can't be read: ", "No such file")
 
 
 # -- encrypted archives: what is sealed opens with its key, at its place, as a whole; anything else is damage --
@@ -336,11 +334,9 @@ def test_change_cut_or_swap_of_sealed_content_is_damage(content: bytes, data: st
 
 
 def test_key_that_was_not_given_is_named_and_the_secret_is_not() -> None:
-    with pytest.raises(
-        KeyMissingError,
-        match=r"^x.parquet is encrypted with the key of id 1{16}: name its file \(archive.key\); none was given$",
-    ):
-        opened(KEYS.sealed("p", b"c"), keys=Keys())
+    assert refusal(KeyMissingError, opened, KEYS.sealed("p", b"c"), keys=Keys()) == (
+        f"x.parquet is encrypted with the key of id {KEYS.newest}: name its file (archive.key); none was given"
+    )
     assert "kkk" not in repr(KEYS)
 
 
@@ -434,8 +430,8 @@ def test_segment_that_differs_from_the_report_is_rejected(
     folder = tmp_path / "archive"
     word = said(folder, (0, 12), (12, 30))
     harm(folder)
-    with pytest.raises(ArchiveError, match=why):
-        check_report(Store(str(folder)), SOURCE, 30, word)
+    text = refusal(ArchiveError, check_report, Store(str(folder)), SOURCE, 30, word)
+    assert any(one in text for one in why.split("|"))
 
 
 def test_report_has_the_checksum_of_each_file_that_was_read_back(store: Store, tmp_path: Path) -> None:

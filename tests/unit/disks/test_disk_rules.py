@@ -48,6 +48,7 @@ from retention_cli.trim.wait import wait_for_space
 from tests.support.disks import ORDERS, LogDirAnswers, in_the_way_bytes, log_dir, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, why
 from tests.support.plans import EVERY, KINDS, saved
+from tests.support.says import refusal, says
 from tests.support.world import run_cli
 
 CLICKS, R6 = TopicPartition("clicks", 0), DiskRules(percent=50)
@@ -170,7 +171,6 @@ def walked(
 TRIMMED: dict[str, Any] = {"log_starts": {CLICKS: 10, ORDERS: 0}}
 SWEPT: dict[str, Any] = {**TRIMMED, "replicas": {CLICKS: 200, ORDERS: 200}}
 EMPTIED: dict[str, Any] = {"log_starts": {CLICKS: 30, ORDERS: 0}}
-AWAY = Unknown.because("disk", "broker 3 is down")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ AWAY = Unknown.because("disk", "broker 3 is down")
             id="and the next one, until it adds up",
         ),
         pytest.param(
-            *(600, {"held": {CLICKS: AWAY}}, {ORDERS: 10}, {}),
+            *(600, {"held": {CLICKS: Unknown.because("disk", "broker 3 is down")}}, {ORDERS: 10}, {}),
             id="the next oldest goes in the stead of one with a replica on a broker that is down",
         ),
         pytest.param(700, {"decided": {CLICKS: 20}}, {}, {}, id="what other rules free is not freed again"),
@@ -548,8 +548,8 @@ def test_missing_or_broken_inventory_of_the_policy_is_an_error(here: Path, named
 
 @pytest.mark.parametrize("named", ["[]", "''", "7", "[a, 7]"])
 def test_invalid_inventory_value_is_an_error_with_its_line(named: str) -> None:
-    with pytest.raises(PolicyError, match=r"p.yaml:2.*inventory.*give a file, a folder or a glob"):
-        policy_with(f"{{inventory: {named}}}")
+    said = refusal(PolicyError, policy_with, f"{{inventory: {named}}}")
+    says(said, "p.yaml:2", "inventory", "give a file, a folder or a glob")
 
 
 def test_one_cluster_of_a_fleet_accepts_an_inventory(here: Path) -> None:

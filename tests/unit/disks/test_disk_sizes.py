@@ -450,7 +450,6 @@ def test_ledger_counts_nothing_as_staying_after_a_replica_left_the_disk() -> Non
 
 
 NEAR = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
-ALIKE = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_000)]
 APART = [log_dir("/a", 1000, 400), log_dir("/b", 1000, 250)]
 BOTH_BROKERS = {n: [log_dir("/a", 10_000, 4_000, replicas=(replica(CLICKS, 3_000),))] for n in (1, 2)}
 
@@ -467,7 +466,14 @@ BOTH_BROKERS = {n: [log_dir("/a", 10_000, 4_000, replicas=(replica(CLICKS, 3_000
             *(None, [("/a",), ("/b",)], None),
             id="unless the policy says that they are two",
         ),
-        pytest.param({1: ALIKE}, R6, ("8:1", "8:17"), [], "disks.devices", id="two devices of one size to the byte"),
+        pytest.param(
+            {1: [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_000)]},
+            R6,
+            ("8:1", "8:17"),
+            [],
+            "disks.devices",
+            id="two devices of one size to the byte",
+        ),
         pytest.param({1: NEAR}, R6, ("8:1", "8:17"), [("/a",), ("/b",)], None, id="two devices of about one size"),
         pytest.param(
             {1: NEAR}, R6, ("0:40", "0:41"), [], "disks.devices", id="subvolumes of btrfs: each has a number of its own"

@@ -43,6 +43,7 @@ from tests.support.evidence import (
     RUN,
     drawn,
     ended,
+    findings,
     left_behind,
     numbers,
     observation,
@@ -439,10 +440,6 @@ def by_sql(folder: Path) -> list[tuple[Any, ...]]:
         return database.execute(SQL).fetchall()
 
 
-def by_verify(folder: Path) -> list[str]:
-    return [f"{one.where}: {one.text}" for one in verify_runs(folder.parent, [RUN])[0].findings]
-
-
 def damaged(row: Row, draw: random.Random) -> Row:
     """Return a row of which something does not follow from the rest, or might not."""
     said, facts, step = row.decision, row.facts, draw.choice([-1, 1, 1000])
@@ -496,7 +493,7 @@ def test_both_checkers_accept_what_a_trim_leaves_behind(seed: int, tmp_path: Pat
     plain, seen = usual(200, topics=40, seed=seed)
     rows = [drawn(one, draw) for one in plain]
     left_behind(tmp_path / "c", rows, seen, trimmed(rows))
-    assert (by_verify(tmp_path / "c"), by_sql(tmp_path / "c")) == ([], [])
+    assert (findings(tmp_path / "c"), by_sql(tmp_path / "c")) == ([], [])
     assert {one.decision.action for one in rows} == {"trim", "hold", "keep", "skip"}
     assert {one.decision.rule for one in rows} > {"consumed", "min-timestamp", "forced-age"}
 
@@ -510,7 +507,7 @@ def test_both_checkers_find_the_same_rows_of_damaged_evidence(seed: int, tmp_pat
     seen = other_commits(seen, draw)
     results = [wrong(one, draw) if draw.random() < 0.2 else one for one in trimmed(rows)]
     left_behind(tmp_path / "c", rows, seen, results)
-    told = by_verify(tmp_path / "c")
+    told = findings(tmp_path / "c")
     second = {f"{topic}-{partition}" for topic, partition, _ in by_sql(tmp_path / "c") if topic}
     first = {str(row.facts.tp) for row in rows if any(f"{row.facts.tp}:" in one for one in told)}
     assert second == first, (sorted(first ^ second), told)

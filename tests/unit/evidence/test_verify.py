@@ -7,6 +7,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -44,9 +46,12 @@ from retention_cli.evidence.value import Commits, RecordedDecision, Result, Row
 from retention_cli.evidence.verify import Verdict, verify_runs
 from retention_cli.observe.request import Observation
 from retention_cli.plan.reconcile import Target
+from tests.mutants import MUTANTS
 from tests.support.archives import sample, written
-from tests.support.evidence import RUN, drawn, left_behind, trimmed, usual
+from tests.support.evidence import RUN, drawn, findings, left_behind, trimmed, usual, write, wrong
 from tests.support.facts import HOUR, NOW
+from tests.support.mutate import Mutant, mutated
+from tests.support.says import refusal
 
 ROWS, SEEN = usual(12, topics=3)
 RESULTS = trimmed(ROWS)
@@ -66,10 +71,6 @@ def left(folder: Path) -> Path:
 
 def verdict(folder: Path) -> Verdict:
     return verify_runs(folder.parent, [RUN])[0]
-
-
-def findings(folder: Path) -> list[str]:
-    return [f"{one.where}: {one.text}" for one in verdict(folder).findings]
 
 
 def finds(folder: Path, text: str) -> None:
@@ -205,8 +206,7 @@ def test_log_that_announces_something_else_is_named(
 def test_facts_of_another_topic_are_not_a_rows() -> None:
     read = with_column(part(ROWS), "topic", [one.facts.topic.name for one in (*ROWS[4:], *ROWS[:4])])
     assert not check_columns(read, inventory=False).decided.any()
-    with pytest.raises(EvidenceError, match="its facts are of topic"):
-        list(rows_of(read.table))
+    assert "its facts are of topic" in refusal(EvidenceError, list, rows_of(read.table))
 
 
 @pytest.mark.parametrize("name", ["leader_epoch", "log_start", "high_watermark", "floor"])
@@ -225,9 +225,9 @@ def test_number_that_stands_for_none_is_named(folder: Path) -> None:
     left_behind(folder, [kept, *ROWS[1:]], SEEN, RESULTS[1:])
     assert findings(folder) == []
     none = kept._replace(decision=kept.decision._replace(trim_to=-1))
-    left_behind(folder, [none, *ROWS[1:]], SEEN, RESULTS[1:], "20270116T080000Z-0002")
-    (found,) = verify_runs(folder.parent, ["20270116T080000Z-0002"])
-    assert [one.text for one in found.findings] == ["trim_to was -1; by the facts it is none"]
+    left_behind(folder, [none, *ROWS[1:]], SEEN, RESULTS[1:], RUNS[1])
+    [found] = findings(folder, RUNS[1])
+    assert "trim_to was -1; by the facts it is none" in found
 
 
 def test_findings_of_one_cluster_stand_if_another_has_a_folder_of_the_run(left: Path) -> None:
@@ -390,10 +390,7 @@ def test_columns_decide_as_decide_does(seed: int) -> None:
 SIGNER: Final = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 THIEF: Final = Ed25519PrivateKey.from_private_bytes(b"t" * 32)
 RUNS: Final = (RUN, "20270116T080000Z-0002")
-EACH: Final = 17
-
-Random = random.Random
-Mutation = Callable[[Path, Random], object]
+EACH: Final = 21
 
 
 @pytest.fixture(autouse=True)
@@ -432,7 +429,7 @@ def found_by(place: Path, keys: tuple[Ed25519PrivateKey, ...] = (SIGNER,)) -> li
     return [*told, *(text for one in partitions for text in one.problems), *loose]
 
 
-def a_file(place: Path, draw: Random, glob: str) -> Path:
+def a_file(place: Path, draw: random.Random, glob: str) -> Path:
     return draw.choice(sorted(one for one in place.glob(glob) if one.is_file()))
 
 
@@ -440,7 +437,7 @@ EVIDENCE: Final = "state/cluster/evidence/*/*.parquet"
 ANY: Final = "[sa]*/**/*"
 
 
-def any_byte(place: Path, draw: Random) -> None:
+def any_byte(place: Path, draw: random.Random) -> None:
     """Change a byte. An archive's checksums are of its records: that one says the same in other bytes is no change."""
     path = a_file(place, draw, ANY)
     whole = path.read_bytes()
@@ -453,13 +450,13 @@ def any_byte(place: Path, draw: Random) -> None:
         return
 
 
-def cut_tail(place: Path, draw: Random) -> None:
+def cut_tail(place: Path, draw: random.Random) -> None:
     path = a_file(place, draw, ANY)
     whole = path.read_bytes()
     path.write_bytes(whole[: draw.randrange(len(whole) - 1)])  # the last byte of a text says nothing
 
 
-def swapped_files(place: Path, draw: Random) -> None:
+def swapped_files(place: Path, draw: random.Random) -> None:
     kind = draw.choice([EVIDENCE, "archive/**/*.parquet", "archive/**/*.json"])
     one, other = draw.sample(sorted(place.glob(kind)), 2)
     whole = one.read_bytes()
@@ -467,7 +464,7 @@ def swapped_files(place: Path, draw: Random) -> None:
     other.write_bytes(whole)
 
 
-def older_file(place: Path, draw: Random) -> None:
+def older_file(place: Path, draw: random.Random) -> None:
     """The log, its head, both, or a run's evidence as they were a run ago."""
     old, new = place / "older", place / "state" / "cluster"
     if draw.random() < 0.25:
@@ -480,17 +477,7 @@ def older_file(place: Path, draw: Random) -> None:
         shutil.copy(old / source, new / target)
 
 
-def lines_of_log(place: Path, draw: Random) -> None:
-    path = place / "state" / "cluster" / FILE_NAME
-    lines = path.read_text().splitlines()
-    n, other = draw.sample(range(len(lines)), 2)
-    dropped = [*lines[:n], *lines[n + 1 :]]
-    repeated = [*lines[:other], lines[n], *lines[other:]]
-    swapped = [lines[{n: other, other: n}.get(at, at)] for at in range(len(lines))]
-    path.write_text("".join(f"{one}\n" for one in draw.choice([dropped, repeated, lines[:n], swapped])))
-
-
-def other_value(value: object, draw: Random) -> object:
+def other_value(value: object, draw: random.Random) -> object:
     match value:
         case bool():
             return not value
@@ -508,15 +495,7 @@ def other_value(value: object, draw: Random) -> object:
     return "x"
 
 
-def values_of_log(place: Path, draw: Random) -> None:
-    path = place / "state" / "cluster" / FILE_NAME
-    lines = path.read_text().splitlines()
-    n = draw.randrange(len(lines))
-    lines[n] = json.dumps(other_value(json.loads(lines[n]), draw))
-    path.write_text("\n".join([*lines, ""]))
-
-
-def change_rows(place: Path, draw: Random, kind: str) -> Path:
+def change_rows(place: Path, draw: random.Random, kind: str) -> Path:
     """Change a file's rows, and write it as kretain does: its own checksums are right."""
     path = a_file(place, draw, EVIDENCE)
     part = part_of(path.name, path.read_bytes())
@@ -539,7 +518,7 @@ def change_rows(place: Path, draw: Random, kind: str) -> Path:
     return path
 
 
-def forged(place: Path, draw: Random) -> None:
+def forged(place: Path, draw: random.Random) -> None:
     """A thief without the key changes evidence or the log, and writes every checksum and hash again."""
     folder = place / "state" / "cluster"
     events = events_of(folder)
@@ -563,14 +542,12 @@ def forged(place: Path, draw: Random) -> None:
     assert AuditLog(folder).verify().breaks == []
 
 
-KINDS: Final[Mapping[str, Mutation]] = {
+KINDS: Final[Mapping[str, Callable[[Path, random.Random], object]]] = {
     "any byte": any_byte,
     "a tail cut off": cut_tail,
     "a dropped file": lambda place, draw: a_file(place, draw, ANY).unlink(),
     "two swapped files": swapped_files,
     "an older file": older_file,
-    "lines of the log": lines_of_log,
-    "values in the log": values_of_log,
     **{f"evidence: {kind}": partial(change_rows, kind=kind) for kind in ("value", "clock", "drop", "swap")},
     "all hashes made again": forged,
 }
@@ -592,3 +569,35 @@ def test_line_behind_a_signature_is_found(good: Path, tmp_path: Path) -> None:
     assert found_by(tmp_path / "0", ()) == []
     assert "not signed" in "".join(found_by(tmp_path / "0"))
     assert len(found_by(good, (THIEF,))) == len(RUNS)
+
+
+# -- each mutant of ``decide`` is found by ``verify``: of evidence that the right code wrote, and the other way round --
+
+
+OF_WHOLE_PLANS: Final = ("decide/guards/limits.py", "decide/guards/approval.py")
+"""Limits (G6) and approvals are of a whole plan and of the policy: no row rests on them."""
+OF_DECIDE: Final = [one for one in MUTANTS if one.file.startswith("decide/") and one.file not in OF_WHOLE_PLANS]
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("right")
+    write(folder)
+    assert wrong(folder) == 0
+    return folder
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mutant", OF_DECIDE, ids=lambda one: one.name)
+def test_mutant_of_decide_is_found_both_ways(mutant: Mutant, right: Path, tmp_path: Path) -> None:
+    with mutated(["tests/support"], mutant) as copy:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.support.evidence", str(tmp_path), str(right)],
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    looser = mutant.name == "unread records are none"  # it allows all that is right, and more
+    assert int(done.stdout) > 0 or looser, "the mutant accepts what the right code wrote"
+    assert wrong(tmp_path) > 0, "the right code accepts what the mutant wrote"

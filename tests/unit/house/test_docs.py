@@ -1,18 +1,23 @@
-"""README and docs can't drift: what they show is read by the real app, the real parser and the real code."""
+"""README and docs can't drift: what they show and quote is read by the real app, the real parser and the real code."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import typer
@@ -405,3 +410,391 @@ def test_names_that_say_little_are_named_with_their_lines() -> None:
         (2, "keptBytes:"),
         (2, "told:"),
     ]
+
+
+# -- docs/rules.md has every rule that is quoted by number, and no other; what else is quoted from docs/ is there, too --
+
+
+RULES = ROOT / "docs" / "rules.md"
+NUMBER = re.compile(r"(?<![\w-])[FGRMP]\d{1,2}(?!\w)")
+QUOTE = re.compile(r"docs/([\w-]+\.md)(?:, ([A-Z](?!\d)[\w-]*(?: [\w-]+)*))?")
+"""A page, and perhaps a heading in it: ``docs/rules.md, Look-ups``."""
+SHOUTED = re.compile(r"(?<![\w/-])[A-Z]{4,}\.md\b")
+
+
+CODE = [path for folder in ("cli", "retention_cli", "tests", "bench") for path in (ROOT / folder).rglob("*.py")]
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Everything that may quote a rule or a page: code, tests, docs, and what stands at the root."""
+    files = [
+        *CODE,
+        *(ROOT / "docs").glob("*.md"),
+        *ROOT.glob("*.md"),
+        *(ROOT / name for name in ("Makefile", "pyproject.toml")),
+    ]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files if path != Path(__file__)}
+
+
+def defined() -> list[str]:
+    return re.findall(r"^### (\w+): ", RULES.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@cache
+def quoted() -> dict[str, list[str]]:
+    """Each number that is quoted outside docs/rules.md, and where."""
+    found = defaultdict(list)
+    for name, text in texts().items():
+        if ROOT / name != RULES:
+            for number in sorted(set(NUMBER.findall(text))):
+                found[number].append(name)
+    return found
+
+
+def test_every_quoted_rule_exists() -> None:
+    assert {number: where[:3] for number, where in quoted().items() if number not in defined()} == {}
+
+
+def test_every_rule_is_quoted() -> None:
+    assert [number for number in defined() if number not in quoted()] == []
+
+
+def test_rules_are_in_order_without_gaps() -> None:
+    count = Counter(number[0] for number in defined())
+    firsts = {letter: 0 if letter == "M" else 1 for letter in "RGFMP"}
+    assert defined() == [f"{letter}{first + n}" for letter, first in firsts.items() for n in range(count[letter])]
+
+
+def test_every_rule_number_used_in_the_rules_page_is_defined() -> None:
+    assert set(NUMBER.findall(RULES.read_text(encoding="utf-8"))) == set(defined())
+
+
+def test_every_page_and_heading_quoted_in_code_exists() -> None:
+    quotes = [(name, page, heading) for name, text in texts().items() for page, heading in QUOTE.findall(text)]
+    assert any(heading for *_, heading in quotes)
+    for name, page, heading in quotes:
+        path = ROOT / "docs" / page
+        assert path.exists(), f"{name}: docs/{page}"
+        headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not heading or any(one.startswith(heading) for one in headings), f"{name}: docs/{page}, {heading}"
+
+
+def test_every_document_quoted_in_code_exists() -> None:
+    """A contract that only its author has is none."""
+    missing = {
+        name: sorted(lost)
+        for name, text in texts().items()
+        if (lost := {one for one in SHOUTED.findall(text) if not (ROOT / one).exists()})
+    }
+    assert missing == {}
+
+
+# -- what developers are told is so: each path, target, marker, module and name that their pages name is there --
+
+
+DEVELOPERS = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "development.md"]
+PLACES = [ROOT, ROOT / "retention_cli", ROOT / "cli" / "kretain", ROOT / "docs"]
+"""What a path in these pages may be relative to."""
+OURS = ("tests", "bench", "kretain", "retention_cli")
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def shell(page: Path) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [shlex.join(shlex.split(line, comments=True)) for block in blocks for line in block.splitlines()]
+
+
+def code(page: Path) -> list[str]:
+    return [*re.findall(r"`([^`\n]+)`", prose(page)), *shell(page)]
+
+
+def words_in(page: Path) -> list[str]:
+    return [word for one in code(page) for word in one.split()]
+
+
+@pytest.mark.parametrize("page", DEVELOPERS, ids=lambda page: page.name)
+def test_every_path_named_in_developer_docs_exists(page: Path) -> None:
+    paths = {
+        word.rstrip("/")
+        for word in words_in(page)
+        if re.fullmatch(r"(?!\.venv)[\w.-]+(/[\w.-]+)*/?", word)
+        and ("/" in word or Path(word).suffix in (".py", ".md", ".toml"))
+    }
+    assert paths
+    assert {path for path in paths if not any((place / path).exists() for place in PLACES)} == set()
+
+
+@pytest.mark.parametrize("page", [*DEVELOPERS, ROOT / "README.md"], ids=lambda page: page.name)
+def test_every_make_target_named_in_docs_exists(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for one in code(page) for name in re.findall(r"(?:^|&& )make ([a-z-]+)", one)}
+    assert named <= set(targets)
+    assert named or page.name == "architecture.md"
+
+
+def test_every_developer_make_target_is_documented() -> None:
+    """Those of the README, and what takes things away, explain themselves (``make help``)."""
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for one in code(DEVELOPERS[2]) for name in re.findall(r"^make ([a-z-]+)", one)}
+    assert set(targets) - named == {"help", "install", "demo", "clean"}
+
+
+@pytest.mark.parametrize("page", DEVELOPERS, ids=lambda page: page.name)
+def test_every_pytest_marker_named_in_docs_is_registered(page: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    registered = {one.partition(":")[0] for one in project["tool"]["pytest"]["ini_options"]["markers"]}
+    named = set(re.findall(r"\bmarked\s+`(\w+)`", prose(page)))
+    for line in shell(page):
+        for expression in re.findall(r"pytest.* -m ('[^']+'|\w+)", line):
+            named |= set(re.findall(r"\w+", expression)) - {"not", "and", "or"}
+    assert named <= registered
+    assert named or page.name != "development.md"
+
+
+@pytest.mark.parametrize("page", DEVELOPERS, ids=lambda page: page.name)
+def test_every_module_run_in_developer_docs_exists(page: Path) -> None:
+    named = {one for line in code(page) for one in re.findall(r"python -m ([\w.]+)", line)}
+    ours = {f"{one.replace('.', '/')}.py" for one in named if one.partition(".")[0] in OURS}
+    assert [one for one in ours if not (ROOT / one).exists() and not (ROOT / "cli" / one).exists()] == []
+
+
+@cache
+def names_in_code() -> frozenset[str]:
+    texts = [path.read_text(encoding="utf-8") for path in CODE if path != Path(__file__)]
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+
+
+@pytest.mark.parametrize("page", DEVELOPERS, ids=lambda page: page.name)
+def test_every_code_name_in_developer_docs_exists(page: Path) -> None:
+    named = {one.partition("(")[0] for one in re.findall(r"`([A-Za-z]\w+(?:\([^`]*\))?)`", prose(page))}
+    assert named - names_in_code() == set()
+
+
+def test_pre_commit_hooks_run_exactly_the_steps_of_make_check() -> None:
+    [recipe] = re.findall(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    checks = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe.splitlines()]
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert {repo["repo"] for repo in config["repos"]} == {"local"}
+    assert [hook["entry"] for hook in hooks] == checks
+    assert all(hook["language"] == "system" and hook["always_run"] and not hook["pass_filenames"] for hook in hooks)
+
+
+# -- docs/architecture.md, The life of a plan: each function that it names exists, and the code leads from one to the next --
+
+
+FUNCTION: Final = re.compile(r"^[0-9]+\. `(?P<file>[a-z_/]+\.py):(?P<name>[\w.]+)`", re.MULTILINE)
+SIDEWAYS: Final = {
+    "PlanJob": "plan_now",
+    "LocalPlanner.plan": "planner",
+    "decide_all": "LocalPlanner.plan",
+    "plan_of": "LocalPlanner.plan",
+    "wanted": "Trimmer._round",
+    "Trimmer._keep": "Trimmer._round",
+    "Trimmer._send_all": "Trimmer._round",
+    "carry_out": "trim",
+}
+"""Steps that are not reached from the step before, but from this one: it calls them one after the other."""
+
+
+def life_of_a_plan() -> str:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return page.partition("### The life of a plan")[2].partition("\n## ")[0]
+
+
+def definition(file: str, name: str) -> ast.AST:
+    found: ast.AST = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    for part in name.split("."):
+        inside = [
+            one
+            for one in ast.iter_child_nodes(found)
+            if isinstance(one, ast.FunctionDef | ast.ClassDef) and one.name == part
+        ]
+        assert len(inside) == 1, f"{file} has no {name}"
+        found = inside[0]
+    return found
+
+
+def names_in(node: ast.AST) -> set[str]:
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return names | {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+
+
+def walks() -> list[list[tuple[str, str]]]:
+    """Return the lists of steps: each begins at a command."""
+    lists: list[list[tuple[str, str]]] = []
+    for step in FUNCTION.finditer(life_of_a_plan()):
+        if step["file"].startswith("cli/kretain/commands/"):
+            lists.append([])
+        lists[-1].append((step["file"], step["name"]))
+    return lists
+
+
+def test_documented_walk_leads_from_the_command_to_decide_and_delete() -> None:
+    assert [(one[0][1], one[-1]) for one in walks()] == [
+        ("plan", ("retention_cli/plan/make.py", "plan_of")),
+        ("trim", ("retention_cli/brokers/deleter.py", "Deleter.delete")),
+    ]
+    assert ("retention_cli/decide/decision.py", "decide") in walks()[0]
+
+
+def test_each_step_of_the_documented_walk_calls_the_next_one() -> None:
+    planner = ("cli/kretain/flows/spark.py", "planner")
+    for steps in walks():
+        known = {name: definition(file, name) for file, name in [*steps, planner]}
+        for (_, before), (_, name) in pairwise(steps):
+            caller = SIDEWAYS.get(name, before)
+            wanted = "LocalPlanner" if caller == "planner" else name.rpartition(".")[2]
+            assert wanted in names_in(known[caller]), f"{caller} does not lead to {name}"
+
+
+def test_every_caller_trims_a_plan_through_carry_out() -> None:
+    for file in (
+        "cli/kretain/commands/trim.py",
+        "cli/kretain/flows/fleet_trim.py",
+        "cli/kretain/api/cluster.py",
+        "retention_cli/watch/one_pass.py",
+    ):
+        assert {"TrimJob", "carry_out"} <= names_in(ast.parse((ROOT / file).read_text(encoding="utf-8"))), file
+
+
+# -- runbooks (docs/runbooks) are scripts: each is tested on a broker, and every command in them exists with these flags --
+
+
+FOLDER = ROOT / "docs" / "runbooks"
+SCRIPTS = sorted(FOLDER.glob("*.sh"))
+RUNBOOKS = [path for path in SCRIPTS if path.name != "lib.sh"]
+TESTS = (ROOT / "tests" / "kafka" / "cli" / "test_runbooks.py").read_text(encoding="utf-8")
+VALUES: Final = {"keep": "1h", "old": "86400000", "since": "2026-11-01T00:00:00Z", "until": "0"}
+"""What a variable may be worth, where a word would not do."""
+KAFKA: Final = {
+    "kafka-configs.sh": "--alter --describe --entity-type --entity-name --add-config --delete-config",
+    "kafka-consumer-groups.sh": "--delete --group --reset-offsets --from-file --execute",
+    "kafka-topics.sh": "--create --delete --topic --partitions --config",
+    "kafka-dump-log.sh": "--files --print-data-log",
+    "kafka-acls.sh": "",
+    "kafka-share-groups.sh": "",
+}
+"""Flags of Kafka's own tools that runbooks may use: those that the tests run with the tools of 4.3.0."""
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    for line in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if not line.lstrip().startswith("#"):
+            yield line.strip()
+
+
+def calls_in(path: Path, name: str) -> Iterator[list[str]]:
+    """Yield the words behind each call of a command, with values for variables; prose that names one is left out."""
+    begins = r"(?:^|\brun |\$\(|\|\| |&& |\bkafka )"
+    for line in lines_of(path):
+        for call in re.findall(rf"{begins}{re.escape(name)} ([^|;)<>&]*)", line):
+            text = re.sub(r'\$\{\w+:\+([^}]*"[^"]*"|[^}"]*)\}', r"\1", call)  # ${yes:+--yes}: as if it were set
+            text = text.replace('"$@"', "")
+            text = re.sub(r"\$\{?(\w+)\}?", lambda found: VALUES.get(found[1], "word"), text)
+            yield shlex.split(text)
+
+
+def calls(name: str) -> list[Any]:
+    return [
+        pytest.param(words, id=f"{path.name}: {' '.join(words)}") for path in SCRIPTS for words in calls_in(path, name)
+    ]
+
+
+def test_runbooks_match_the_page() -> None:
+    page = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8")
+    names = {path.stem for path in RUNBOOKS}
+    assert names == {"broker-retention", "dead-consumer", "disk-filling", "legal-hold", "undo", "who-deleted"}
+    assert names == {path.stem for path in FOLDER.glob("*.md")}
+    assert [one for name in names for one in (f"{name}.sh", f"{name}.md") if f"](runbooks/{one})" not in page] == []
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.name)
+def test_runbook_stops_at_the_first_failure_and_is_tested(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert os.access(path, os.X_OK)
+    assert re.match(r"(?s)#!/usr/bin/env bash\n# .*\nset -euo pipefail\n", text)
+    assert len(re.findall(rf'books\.run[(,]\s*"{path.stem}"|^\s*\w+ = \("{path.stem}"', TESTS, re.MULTILINE)) > 2
+    asked, wrong = (
+        subprocess.run([str(path), option], capture_output=True, text=True, check=False, timeout=60)
+        for option in ("--help", "--no-such-option")
+    )
+    assert (asked.returncode, asked.stderr, wrong.returncode) == (0, "", 2)
+    assert asked.stdout.splitlines()[0] in text
+    assert "--yes" in asked.stdout or "changes nothing\n" in asked.stdout
+    assert asked.stdout in wrong.stderr
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_runbook_is_valid_bash_without_hidden_failures(path: Path) -> None:
+    """In a function that is called behind ``if``, ``!``, ``&&`` or ``||``, bash goes on after a command that failed."""
+    assert subprocess.run(["bash", "-n", str(path)], check=False, timeout=60).returncode == 0
+    harmless = {"run", "note", "held_here", "usage", "kafka", "holds", "value", "given", "stop", "wrong"}
+    functions = set(re.findall(r"^(\w+)\(\) \{", path.read_text(encoding="utf-8"), re.MULTILINE)) - harmless
+    for line in lines_of(path):
+        for name in functions:
+            assert not re.search(rf"(?:&&|\|\||\bif|!) {name}\b|(?:^|\) ){name}(?: [^|&]*)? (?:&&|\|\|) ", line), line
+
+
+@pytest.mark.parametrize("words", calls("kretain"))
+def test_every_kretain_command_in_a_runbook_parses(words: list[str]) -> None:
+    parse(words)
+
+
+@pytest.mark.parametrize("tool", [name for name, flags in KAFKA.items() if flags])
+def test_every_kafka_tool_flag_in_a_runbook_is_tested(tool: str) -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md"))
+    in_pages = [call.split() for call in re.findall(rf"{re.escape(tool)} ([^`\n]*)", text)]
+    in_scripts = [words.values[0] for words in calls(tool)]
+    used = {word for words in (*in_pages, *in_scripts) for word in words if word.startswith("--")}
+    assert set() < used <= {*KAFKA[tool].split(), "--bootstrap-server"}
+
+
+def test_every_kafka_tool_named_in_runbooks_is_known() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.iterdir())
+    assert set(re.findall(r"\bkafka-[a-z-]+\.sh", text)) <= set(KAFKA)
+
+
+def test_runbooks_cover_the_main_kretain_commands() -> None:
+    found = {words.values[0][0] for words in calls("kretain")}
+    assert {"plan", "trim", "disk", "groups", "offsets", "restore", "archive", "doctor", "policy", "history"} <= found
+
+
+def quotes() -> list[Any]:
+    """Return what the pages' tables say that a runbook says."""
+    sections = {
+        page: page.read_text(encoding="utf-8").partition("## If it stops")[2].partition("\n## ")[0]
+        for page in sorted(FOLDER.glob("*.md"))
+    }
+    return [
+        pytest.param(page, text, id=f"{page.stem}: {text}")
+        for page, section in sections.items()
+        for cell in re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
+        for text in re.findall(r"`([^`]+)`", cell)
+    ]
+
+
+@pytest.mark.parametrize(("page", "text"), quotes())
+def test_page_quotes_the_runbooks_output_exactly(page: Path, text: str) -> None:
+    """By the script, or by kretain; an ellipsis or an N stands for anything."""
+    script = page.with_suffix(".sh").read_text(encoding="utf-8")
+    for part in re.split(r"…|\bN\b|=", text):
+        words = part.strip(" .,:")
+        assert words in script or any(words in source for source in sources()), words
+
+
+@functools.cache
+def sources() -> list[str]:
+    """Return the product's modules, with strings that go on in the next line joined."""
+    texts = [
+        path.read_text(encoding="utf-8") for room in ("cli", "retention_cli") for path in (ROOT / room).rglob("*.py")
+    ]
+    return [re.sub(r'"\n\s+f?"', "", text) for text in texts]
+
+
+def test_pages_contain_quotes() -> None:
+    assert len(quotes()) > 25

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import MUTANTS
+from tests.simulation.disks.mutants import MUTANTS as OF_DISKS
+from tests.support.mutate import Mutant
+
 ROOT = Path(__file__).parents[3]
 ENGINE, COMMANDS = ROOT / "retention_cli", ROOT / "cli" / "kretain"
 PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
@@ -356,3 +360,15 @@ def test_test_module_is_never_imported_by_another_module() -> None:
         if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
     }
     assert found == {}
+
+
+# -- the lists of mutants follow the code: one that changes nothing proves nothing --
+
+
+@pytest.mark.parametrize("mutants", [MUTANTS, OF_DISKS], ids=["all", "disks"])
+def test_each_mutant_changes_something(mutants: tuple[Mutant, ...]) -> None:
+    lost = [
+        one.name for one in mutants if one.old not in (ROOT / "retention_cli" / one.file).read_text(encoding="utf-8")
+    ]
+    assert lost == []
+    assert len({one.name for one in mutants}) == len(mutants)

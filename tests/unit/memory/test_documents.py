@@ -1,18 +1,45 @@
-"""Documents of the state topic: whole, small enough, and nothing that is no document gets through (docs/memory.md)."""
+"""Documents of the state topic, and replicas' sizes: nothing that is no document gets through, dead bytes never count as live."""
 
 from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
-from retention_cli.memory import documents as docs
+from kretain.render import output
+from retention_cli.memory import documents as docs, replica as replica_memory
+from retention_cli.memory.disk import (
+    DAY_MS,
+    DISK_SAMPLES_AT_MOST,
+    LEAST_MS,
+    DiskMemory,
+    DiskSample,
+    Growth,
+    growth,
+    pack as pack_looks,
+    unpack as unpack_looks,
+)
 from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import Position, Positions
+from retention_cli.memory.replica import (
+    ANY_BYTES,
+    REPLICAS_AT_MOST,
+    ReplicaSeen,
+    Sweeping,
+    pack,
+    place_of,
+    seen_again,
+    unpack,
+)
 from retention_cli.state import messages
+from tests.support.facts import HOUR, NOW, why
 from tests.support.ledgers import TOPIC_ID, WRITTEN, worst
 from tests.support.says import refusal
 
@@ -255,3 +282,358 @@ def test_group_document_with_a_changed_byte_is_refused_or_reads_equal(at: int, t
         assert GroupMemory.from_bytes(bytes(raw)) == WHOLE
     except ValueError as error:
         assert "damaged" in str(error)
+
+
+# -- dead bytes are never counted as live ones: what is remembered of replicas' sizes (R5, R6) --
+
+
+CHECK, DELAY = 300_000, 60_000
+SWEEPING = Sweeping(CHECK, DELAY)
+WAIT = 2 * CHECK + DELAY
+
+
+def watched(*passes: tuple[int, int, int, int], sweeping: Sweeping = SWEEPING, compacted: bool = False) -> ReplicaSeen:
+    """A replica after passes of (wall clock, S, H, bytes), with segments of 50 bytes."""
+    row: ReplicaSeen | None = None
+    for at, start, end, size in passes:
+        row = seen_again(row, 7, at, start, end, size, sweeping._replace(segment_bytes=50, compacted=compacted))
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize(
+    ("passes", "clean"),
+    [
+        ([(0, 0, 100, 1000)], True),
+        ([(0, 50, 100, 1000)], False),
+        ([(0, 50, 100, 1000), (WAIT - 1, 50, 100, 1000)], False),
+        ([(0, 50, 100, 1000), (WAIT, 50, 100, 1000)], True),
+        ([(0, 50, 100, 1000), (WAIT, 60, 100, 1000)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 1000)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 1000), (9 * WAIT, 50, 100, 1000)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 1000), (9, 50, 120, 700)], True),
+        ([(0, 0, 100, 1000), (5, 50, 100, 520)], True),
+        ([(0, 0, 100, 1000), (5, 50, 100, 990)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 520), (9, 80, 100, 520)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 990), (9, 50, 100, 980)], True),
+        ([(0, 0, 100, 1000), (1, 40, 100, 1000), (2, 80, 100, 600)], False),
+        ([(0, 0, 100, 1000), (5, 90, 100, 500)], False),
+        ([(0, 50, 100, 1000), (WAIT, 50, 100, 1000), (WAIT + 5, 0, 100, 1000), (WAIT + 9, 50, 100, 1000)], False),
+    ],
+    ids=[
+        "begins at 0",
+        "never seen before",
+        "not watched for long enough",
+        "stood still for two checks",
+        "moved meanwhile",
+        "trimmed, not swept",
+        "trimmed, and the broker is stuck: time says nothing",
+        "trimmed, then it fell",
+        "trimmed and swept between two passes",
+        "trimmed, and something else fell",
+        "swept, and trimmed again",
+        "fell once more with S where it stood",
+        "one fall does not pay for two trims",
+        "what went by retention is not what a trim left to be swept",
+        "a trim was undone, and done again",
+    ],
+)
+def test_replica_size_is_clean_only_if_the_log_start_has_not_moved_since_it_fell(
+    passes: list[tuple[int, int, int, int]], *, clean: bool
+) -> None:
+    row = watched(*passes)
+    assert (row.clean, row.dead_bytes == 0) == (clean, clean)
+
+
+FALLEN = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
+
+
+@pytest.mark.parametrize(
+    ("passes", "compacted", "clean"),
+    [
+        pytest.param(FALLEN, False, True, id="nothing else makes a log of cleanup.policy=delete smaller"),
+        pytest.param(FALLEN, True, False, id="the cleaner does"),
+        pytest.param((*FALLEN, (3, 60, 100, 340)), True, True, id="but not by so much"),
+    ],
+)
+def test_size_fall_by_the_log_cleaner_is_no_sweep(
+    passes: tuple[tuple[int, int, int, int], ...], *, compacted: bool, clean: bool
+) -> None:
+    assert watched(*passes, compacted=compacted).clean is clean
+
+
+@pytest.mark.parametrize("sweeping", [Sweeping(None, DELAY), Sweeping(CHECK, None)])
+def test_unknown_sweep_settings_keep_a_replica_size_doubted(sweeping: Sweeping) -> None:
+    assert not watched((0, 50, 100, 1000), (9 * WAIT, 50, 100, 1000), sweeping=sweeping).clean
+
+
+@pytest.mark.parametrize(
+    ("passes", "dead"),
+    [
+        ([(0, 0, 100, 1000), (5, 40, 100, 1000)], 400),
+        ([(0, 0, 100, 1000), (5, 40, 100, 600), (9, 70, 100, 600)], 300),
+        ([(0, 100, 100, 1000)], 1000),
+    ],
+)
+def test_dead_bytes_are_the_share_below_the_log_start(passes: list[tuple[int, int, int, int]], dead: int) -> None:
+    assert watched(*passes).dead_bytes == dead
+
+
+SWEPT = ((0, 0, 100, 1000), (1_000, 50, 100, 1000), (2_000, 50, 100, 600))
+SWEPT_LATE = (*SWEPT[:2], (HOUR, 50, 100, 600))
+
+
+@pytest.mark.parametrize(
+    ("passes", "now", "sweeping", "leaving"),
+    [
+        (SWEPT, 2_000, SWEEPING, 400),
+        (SWEPT, 2_000 + DELAY - 1, SWEEPING, 400),
+        (SWEPT, 2_000 + DELAY, SWEEPING, 0),
+        ((*SWEPT, (3_000, 50, 100, 500)), 3_000, SWEEPING, 500),
+        (SWEPT_LATE, HOUR, SWEEPING, 0),  # an hourly run does not wait for what went long ago
+        (SWEPT_LATE, HOUR, Sweeping(None, None), 400),
+    ],
+)
+def test_swept_bytes_count_as_leaving_until_their_files_are_deleted(
+    passes: tuple[tuple[int, int, int, int], ...], now: int, sweeping: Sweeping, leaving: int
+) -> None:
+    """``used`` falls ``file.delete.delay.ms`` after the size: counted as in use it would be trimmed a second time."""
+    assert watched(*passes).leaving_bytes(now, sweeping) == leaving
+
+
+@dataclass
+class Broker:
+    """One replica: segments of 10 records of 10 bytes each, a start offset, and sweeps that may come at any time."""
+
+    start: int = 0
+    end: int = 100
+    base: int = 0
+    left: int = 0
+    """Whether the last sweep left the active segment, all of it dead: it goes once another one is active."""
+
+    @property
+    def size(self) -> int:
+        return (self.end - self.base) * 10
+
+    @property
+    def dead_segments(self) -> int:
+        return (min(self.start, (self.end - 1) // 10 * 10) - self.base) // 10
+
+    def step(self, what: str, amount: int) -> None:
+        if what == "write":
+            self.end += amount
+        elif what == "trim":
+            self.start = min(self.end, self.start + amount)
+        elif what == "sweep":
+            self.base += 10 * max(0, self.dead_segments)
+            self.left = int(self.start == self.end > self.base)
+
+
+_steps = st.lists(st.tuples(st.sampled_from(["write", "trim", "sweep", "look"]), st.integers(1, 60)), max_size=40)
+
+
+@given(_steps)
+@example([("trim", 40), ("trim", 60), ("sweep", 1), ("write", 1), ("trim", 1)])
+def test_size_with_dead_segments_is_never_clean_if_each_trim_looks_first(
+    steps: list[tuple[str, int]],
+) -> None:
+    """R5: as kretain does it, whatever is written and swept in between."""
+    broker, at = Broker(), 0
+    row = seen_again(None, 7, 0, 0, broker.end, broker.size, SWEEPING)
+    for what, amount in steps:
+        at += amount * 1_000
+        if what in ("trim", "look"):
+            row = seen_again(row, 7, at, broker.start, broker.end, broker.size, SWEEPING)
+            assert not row.clean or broker.dead_segments <= broker.left
+        broker.step(what, amount)
+
+
+@pytest.mark.parametrize(
+    ("passes", "now", "bytes_"),
+    [
+        ([(0, 0, 100, 1000), (HOUR, 0, 200, 2000)], HOUR, 0),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1000)], HOUR, 400),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1600)], HOUR, 400),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 200)], HOUR, 800),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1600), (HOUR + 5, 40, 200, 1600)], HOUR + 5, 720),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1600)], HOUR + DELAY, 0),
+        ([(0, 0, 100, 1000), (HOUR, 150, 200, 500)], HOUR, 1500),
+        ([(0, 0, 0, 0), (HOUR, 0, 200, 500)], HOUR, 0),
+        ([(0, 0, 0, 0), (HOUR, 20, 200, 500)], HOUR, ANY_BYTES),
+    ],
+    ids=[
+        "log begins at 0",
+        "S moved, growth hides the sweep",
+        "S moved, not swept yet",
+        "size fell by more than S says",
+        "not swept yet for two passes: counted twice",
+        "delay is over",
+        "S beyond the last H: at the old records' size",
+        "first records",
+        "written and swept between two passes: any number",
+    ],
+)
+def test_swept_bytes_that_may_still_be_on_disk_are_bounded_by_s(passes: list, now: int, bytes_: int) -> None:
+    assert watched(*passes).may_leave_bytes(now, SWEEPING) == bytes_
+
+
+_rows = st.lists(
+    st.builds(
+        ReplicaSeen,
+        st.integers(0, 3),
+        *[st.integers(0, 5)] * 4,
+        st.integers(-1, 3),
+        st.integers(-1, 3),
+        *[st.integers(0, 3)] * 5,
+    ),
+    max_size=4,
+    unique_by=lambda row: row.place,
+)
+
+
+@given(_rows, _rows, _rows)
+def test_replica_memories_merge_to_the_same_in_any_order(first: list, second: list, third: list) -> None:
+    one, two, three = pack(first), pack(second), pack(third)
+    both = replica_memory.merged(one, two)
+    for same in ((two, one), (both, one), (both, both)):
+        assert replica_memory.merged(*same) == both
+    assert replica_memory.merged(both, three) == replica_memory.merged(one, replica_memory.merged(two, three))
+    memory = PartitionMemory(replicas=one).merged(PartitionMemory(replicas=two))
+    assert (memory.replicas, memory.covers(PartitionMemory(replicas=one))) == (both, True)
+    assert set(unpack(both)) <= {*first, *second}
+
+
+def test_replica_memory_is_bounded_and_refuses_truncated_bytes() -> None:
+    rows = [ReplicaSeen(place, place, 0, 9, 1, 0, 0) for place in range(2 * REPLICAS_AT_MOST)]
+    assert {row.place for row in unpack(pack(rows))} == set(range(REPLICAS_AT_MOST, 2 * REPLICAS_AT_MOST))
+    assert "cut short" in refusal(ValueError, unpack, pack(rows)[:-1])
+    assert place_of(1, "/a") not in (place_of(1, "/b"), place_of(2, "/a"))
+
+
+def test_replica_sizes_survive_the_ledger_and_its_documents(tmp_path: Path) -> None:
+    packed, topic_id = pack([watched((0, 50, 100, 1000))]), "A" * 22
+    with Ledger(tmp_path) as ledger:
+        ledger.begin({"orders": "id-1"})
+        ledger.partition("orders", "id-1", 3).note(replicas=packed)
+        ledger.save(1_000)
+    with Ledger(tmp_path) as ledger:
+        assert ledger.partition("orders", "id-1", 3).replicas == packed
+    one = docs.TopicDocument(topic_id, "orders", 5, {3: PartitionMemory(replicas=packed), 4: PartitionMemory()})
+    assert messages.decode(topic_id, messages.encode(one, WRITTEN)) == (one, WRITTEN)
+    assert "cut short" in refusal(
+        messages.DocumentError,
+        messages.decode,
+        topic_id,
+        messages.encode(replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])}), WRITTEN),
+    )
+
+
+# -- how full disks were, and so how fast they grow: what ``kretain disk`` tells of the ledger's samples --
+
+
+GIB = 1 << 30
+
+
+def ago(ms: int, used: int, total: int = 100 * GIB) -> DiskSample:
+    return DiskSample(NOW - ms, used, total)
+
+
+@pytest.mark.parametrize(
+    ("looks", "used", "expected"),
+    [
+        ([ago(DAY_MS, 40 * GIB)], 50 * GIB, Growth(10 * GIB, DAY_MS, 5 * DAY_MS)),
+        ([ago(12 * HOUR, 40 * GIB)], 50 * GIB, Growth(20 * GIB, 12 * HOUR, 60 * HOUR)),
+        ([ago(DAY_MS, 60 * GIB)], 50 * GIB, Growth(-10 * GIB, DAY_MS, None)),
+        ([ago(DAY_MS, 50 * GIB)], 50 * GIB, Growth(0, DAY_MS, None)),
+        ([ago(DAY_MS, 90 * GIB)], 100 * GIB, Growth(10 * GIB, DAY_MS, 0)),
+        ([ago(30 * DAY_MS, 0), ago(2 * DAY_MS, 40 * GIB)], 50 * GIB, Growth(5 * GIB, 2 * DAY_MS, 10 * DAY_MS)),
+        ([ago(40 * DAY_MS, 0), ago(30 * DAY_MS, 20 * GIB)], 50 * GIB, Growth(GIB, 30 * DAY_MS, 50 * DAY_MS)),
+        ([ago(3 * DAY_MS, 9 * GIB, 10 * GIB), ago(DAY_MS, 40 * GIB)], 50 * GIB, Growth(10 * GIB, DAY_MS, 5 * DAY_MS)),
+    ],
+    ids=[
+        "a day",
+        "half a day",
+        "it shrinks",
+        "it stands still",
+        "it is full",
+        "the last seven days alone",
+        "after a longer pause, since the last look",
+        "from another size on",
+    ],
+)
+def test_disk_growth_is_computed_from_two_looks(looks: list[DiskSample], used: int, expected: Growth) -> None:
+    assert growth(looks, ago(0, used)) == expected
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [[], [ago(LEAST_MS - 1, 0)], [ago(-HOUR, 0)], [ago(DAY_MS, 0, 50 * GIB)]],
+    ids=["never seen", "just now", "a clock that was set back", "of another size"],
+)
+def test_disk_growth_is_unknown_until_two_looks_are_an_hour_apart(looks: list[DiskSample]) -> None:
+    assert "1 h apart" in why(growth(looks, ago(0, GIB)))
+
+
+def test_disk_looks_are_bounded_and_those_close_together_count_as_one() -> None:
+    memory = DiskMemory()
+    for minute in range(2_000):
+        memory.add(DiskSample(NOW + 60_000 * minute, minute, 9))
+        memory.add(DiskSample(NOW + 60_000 * minute + 59_999, minute, 9))
+    memory.add(DiskSample(NOW + 60_000 * 2_000, 7, 8))
+    assert len(memory.samples) <= DISK_SAMPLES_AT_MOST
+    assert (memory.samples[0].used_bytes, memory.samples[-1]) == (0, DiskSample(NOW + 60_000 * 2_000, 7, 8))
+    assert growth(memory.samples, DiskSample(NOW + 60_000 * 1_999, 1_999, 9)) != growth([], ago(0, 0))
+
+
+_looks = st.lists(st.builds(DiskSample, st.integers(0, 9_000_000), st.integers(0, 9), st.just(9)), max_size=90).map(
+    lambda rows: sorted(set(rows))
+)
+
+
+@given(_looks, _looks)
+def test_disk_memories_merge_to_the_same_in_either_order(first: list[DiskSample], second: list[DiskSample]) -> None:
+    one, other = DiskMemory(pack_looks(first)), DiskMemory(pack_looks(second))
+    both = one.merged(other)
+    assert both.packed == other.merged(one).packed
+    assert len(both.samples) <= DISK_SAMPLES_AT_MOST
+    assert both.covers(both)
+
+
+def test_disk_looks_survive_the_ledger_until_they_are_too_old(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as ledger:
+        ledger.disk("1:/a").add(ago(0, 5))
+        ledger.save(NOW)
+    with Ledger(tmp_path) as mine, Ledger(tmp_path) as theirs:
+        assert mine.disk("1:/a").samples == (ago(0, 5),)
+        for one, at_ms, used in ((mine, -HOUR, 6), (theirs, -2 * HOUR, 7)):
+            one.disk("1:/a").add(ago(at_ms, used))
+        mine.save(NOW)
+        theirs.save(NOW)
+    with Ledger(tmp_path) as ledger:
+        assert [look.used_bytes for look in ledger.disk("1:/a").samples] == [5, 6, 7]
+        for now_ms, kept in ((NOW, True), (NOW + 3 * HOUR, False)):
+            ledger.prune(now_ms)
+            assert bool(ledger.disk("1:/a").samples) is kept
+
+
+def test_disk_document_reads_back_as_written_and_is_refused_for_another_disk() -> None:
+    one = docs.DiskDocument("1:/a+/b", DiskMemory(pack_looks([ago(0, 5)])))
+    value = messages.encode(one, WRITTEN)
+    assert messages.decode(docs.DISK + one.name, value) == (one, WRITTEN)
+    assert "another disk" in refusal(messages.DocumentError, messages.decode, docs.DISK + "2:/a", value)
+    assert "cut short" in refusal(ValueError, unpack_looks, pack_looks([ago(0, 5)])[:-1])
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 min"),
+        (HOUR, "60 min"),
+        (5 * HOUR, "5 h"),
+        (47 * HOUR, "47 h"),
+        (48 * HOUR, "2 d"),
+        (10**15, "> 10 years"),
+    ],
+)
+def test_time_span_is_shown_in_its_largest_unit(ms: int, text: str) -> None:
+    assert output.about(ms) == text

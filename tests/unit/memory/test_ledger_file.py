@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import resource
 import shutil
 import sqlite3
 import subprocess
@@ -12,7 +11,7 @@ import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,10 @@ from retention_cli.state.memories import (
     take_back,
 )
 from retention_cli.trim.journal import AuditJournal
-from tests.support.facts import why
+from tests.support.facts import NOW, why
 from tests.support.ledgers import COMMITS, IDS, LOGS, TOPIC_IDS as SOME_IDS, filled, judge_ledger
 from tests.support.plans import plan, row
+from tests.support.processes import no_room
 from tests.support.says import refusal
 
 
@@ -339,17 +339,6 @@ def test_commit_seen_by_another_run_is_not_judged_by_logs_read_before(tmp_path: 
         assert [(one.open["a", 0].offset, len(one.refused)) for one in again.groups().values()] == [(400, 0)]
 
 
-@contextmanager
-def no_room(file: Path) -> Iterator[None]:
-    """Let no file grow beyond the size of this one: writing is fine then until it is committed."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-
-
 def test_save_of_another_run_after_our_failed_save_is_noticed(tmp_path: Path) -> None:
     """The revision that could not be written is theirs now: it must not be taken for the one that we know (F6)."""
     many = {f"m{number}": 500 for number in range(200)}
@@ -358,7 +347,7 @@ def test_save_of_another_run_after_our_failed_save_is_noticed(tmp_path: Path) ->
         look(mine, {"g": 500}, 1_000, save=True)
         look(mine, {"g": 501, **many}, 100_000)
         before = mine.revision
-        with no_room(mine.path):
+        with no_room(mine.path.stat().st_size):  # writing is fine then until it is committed
             assert "disk" in refusal(StateError, mine.save, 100_000)
         assert mine.revision == before
         look(theirs, {"g": 100, "h": 50}, 200_000, save=True)
@@ -590,7 +579,6 @@ def test_last_commit_of_a_partition_listed_twice_counts() -> None:
 
 CLUSTER = "cluster"
 OF_T = {"t": "id-of-t"}
-NOW = 1_800_000_000_000
 
 
 def see(ledger: Any, group: str, offset: int, now_ms: int = NOW, *, save: bool = True) -> None:

@@ -38,7 +38,7 @@ from retention_cli.observe.floors.sources.zookeeper import _position
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
-from tests.support.facts import known
+from tests.support.facts import HOUR, known
 from tests.support.says import refusal
 
 ORDERS0 = TopicPartition("orders", 0)
@@ -374,9 +374,6 @@ def test_commit_at_the_largest_offset_never_raises_the_floor(first: str | None) 
     assert isinstance(floor, Unknown) or (first and floor.offset <= 5)
 
 
-HOUR = 3_600_000
-
-
 class Passes:
     def __init__(self, folder: Path) -> None:
         self.folder, self.now = folder / "c", 10**12
@@ -449,9 +446,6 @@ def test_zookeeper_node_with_an_invalid_partition_number_is_refused(partition: s
     assert _position("2147483647", (b"5", None)) == (2**31 - 1, 5)
 
 
-UNREAD_START = Unknown.because("lookup", "?")
-
-
 def starting(*, live: bool = False, gone: bool = False, told: Maybe[int] | None = 4) -> FloorFold:
     """Fold one group that has read up to 9, and one that has no commit on the first partition and starts a day back."""
     fold = three(("done", EVERYWHERE), starts={"daily": 24 * HOUR})
@@ -470,7 +464,7 @@ def starting(*, live: bool = False, gone: bool = False, told: Maybe[int] | None 
     [
         pytest.param(starting(), (4, "group:daily"), id="it lowers the floor to where it would start"),
         pytest.param(starting(told=10), (9, "group:done"), id="not above others"),
-        pytest.param(starting(told=UNREAD_START), "lookup", id="unknown where it would start"),
+        pytest.param(starting(told=Unknown.because("lookup", "?")), "lookup", id="unknown where it would start"),
         pytest.param(starting(told=None), "F2", id="nobody asked"),
         pytest.param(starting(live=True), "F2", id="a live member started at a moment that nobody can tell"),
         pytest.param(starting(gone=True), (4, "group:daily"), id="beside what is remembered of it (F6)"),

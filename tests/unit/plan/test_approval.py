@@ -25,12 +25,11 @@ from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import ApproveRules
-from tests.support.facts import known
+from tests.support.facts import HOUR, known
 from tests.support.plans import plan, row
 from tests.support.says import refusal
 
 NOW = 1_795_000_000_000
-HOUR = 3_600_000
 ALICE, BOB, CI, MALLORY = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in range(1, 5))
 
 
@@ -185,13 +184,6 @@ def test_missing_approval_is_refused_with_what_to_do(tmp_path: Path) -> None:
     assert "kretain approve" in refused(saved(tmp_path))
     assert "kretain plan --out" in refusal(Refusal, approved, None, RULES, NOW)
     assert offered(PLAN, "plan.json", None, HOUR) is None, "it was made in this run, whatever file is named"
-
-
-@pytest.mark.parametrize("change", [{"created_at_ms": NOW + 1}, {"cluster_id": "c2"}], ids=str)
-def test_approval_of_another_plan_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    assert "another plan" in refused(
-        saved(tmp_path), file=approve_file(saved(tmp_path, replace(PLAN, **change), "other.json"), BOB)
-    )
 
 
 @pytest.mark.parametrize(

@@ -182,19 +182,13 @@ def stored(rows: list[Decision], at_a_time: int = 5) -> StoredDecisions:
     return StoredDecisions(as_parquet(rows[first : first + at_a_time]) for first in range(0, len(rows), at_a_time))
 
 
-@given(in_order, st.integers(-13, 13), st.integers(-13, 13))
-def test_stored_decisions_can_be_sliced_and_iterated_again(rows: list[Decision], first: int, last: int) -> None:
+@given(in_order, st.integers(-13, 13), st.integers(-13, 13), st.integers(1, 6), actions, st.booleans())
+def test_stored_decisions_iterate_slice_rank_and_filter_like_those_in_memory(
+    rows: list[Decision], first: int, last: int, count: int, wanted: list[str], reasons: bool
+) -> None:
     there = stored(rows)
     assert (len(there), list(there), list(there), list(there[first:last])) == (len(rows), rows, rows, rows[first:last])
-
-
-@given(in_order, st.integers(1, 6))
-def test_most_important_stored_decisions_equal_those_in_memory(rows: list[Decision], count: int) -> None:
-    assert most_important(stored(rows), count) == most_important(rows, count)
-
-
-@given(in_order, actions, st.booleans())
-def test_stored_decisions_filter_like_those_in_memory(rows: list[Decision], wanted: list[str], reasons: bool) -> None:
+    assert most_important(there, count) == most_important(rows, count)
     assert list(having(stored(rows, 3), *wanted, reasons=reasons)) == list(having(rows, *wanted, reasons=reasons))
 
 
@@ -216,10 +210,6 @@ def test_row_limit_in_memory_is_shared_by_the_plans_of_a_fleet(rows: list[Decisi
 HELD = Reason("G1", "R1 would trim to 7, but an open transaction begins at 3")
 
 
-def kept(partition: int, *reasons: Reason) -> Decision:
-    return Decision("t", "id", partition, "keep", 3, 9, 3, 7, "group:g", None, 0, 0, 0, None, None, reasons)
-
-
 @pytest.mark.parametrize(
     ("owner", "text"),
     [
@@ -236,7 +226,8 @@ def test_known_owner_of_an_open_transaction_is_named(owner: OpenTransaction, tex
 
 
 def test_transaction_owner_changes_only_the_reason_about_that_transaction() -> None:
-    held, other = kept(0, HELD, Reason("G1", "R1 would trim to 9, but the high watermark")), kept(1, HELD)
+    more = Reason("G1", "R1 would trim to 9, but the high watermark")
+    held, other = KEEP._replace(reasons=(HELD, more)), KEEP._replace(partition=1, reasons=(HELD,))
     owner = OpenTransaction(5, 1_000, "orders")
     reader: Any = SimpleNamespace(open_transactions=lambda _partitions: {held.tp: owner})
     named = with_owners(reader, [held, other])
@@ -246,7 +237,6 @@ def test_transaction_owner_changes_only_the_reason_about_that_transaction() -> N
     )
 
 
-ALONE = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 R4 = Settings(forced_age_ms=HOUR)
 
 
@@ -264,7 +254,10 @@ R4 = Settings(forced_age_ms=HOUR)
 )
 def test_keep_forever_topic_matched_by_a_pattern_is_named(about: TopicFacts, chosen: Settings, *, noted: bool) -> None:
     assert [
-        (one.code, about.name in one.text) for one in reached_by_pattern([about], {about.name: chosen}, policy(ALONE))
+        (one.code, about.name in one.text)
+        for one in reached_by_pattern(
+            [about], {about.name: chosen}, policy("version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n")
+        )
     ] == ([("G5", True)] if noted else [])
 
 
@@ -343,7 +336,6 @@ def test_notes_name_three_topics_and_how_to_confirm(chosen: Settings, *, unconfi
     assert ("tiered: trim" in note.text) is unconfirmed
 
 
-REAL = json.loads(plan_text(EVERY))
 FRESH = {
     one.tp: one
     for one in (
@@ -397,8 +389,12 @@ def changed(document: Any, place: tuple[Any, ...], how: str, value: Any) -> Any:
     return document
 
 
-def check(plan: Plan) -> None:
+def refused_or_trims_no_more(folder: Path, content: bytes) -> None:
     """Go the way of ``trim --plan`` as far as it goes without a cluster."""
+    (folder / "plan.json").write_bytes(content)
+    plan = read_or_refused(folder / "plan.json")
+    if plan is None:
+        return
     try:
         check_saved(plan, SELECTION, NOW, 3_600_000)
         check_cluster(plan, "c1")
@@ -417,16 +413,12 @@ def check(plan: Plan) -> None:
 
 @given(st.data())
 def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    document = copy.deepcopy(REAL)
+    document = json.loads(plan_text(EVERY))
     for _ in range(data.draw(st.integers(1, 3))):
         if isinstance(document, dict | list):
             place, how = data.draw(st.sampled_from(places(document))), st.sampled_from(["set", "set", "drop", "double"])
             document = changed(document, place, data.draw(how), data.draw(values))
-    path = tmp_path_factory.mktemp("plans") / "plan.json"
-    path.write_text(json.dumps(document))
-    plan = read_or_refused(path)
-    if plan is not None:
-        check(plan)
+    refused_or_trims_no_more(tmp_path_factory.mktemp("plans"), json.dumps(document).encode())
 
 
 @given(st.data())
@@ -447,11 +439,7 @@ def test_damaged_plan_file_is_refused_or_trims_no_more(
                 content[at:at] = b"9"
         if not content:
             break
-    path = tmp_path_factory.mktemp("plans") / "plan.json"
-    path.write_bytes(content)
-    plan = read_or_refused(path)
-    if plan is not None:
-        check(plan)
+    refused_or_trims_no_more(tmp_path_factory.mktemp("plans"), bytes(content))
 
 
 @pytest.mark.parametrize(
@@ -581,30 +569,48 @@ ROWS = [{"cluster": "c1", **row_as_json(one)} for one in EVERY.decisions]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("of_row", "of_head", "said"),
     [
-        ({"partition": 1}, "orders-1 has more than one row"),
-        ({"partition": -1}, "orders--1.partition"),
-        ({"partition": None}, "partition"),
-        ({"trim_to": 101}, "outside"),
-        ({"trim_to": None}, "needs"),
-        ({"topic_id": None}, "needs"),
-        ({"log_start": 200}, "beyond"),
-        ({"min_commit": -5}, "min_commit"),
-        ({"records": None}, "records"),
-        ({"unconsumed": -1}, "unconsumed"),
-        ({"action": "delete"}, "action"),
-        ({"action": None}, "action"),
-        ({"topic": ""}, "topic"),
-        ({"rule": "whim"}, "rule"),
-        ({"reasons": None}, "reasons"),
-        ({"reasons": [{"code": "F3", "text": None}]}, "reasons"),
-        ({"cluster": "c2"}, "rows of cluster c2, which its head does not name"),
-        ({"cluster": None}, "rows of cluster None"),
+        *(
+            (change, {}, said)
+            for change, said in [
+                ({"partition": 1}, "orders-1 has more than one row"),
+                ({"partition": -1}, "orders--1.partition"),
+                ({"partition": None}, "partition"),
+                ({"trim_to": 101}, "outside"),
+                ({"trim_to": None}, "needs"),
+                ({"topic_id": None}, "needs"),
+                ({"log_start": 200}, "beyond"),
+                ({"min_commit": -5}, "min_commit"),
+                ({"records": None}, "records"),
+                ({"unconsumed": -1}, "unconsumed"),
+                ({"action": "delete"}, "action"),
+                ({"action": None}, "action"),
+                ({"topic": ""}, "topic"),
+                ({"rule": "whim"}, "rule"),
+                ({"reasons": None}, "reasons"),
+                ({"reasons": [{"code": "F3", "text": None}]}, "reasons"),
+                ({"cluster": "c2"}, "rows of cluster c2, which its head does not name"),
+                ({"cluster": None}, "rows of cluster None"),
+            ]
+        ),
+        *(
+            ({}, change, said)
+            for change, said in [
+                ({"format": "kretain.plan/v2"}, "v2"),
+                ({"format": "kretain.fleet-plan/v1"}, "the plan of a fleet: also give --fleet"),
+                ({"created_at": "yesterday"}, "created_at"),
+                ({"cluster": {"id": ""}}, "cluster"),
+                ({"totals": {}}, "totals.partitions"),
+                ({"totals": {"partitions": 4}}, "5 rows, its head says 4"),
+            ]
+        ),
     ],
 )
-def test_impossible_row_is_refused_with_its_place(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    assert said in refused(written(tmp_path, rows=[ROWS[0] | change, *ROWS[1:]]))
+def test_impossible_row_or_head_is_refused_with_its_place(
+    tmp_path: Path, of_row: dict[str, Any], of_head: dict[str, Any], said: str
+) -> None:
+    assert said in refused(written(tmp_path, rows=[ROWS[0] | of_row, *ROWS[1:]], **of_head))
 
 
 @pytest.mark.parametrize("name", schema().names)
@@ -613,21 +619,6 @@ def test_missing_column_or_one_of_another_type_is_refused(tmp_path: Path, name: 
     rows = [{key: value for key, value in one.items() if key != name} for one in ROWS]
     for columns in (LOOSE.remove(place), LOOSE.set(place, pa.field(name, pa.float64()))):
         assert f"column {name} is" in refused(written(tmp_path, rows=rows, columns=columns))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"format": "kretain.plan/v2"}, "v2"),
-        ({"format": "kretain.fleet-plan/v1"}, "the plan of a fleet: also give --fleet"),
-        ({"created_at": "yesterday"}, "created_at"),
-        ({"cluster": {"id": ""}}, "cluster"),
-        ({"totals": {}}, "totals.partitions"),
-        ({"totals": {"partitions": 4}}, "5 rows, its head says 4"),
-    ],
-)
-def test_impossible_head_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    assert said in refused(written(tmp_path, rows=ROWS, **change))
 
 
 def test_foreign_or_missing_parquet_file_is_refused(tmp_path: Path) -> None:

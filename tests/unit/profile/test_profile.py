@@ -259,9 +259,6 @@ def test_broken_bytes_of_a_piece_are_refused(raw: bytes) -> None:
     assert "not a part of a profile" in refusal(BrokenPieceError, from_bytes, raw)
 
 
-ROOT = Path(__file__).parents[3]
-
-
 def counted(times: list[int], size: int = 10) -> PartitionHours:
     hours = PartitionHours.begin(Frame(NOW), 0)
     hours.add(np.arange(len(times)), np.array(times, np.int64), np.full(len(times), size))
@@ -390,8 +387,7 @@ def test_missing_pyarrow_is_named_with_the_install_command(monkeypatch: pytest.M
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(MissingPartError, match=r"pip install .*\[parquet\]'"):
-        schema()
+    assert "[parquet]'" in refusal(MissingPartError, schema)
 
 
 @pytest.mark.parametrize(
@@ -424,5 +420,10 @@ def test_invalid_out_path_is_refused_before_reading(out: str, why: str) -> None:
 
 
 def test_profile_page_documents_exactly_the_real_columns() -> None:
-    table = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8").partition("| column |")[2].partition("\n\n")[0]
+    table = (
+        (Path(__file__).parents[3] / "docs" / "profile.md")
+        .read_text(encoding="utf-8")
+        .partition("| column |")[2]
+        .partition("\n\n")[0]
+    )
     assert tuple(line.split("`")[1] for line in table.splitlines()[2:]) == COLUMNS

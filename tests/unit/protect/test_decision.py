@@ -25,10 +25,9 @@ from retention_cli.protect.decision import (
     decide,
 )
 from retention_cli.protect.reading import live_of
-from tests.support.facts import known
+from tests.support.facts import HOUR, known
 
 MINUTE = 60_000
-HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 TERMS = Terms(5 * MINUTE)
 MARGIN = 20 * MINUTE

@@ -69,7 +69,6 @@ from retention_cli.trim.history import Verified
 from retention_cli.trim.report import TrimReport
 from tests.support.rendered import made
 
-FILES = Path(__file__).parent / "golden"
 WIDTH = 80
 NOW = 1_763_900_000_123
 Print = Callable[[Any, Any], None]
@@ -101,7 +100,6 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "=dev": {"settings": {"bootstrap.servers": "d:9092"}},
 }
 KEYS = ("match", "retention.ms", "log.retention.min.timestamp", "retention.bytes", "hold", "groups.require", "archive")
-LIVE = Policy(source="policy.yaml", digest="sha256:0", entries=())
 
 
 def positions_of(each: Any, value: Any, output: Any, *, of_groups: bool = True) -> None:
@@ -110,7 +108,13 @@ def positions_of(each: Any, value: Any, output: Any, *, of_groups: bool = True) 
 
 def settings_of(value: Any, output: Any) -> None:
     origins = dict(zip(KEYS, value, strict=False))
-    setup.print_settings("orders", origins, Settings(require_groups=("a", "b")), LIVE, output)
+    setup.print_settings(
+        "orders",
+        origins,
+        Settings(require_groups=("a", "b")),
+        Policy(source="policy.yaml", digest="sha256:0", entries=()),
+        output,
+    )
 
 
 def scan(value: Any, output: Any) -> None:
@@ -318,7 +322,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(shown: str, name: str) -> None:
-    file = FILES / f"{name}.txt"
+    file = Path(__file__).parent / "golden" / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(shown, encoding="utf-8", newline="")
     assert shown == file.read_bytes().decode("utf-8")

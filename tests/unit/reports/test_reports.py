@@ -19,6 +19,7 @@ from retention_cli.reports.doctor import Platform, platform_of
 from retention_cli.reports.groups import GroupSummary, Standings
 from retention_cli.reports.ledger import NotRememberedError, named
 from retention_cli.reports.offsets import Log, Unread, by_partition, by_topic, unread_of
+from tests.support.says import refusal
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 Positions = dict[str, dict[TopicPartition, int]]
@@ -122,8 +123,7 @@ def test_group_pattern_of_two_hundred_names_selects_them_all() -> None:
 
 
 def test_pattern_matching_nothing_is_refused() -> None:
-    with pytest.raises(NotRememberedError, match="matches nothing-\\*; nothing was forgotten"):
-        chosen("job-1", "nothing-*")
+    assert "matches nothing-*; nothing was forgotten" in refusal(NotRememberedError, chosen, "job-1", "nothing-*")
 
 
 LOG = Log(
@@ -215,7 +215,6 @@ def test_unread_of_a_topic_is_the_sum_of_its_partitions_or_unknown() -> None:
 
 # -- what kind of cluster `kretain doctor` sees, by host names and cluster id --
 
-DOCS = Path(__file__).parents[3]
 ID = "kNPKKYq_QvOnBaZb46V_BQ"
 
 
@@ -250,7 +249,7 @@ def test_platform_is_told_by_host_names_or_cluster_id(
     found = platform_of(hosts, cluster_id, (3, 9))
     assert (found.name, found.kafka_apis) == (name, apis)
     page, _, section = found.docs.partition("#")
-    headings = re.findall(r"^## (.+)$", (DOCS / page).read_text(), re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", (Path(__file__).parents[3] / page).read_text(), re.MULTILINE)
     assert section in [one.lower().replace(" ", "-") for one in headings]
 
 

@@ -1,4 +1,4 @@
-"""Fleets without a cluster: ``fleet.yaml``, which clusters are meant, what one that fails does to the others."""
+"""Engines without a cluster: fleets, where a failing cluster stops no other, and Spark's slices, values and failures."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -20,8 +22,23 @@ from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common
 from kretain.options.plans import PlanFlags, SparkFlags, TrimFlags
 from kretain.render.trim import fleet_question, fleet_share
-from retention_cli.brokers.errors import UnreachableError
+from retention_cli.brokers.errors import RequestFailedError, UnreachableError
+from retention_cli.brokers.records import Ended, Range
 from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.model import (
+    EventMax,
+    Floor,
+    LookUp,
+    PartitionFacts,
+    Reason,
+    Sample,
+    Tail,
+    TopicFacts,
+    TopicPartition,
+    Unknown,
+    Usage,
+    Watermark,
+)
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import LockedError
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
@@ -34,6 +51,9 @@ from retention_cli.engines.fleet.planning import (
     plan_here,
 )
 from retention_cli.engines.fleet.saved import read_fleet, read_one
+from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, chunks, packed
+from retention_cli.engines.spark.session import LOG, as_spark_error, start_failure
+from retention_cli.engines.spark.shipping import from_bytes, to_bytes
 from retention_cli.plan.parquet import read_plan
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, plan_text
@@ -42,9 +62,11 @@ from retention_cli.policy.fleet_file import FleetFile, parse_fleet
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import OneOff
+from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
 from retention_cli.trim.report import TrimReport
+from tests.support.facts import NOW, known
 from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spark, plan, plans, saved
-from tests.support.says import refusal
+from tests.support.says import raised, refusal, says
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 
@@ -105,13 +127,13 @@ def test_cluster_left_out_by_an_engine_is_a_failure() -> None:
 
 
 def test_two_names_with_one_cluster_id_are_an_error() -> None:
-    with pytest.raises(SameClusterError, match=r"^eu and us are one cluster, c1: name it once, under one policy"):
-        planned(("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
+    said = refusal(SameClusterError, planned, ("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
+    assert said.startswith("eu and us are one cluster, c1: name it once, under one policy")
 
 
 def test_two_names_with_one_address_are_an_error_before_connecting() -> None:
-    with pytest.raises(SameClusterError, match=r"^eu and us are both reached by B-2:9092"):
-        check_addresses([member("eu", "b-1:9092,b-2:9092"), member("ap"), member("us", "B-2:9092")])
+    twice = [member("eu", "b-1:9092,b-2:9092"), member("ap"), member("us", "B-2:9092")]
+    assert refusal(SameClusterError, check_addresses, twice).startswith("eu and us are both reached by B-2:9092")
     check_addresses([member("eu", "b:9092,b:9092"), member("us", "b:9093")])
 
 
@@ -276,8 +298,7 @@ def test_fleet_file_entry_inherits_its_context_and_overrides_it(here: Path) -> N
         [found.clusters[name].policy for name in ("eu", "us")],
         found.clusters["us"].state_dir,
     ) == ({"eu": "eu:9092", "us": "us:9092", "ap": "ap:9092"}, [here / "p.yaml"] * 2, here / "mine")
-    with pytest.raises(UsageError, match=r"ap has no policy: .*fleet\.yaml names none"):
-        found.members(None, OneOff())
+    says(refusal(UsageError, found.members, None, OneOff()), "ap has no policy: ", "fleet.yaml names none")
     one = chosen(Common(), FleetFlags(here / "fleet.yaml", "ap"))
     assert not isinstance(one, Fleet)
     assert one.settings().bootstrap == "ap:9092"
@@ -287,8 +308,8 @@ def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Pa
     file = here / "fleet.yaml"
     file.write_text(file.read_text().replace("clusters:", "policy: shared.yaml\nclusters:", 1))
     assert {one.policy for one in some_of(Common(), FleetFlags(file)).clusters.values()} == {here / "shared.yaml"}
-    with pytest.raises(UsageError, match="names policies: omit KRETAIN_POLICY"):
-        chosen(Common(policy=Path("x"), given_by={"policy": "variable"}), FleetFlags(file))
+    common = Common(policy=Path("x"), given_by={"policy": "variable"})
+    assert "names policies: omit KRETAIN_POLICY" in refusal(UsageError, chosen, common, FleetFlags(file))
 
 
 @pytest.mark.parametrize(
@@ -323,14 +344,8 @@ def test_clusters_that_are_named_in_two_ways_or_unknown_are_refused(
 
 
 def test_delete_records_output_of_a_fleet_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="for one cluster: name it with --cluster NAME"):
-        fleets.plan_fleet(
-            Fleet("f", None, {}),
-            None,
-            OneOff(),
-            SparkFlags(),
-            PlanFlags(output="delete-records"),
-        )
+    flags = Fleet("f", None, {}), None, OneOff(), SparkFlags(), PlanFlags(output="delete-records")
+    assert "for one cluster: name it with --cluster NAME" in refusal(UsageError, fleets.plan_fleet, *flags)
 
 
 # -- trimming ----------------------------------------------------------------------------------------
@@ -403,7 +418,7 @@ def test_ctrl_c_during_a_fleet_trim_skips_later_clusters(monkeypatch: pytest.Mon
         ["eu"],
         ["interrupted before its turn"] * 2,
     )
-    assert FleetReport("f", None, found).interrupted
+    assert (FleetReport("f", None, found).interrupted, REPORT.interrupted) == (True, False)
 
 
 # -- what is shown -----------------------------------------------------------------------------------
@@ -416,12 +431,6 @@ def test_fleet_confirmation_covers_all_clusters_and_names_those_left_out() -> No
         "every consumer that counts. Left alone: ap. This can't be undone."
     )
     assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
-
-
-def test_fleet_report_is_interrupted_if_any_cluster_is() -> None:
-    ends = (Failure("interrupted", KeyboardInterrupt()), replace(REPORT.reports["eu"], interrupted=True))
-    assert [replace(REPORT, clusters={"eu": end}).interrupted for end in ends] == [True, True]
-    assert not REPORT.interrupted
 
 
 GOOD = """\
@@ -446,9 +455,7 @@ def parsed(text: str) -> FleetFile:
 
 
 def problems(text: str) -> list[str]:
-    with pytest.raises(FileError) as error:
-        parsed(text)
-    return [str(one) for one in error.value.problems]
+    return [str(one) for one in raised(FileError, parsed, text).problems]
 
 
 def test_fleet_paths_are_relative_to_its_file() -> None:
@@ -546,3 +553,183 @@ def test_fleet_file_error_has_its_line(text: str, said: list[str]) -> None:
 def test_unreadable_password_is_never_quoted(settings: str) -> None:
     assert "hunter2" not in "".join(problems(f"version: 1\nclusters:\n  - name: a\n    settings: {settings}\n"))
     assert "hunter2" not in repr(parsed(GOOD.replace("ap:9092", "hunter2")).entries)
+
+
+# -- Spark: slices of records, values that tasks hand to each other, and what failures are told as --
+
+
+@pytest.mark.parametrize(
+    ("span", "stable", "expected"),
+    [
+        ((0, 10), 10, [(0, 10)]),
+        ((0, 25), 25, [(0, 10), (10, 20), (20, 25)]),
+        ((7, 25), 25, [(7, 10), (10, 20), (20, 25)]),
+        ((0, 20), 20, [(0, 10), (10, 20)]),
+        ((0, 95), 15, [(0, 10), (10, 95)]),  # a broker is silent to who begins behind an open transaction
+        ((0, 95), 10, [(0, 95)]),
+        ((0, 95), 0, [(0, 95)]),
+        ((0, 95), None, [(0, 95)]),
+    ],
+)
+def test_pieces_end_at_multiples_and_never_start_behind_an_open_transaction(
+    span: tuple[int, int], stable: int | None, expected: list[tuple[int, int]]
+) -> None:
+    assert list(chunks(Range(*span), stable, 10)) == expected
+
+
+def test_profile_piece_never_exceeds_the_front_limit() -> None:
+    """Else hours of chunks would not merge to exact ones."""
+    assert OFFSETS_A_SLICE <= STEPS_AT_MOST
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60)), max_size=12), st.integers(1, 20), st.integers(1, 3))
+def test_slices_contain_every_piece_once_within_their_limit(
+    spans: list[tuple[int, int]], most: int, brokers: int
+) -> None:
+    ranges = {TopicPartition("t", number): Range(start, start + size) for number, (start, size) in enumerate(spans)}
+    cut = {tp: list(chunks(span, span.end, most)) for tp, span in ranges.items()}
+    leaders = {tp: tp.partition % brokers for tp in ranges}
+    found: dict[TopicPartition, list[Range]] = {tp: [] for tp in ranges}
+    for one in packed(cut, leaders, most):
+        assert len({leaders[tp] for tp in one}) == 1
+        assert sum(span.end - span.start for span in one.values()) <= most
+        for tp, span in one.items():
+            found[tp].append(span)
+    assert found == cut, "each once, in order"
+    for tp, span in ranges.items():
+        ends = [span.start, *(piece.end for piece in cut[tp])]
+        assert (list(pairwise(ends)), ends[-1]) == (cut[tp], span.end)
+
+
+@given(
+    st.lists(st.integers(0, 3_600_000 * 3), min_size=1, max_size=30),
+    st.integers(1, 9),
+    st.none() | st.integers(0, 29),
+    st.booleans(),
+    st.randoms(),
+)
+def test_pieces_merge_in_any_order_but_not_behind_a_gap(
+    times: list[int], most: int, broken_at: int | None, failed: bool, chance: Any
+) -> None:
+    frame = Frame(NOW)
+    stamps = [NOW - 40 * 3_600_000 + one for one in times]
+    cut = list(chunks(Range(0, len(stamps)), len(stamps), most))
+    end = len(stamps) if broken_at is None else min(broken_at, len(stamps))
+
+    def hours(start: int, end: int, *, piece: bool) -> PartitionHours:
+        found = PartitionHours.begin(frame, start, piece=piece)
+        found.add(np.arange(start, end), np.array(stamps[start:end]), np.ones(end - start, np.int64))
+        found.reached(end)
+        return found
+
+    results = []
+    for one in cut:
+        reached = end if one.start <= end < one.end else one.end
+        error = RequestFailedError("gone", retriable=True) if failed and reached < one.end else None
+        results.append((one, Ended(reached, error), hours(one.start, reached, piece=True)))
+    chance.shuffle(results)
+    partition = _Partition(cut, PartitionHours.begin(frame, 0))
+    for result in results:
+        partition.take(*result)
+    ended = known(partition.ended)
+    assert (ended.offset, ended.error is not None) == (end, failed and end < len(stamps))
+    assert list(partition.hours.items()) == list(hours(0, end, piece=False).items())
+    assert partition.hours.exact
+
+
+LOST = "An error occurred while calling o59.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: "
+
+
+class TheirError(Exception):
+    __module__ = "py4j.protocol"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "todo"),
+    [
+        (
+            f"{LOST}Lost task 0.0 in stage 3.0 (TID 3) (node executor 0): ExecutorLostFailure (executor 0 exited) Reason: Command exited with code 137\nDriver stacktrace:\n\tat org.apache",
+            "Lost task 0.0 in stage 3.0 (TID 3) (node executor 0): ExecutorLostFailure (executor 0 exited) Reason: Command exited with code 137",
+            "give it more memory (--spark-conf spark.driver.memory=4g",
+        ),
+        (
+            f"{LOST}Lost task 1.0 in stage 0.0 (TID 1) (node executor 2): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).\n\tat org.apache",
+            "(node executor 2): Python worker exited unexpectedly (crashed)",
+            "PYSPARK_PYTHON",
+        ),
+        (
+            "An error occurred while calling o104.collectToPython.\n: java.lang.OutOfMemoryError: Java heap space\n\tat java.base",
+            "java.lang.OutOfMemoryError: Java heap space",
+            "give it more memory",
+        ),
+        (
+            '<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "failed to connect to all addresses"\n\tdebug_error_string = "UNAVAILABLE"\n>',
+            "failed to connect to all addresses",
+            "check that Spark is up, then run again",
+        ),
+        (
+            'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "x.py", line 17, in boom\n    raise ValueError("of a task")\nValueError: of a task',
+            "ValueError: of a task",
+            "run again; -vv shows where",
+        ),
+        (
+            "Job 3 cancelled because SparkContext was shut down",
+            "SparkContext was shut down",
+            "check that Spark is up",
+        ),
+    ],
+)
+def test_spark_error_is_reported_in_one_line_with_a_remedy(text: str, said: str, todo: str) -> None:
+    shown = str(as_spark_error(TheirError(text)))
+    assert shown.startswith("Spark could not carry it out: ")
+    says(shown, said, todo, never=["\n", "collectToPython"])
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), ConnectionRefusedError("a broker's"), KeyboardInterrupt()])
+def test_error_that_is_not_sparks_is_unchanged(error: BaseException) -> None:
+    assert as_spark_error(error) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "WARNING: Using incubator modules\nException in thread \"main\" org.apache.spark.SparkException: When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.\n\tat org.apache\n",
+            "When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.",
+        ),
+        (
+            "bin/spark-class: line 71: /nowhere/bin/java: No such file or directory\nbin/spark-class: line 97: CMD: bad array subscript\n",
+            "bin/spark-class: line 71: /nowhere/bin/java: No such file or directory",
+        ),
+        ("WARNING: Using incubator modules\n", None),
+    ],
+)
+def test_failed_spark_start_is_explained_from_its_log(log: str, said: str | None, tmp_path: Path) -> None:
+    (tmp_path / LOG).write_text(log)
+    assert [start_failure(tmp_path / name) for name in (LOG, "none")] == [said, None]
+
+
+WHY = Unknown((Reason("offsets", "nobody answered"), Reason("F3", "nor did a group")))
+TOPIC = TopicFacts("orders", "id", internal=False, cleanup_policy=frozenset({"delete"}), retention_ms=WHY, tiered=True)
+BARE = PartitionFacts(TOPIC, 3, 0, 9, 9, Floor(4, "group:g", (Reason("F5", "odd"),)))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        BARE,
+        BARE._replace(log_start=WHY, high_watermark=WHY, floor=WHY, size_bytes=WHY, samples=WHY, segment_bases=WHY),
+        BARE._replace(
+            lookups={5: LookUp(2, Reason("lookup", "stopped"), 4, 1), 6: WHY},
+            data_lookups={5: WHY},
+            newest=EventMax(7, 3, exact=False),
+            samples=(Sample(1, 2),),
+            usage=Usage("disk", 91.5, Watermark(90, 0.5, 1)),
+            tails={"retention.bytes": Tail(4, exact=True), "retention.topic.bytes": WHY},
+            segment_bases=(0, 4),
+        ),
+    ],
+)
+def test_partition_facts_survive_spark_serialization(facts: PartitionFacts) -> None:
+    """A fact more, or a part of one, needs no line of Spark's: that a topic has remote storage had been left behind."""
+    assert from_bytes(to_bytes(facts)) == facts
