@@ -16,11 +16,9 @@ from pathlib import Path
 
 import kretain
 import retention_cli
-from bench.event_times import every_time_rule, header_scan
-from bench.evidence import verify_rates
+from bench.costs import every_time_rule, header_scan, segments_scan, verify_rates
 from bench.harness import Bench, build_yardstick, run, stock_tools
 from bench.seed import Shape, seed
-from bench.segments import segments_scan
 from kretain.embedded.java import find_java
 from tests.support.clusters import EmbeddedKafka
 
@@ -57,13 +55,13 @@ def main() -> None:
         ratio = help_beside_typer()
         bench.say("kretain --help / import typer", ratio, "<= 2.5", good=ratio <= 2.5)
         segments_scan(bench)
-        verify_rates(bench.say, run, bench.scratch)
+        verify_rates(bench)
         seed(kafka.bootstrap, shape, lambda what: print(f"seeding {what} …", flush=True))
         bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
         tools = stock_tools(java)
         bench.plan_beside_the_stock_tool(tools)
-        every_time_rule(bench, run, given.rounds)
-        header_scan(bench, run, tools)
+        every_time_rule(bench)
+        header_scan(bench, tools)
         bench.plan_after_elections(kafka)
         bench.trim_beside_the_stock_tool(tools)
         if given.out is not None:

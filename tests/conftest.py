@@ -22,8 +22,9 @@ from tests.support.processes import locked
 from tests.support.world import World
 
 
-def use_archived_classes() -> None:
-    """Have this process's brokers start from one archive; the first call on a machine makes it."""
+@pytest.fixture(scope="session")
+def archived_classes() -> None:
+    """Every broker of a session starts from one archive of classes; the first session on a machine makes it."""
     content = f"{find_java().resolve()}\0{EmbeddedKafka().class_path()}".encode()
     archive = jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa"
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -125,12 +126,6 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> None:
         del os.environ[name]
     os.environ["XDG_CONFIG_HOME"] = str(home / "config")
     os.environ["XDG_STATE_HOME"] = str(home / "state")
-
-
-@pytest.fixture(scope="session")
-def archived_classes() -> None:
-    """Every broker of a session starts from one archive of classes; the first session on a machine makes it."""
-    use_archived_classes()
 
 
 @pytest.fixture(scope="session")

@@ -7,25 +7,20 @@ each stops at its first failure.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
-import time
-from collections.abc import Sequence
 from typing import Final
 
 import pytest
 
 from tests.simulation.mutants import MUTANTS as OF_SEQUENCES
-from tests.support.mutate import ROOT, Mutant, NotAppliedError, mutated
+from tests.support.mutate import ROOT, Mutant, mutated, run_in, try_each
 
 _ANSWERS: Final = "brokers/log_offsets.py"
 _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "plan/reconcile.py"
 _CHECKS: Final = "evidence/checks.py"
 _COLUMNS: Final = "evidence/columns.py"
-_PLAIN: Final = "evidence/checks.py"
 _VERIFY: Final = "evidence/verify.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _APPROVAL: Final = "plan/approval.py"
@@ -153,7 +148,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "evidence: by columns -1 is none",
-        _PLAIN,
+        _CHECKS,
         ' & (table.column("trim_to").is_null().to_numpy() == (target < 0))',
         "",
     ),
@@ -449,6 +444,7 @@ PARTS: Final = (
 )
 """What tests look at beside the code."""
 
+_PYTEST: Final = ("pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not long")
 HOUSE: Final = "tests/unit/house/"
 """Tests of the text of the code, the docs and the packaging: no mutant is theirs, and in a copy some fail anyway."""
 
@@ -465,40 +461,16 @@ def tests_of(mutant: Mutant) -> list[list[str]]:
     return [one for one in steps if one] + near
 
 
-def found_by(mutant: Mutant) -> str | None:
-    """Return the first test that fails on the mutant, None where none does."""
-    with mutated(mutant, PARTS) as copy:
-        environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'cli'}"}
+def found_by(mutant: Mutant, _given: argparse.Namespace) -> tuple[bool, str]:
+    """Return whether a test fails on the mutant, and the first one."""
+    with mutated(PARTS, mutant) as copy:
         for files in tests_of(mutant):
-            command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
-            command += ["-m", "not long", *files]
-            done = subprocess.run(command, cwd=copy, env=environ, capture_output=True, text=True, check=False)
+            done = run_in(copy, *_PYTEST, *files)
             if done.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):  # a file may have long tests alone
                 named = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-                return named[1] if named else f"exit {done.returncode}: {done.stdout.strip()[-200:]}"
-    return None
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Try the mutants; return 1 where one was not found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--after", type=int, default=0, help="leave out so many mutants")
-    parser.add_argument("--only", default="", help="names that contain this")
-    given = parser.parse_args(arguments)
-    missed = 0
-    for number, mutant in enumerate(MUTANTS, 1):
-        if number <= given.after or given.only not in mutant.name:
-            continue
-        began = time.monotonic()
-        try:
-            found = found_by(mutant)
-            result = found or "NOT FOUND"
-        except NotAppliedError:
-            found, result = None, "DOES NOT APPLY"
-        missed += found is None
-        print(f"{number:>2} {mutant.name:<50} {time.monotonic() - began:>4.0f} s  {result}", flush=True)
-    return 1 if missed else 0
+                return True, named[1] if named else f"exit {done.returncode}: {done.stdout.strip()[-200:]}"
+    return False, "NOT FOUND"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(try_each(argparse.ArgumentParser(description=__doc__), MUTANTS, found_by))

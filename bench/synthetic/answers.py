@@ -38,8 +38,18 @@ from kafka.protocol.metadata import (
 )
 
 from bench.synthetic.cluster import RECORD_BYTES, Cluster
-from bench.synthetic.rows import METADATA_VERSION, Commits, Metadata, delete_records, list_offsets
-from bench.synthetic.wire import Asked, array, framed, parsed, text
+from bench.synthetic.rows import (
+    METADATA_VERSION,
+    Asked,
+    Commits,
+    Metadata,
+    array,
+    delete_records,
+    framed,
+    list_offsets,
+    parsed,
+    text,
+)
 
 MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
     one.API_KEY: (one, other)

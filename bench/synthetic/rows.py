@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from struct import Struct
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
 
 from bench.synthetic.cluster import Cluster
-from bench.synthetic.wire import INT16, INT32, Reader, array, text
+from retention_cli.brokers.wire.answers import varint
 
+INT16: Final = Struct(">h")
+INT32: Final = Struct(">i")
+_HEADER: Final = Struct(">hhih")
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 50
 METADATA_VERSION: Final = 12
@@ -24,6 +29,66 @@ _DELETED: Final = Struct(">iqh")
 _NOT_LEADER: Final = 6
 _UNKNOWN_TOPIC: Final = 3
 _OUT_OF_RANGE: Final = 1
+
+
+class Asked(NamedTuple):
+    """A request: its API, version and correlation id, and its body."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    body: bytes
+
+
+def parsed(frame: bytes, messages: dict[int, tuple[Any, Any]]) -> Asked:
+    """Split a request's frame, without its length, into header and body."""
+    api_key, version, correlation_id, client_length = _HEADER.unpack_from(frame)
+    position = _HEADER.size + max(0, client_length)
+    request = messages[api_key][0] if api_key in messages else None
+    if request is not None and request.flexible_version_q(version):
+        position += 1  # no client here sends tagged fields in a header
+    return Asked(api_key, version, correlation_id, frame[position:])
+
+
+def framed(asked: Asked, body: bytes, *, flexible: bool) -> bytes:
+    """Return the response's frame. The header of an ApiVersions response is never flexible (KIP-511)."""
+    header = INT32.pack(asked.correlation_id) + (b"\0" if flexible else b"")
+    return INT32.pack(len(header) + len(body)) + header + body
+
+
+def text(value: str) -> bytes:
+    """Encode a COMPACT_STRING."""
+    raw = value.encode()
+    return b"".join((UnsignedVarInt32.encode(len(raw) + 1), raw))
+
+
+def array(items: list[bytes]) -> bytes:
+    """Encode a COMPACT_ARRAY of encoded items."""
+    return b"".join((UnsignedVarInt32.encode(len(items) + 1), *items))
+
+
+class Reader:
+    """Reads the fields of a request's body one after another."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self.data = data
+        self.position = position
+
+    def length(self) -> int:
+        """Decode the length of an array or a string; −1 for null."""
+        value, self.position = varint(self.data, self.position)
+        return value - 1
+
+    def text(self) -> str:
+        """Decode a string."""
+        size = self.length()
+        raw = self.data[self.position : self.position + size]
+        self.position += size
+        return raw.decode()
+
+    def tags(self) -> None:
+        """Skip tagged fields: none in requests of these clients."""
+        self.position += 1
 
 
 class Commits:

@@ -43,10 +43,9 @@ from retention_cli.state import messages
 from tests.support import logs
 from tests.support.archives import sample, written
 from tests.support.audit_logs import FOUR, append
-from tests.support.checkpoints import written as written_checkpoint
+from tests.support.checkpoints import reach_at, written as written_checkpoint
 from tests.support.ledgers import IDS, TOPIC_ID, WRITTEN, filled, worst
 from tests.support.plans import EVERY
-from tests.support.reach import reach_at
 
 STUMBLES: Final = (
     *(b"", b"\x00", b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", "\u202e".encode(), b"\x1b[2J", b"\r\n", b"\t"),

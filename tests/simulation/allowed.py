@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 
-from tests.simulation.kafka import HOUR, Group, Tp, offsets_partition
-from tests.simulation.logs import Partition, Record
+from tests.simulation.kafka import HOUR, Group, Partition, Record, Tp, offsets_partition
 from tests.simulation.truth import LOGS_CHANGE, REMEMBER_MS, YEAR_2000_MS, Reading, Rules, Truth, told
 
 HIDES_READERS = ("a group went back", "a group came", "a member came", "offsets were deleted", "a group was deleted")
@@ -18,11 +17,8 @@ PAUSE_MS = 48 * HOUR
 def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
     """Hold one delete, about to take effect, against what the policy clearly allows."""
     log = truth.kafka.partition(tp)
-    if log is None:
-        return
-    since = {one.name for one in truth.hazards.get(tp, ()) if one.number >= reading.began}
-    if not since.isdisjoint({*LOGS_CHANGE, "our clock was set"}):
-        truth.residues[" and ".join(sorted(since))] += 1
+    since = truth.hazards_since(tp, reading.began)
+    if truth.excuses(" and ".join(sorted(since)), not since.isdisjoint({*LOGS_CHANGE, "our clock was set"})):
         return
     if truth.held_since is not None and truth.held_since < reading.hold_seen:
         _violated(truth, tp, offset, f"G7: it was on hold since event {truth.held_since}")
@@ -32,33 +28,25 @@ def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
         _violated(truth, tp, offset, f"G8: our clock is {reading.clock.off_ms} ms off")
     everything = [one for one in log.log.live() if one.offset < offset and log.is_data(one)]
     gone = [one for one in everything if one.uid not in log.superseded]
-    if len(gone) < len(everything):
-        truth.residues["compaction had removed it from one replica, and not yet from another"] += 1
+    truth.excuses("compaction had removed it from one replica, and not yet from another", len(gone) < len(everything))
     if not gone:
         return
     excused = since.intersection(HIDES_READERS)
     if (why := _too_young(truth, reading, tp, log, gone)) is not None:
         _violated(truth, tp, offset, why)
-    reasons = [why for one in _triggers(truth, reading, tp, log, gone) if (why := one) is not None]
-    if len(reasons) == _asked(reading.rules):
-        if excused and any("had yet to read" in why or "no group says" in why for why in reasons):
-            truth.residues[" and ".join(sorted(excused))] += 1
-        else:
-            _violated(truth, tp, offset, "; ".join(reasons))
-    if reading.unconsumed.get(tp) == 0 and (why := _unread(truth, reading, tp, log, gone)) is not None:
-        if excused:
-            truth.residues[" and ".join(sorted(excused))] += 1
-        else:
-            _violated(truth, tp, offset, f"unconsumed is 0, but {why}")
+    reasons = [*_triggers(truth, reading, tp, log, gone)]
+    excuse = " and ".join(sorted(excused))
+    if None not in reasons:
+        found = "; ".join(map(str, reasons))
+        if not truth.excuses(excuse, bool(excused) and ("had yet to read" in found or "no group says" in found)):
+            _violated(truth, tp, offset, found)
+    why = _unread(truth, reading, tp, log, gone) if reading.unconsumed.get(tp) == 0 else None
+    if why is not None and not truth.excuses(excuse, bool(excused)):
+        _violated(truth, tp, offset, f"unconsumed is 0, but {why}")
 
 
 def _violated(truth: Truth, tp: Tp, offset: int, why: str) -> None:
     truth.violations.append(f"{tp[0]}-{tp[1]} to {offset}: {why}")
-
-
-def _asked(rules: Rules) -> int:
-    on = (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms)
-    return sum(one is not None for one in on) + rules.live
 
 
 def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
@@ -87,8 +75,7 @@ def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Seq
             not reading.shared and age + reading.clock.off_ms >= reading.rules.wallclock_h * HOUR,
         ),
     ):
-        if is_so:
-            truth.residues[excuse] += 1
+        if truth.excuses(excuse, is_so):
             return None
     return f"G3: {youngest.offset} was written {age / HOUR:.1f} h ago"
 
@@ -121,11 +108,8 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
         yield ancient or unread or _not_before("R3", gone, rules.minimum_ms)
     if rules.event_h is not None:
         unread = _unread(truth, reading, tp, log, gone) if guarded else None
-        yield (
-            (None if rules.header else ancient)
-            or unread
-            or _event_time(truth, rules, tp, gone, switched=_switched(truth, reading, tp))
-        )
+        switched = "message.timestamp.type was set" in truth.hazards_since(tp, reading.began)
+        yield (None if rules.header else ancient) or unread or _event_time(truth, rules, tp, gone, switched=switched)
 
 
 def _unwatched(truth: Truth, reading: Reading) -> str | None:
@@ -138,8 +122,7 @@ def _unwatched(truth: Truth, reading: Reading) -> str | None:
     watched_ms = truth.kafka.now_ms - since
     if reading.rules.watch_h is None or watched_ms + CLOCK_SLACK_MS >= reading.rules.watch_h * HOUR:
         return None
-    if reading.memory.clock_was_off:
-        truth.residues["our clock was wrong when all groups were listed"] += 1
+    if truth.excuses("our clock was wrong when all groups were listed", reading.memory.clock_was_off):
         return None
     return f"F10: groups have been watched for {watched_ms / HOUR:.1f} h"
 
@@ -180,14 +163,6 @@ def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record], *, s
     return None
 
 
-def _switched(truth: Truth, reading: Reading, tp: Tp) -> bool:
-    """Return whether the topic's timestamp type was set since it was read."""
-    return any(
-        one.name == "message.timestamp.type was set" and one.number >= reading.began
-        for one in truth.hazards.get(tp, ())
-    )
-
-
 def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
     """Return who had yet to read some of these records (F1, F2, F4, F6), None where nobody had."""
     topic_id = truth.kafka.topics[tp[0]].topic_id
@@ -204,19 +179,18 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
                 return why
             continue
         stored, commit = commit, None if commit is not None and commit[0] < 0 else commit
-        if commit is not None and truth.cannot_know(reading, group.name, tp, topic_id, log, commit):
-            truth.residues["a commit of another log that looks right"] += 1
-            anybody = True
-            continue
         anybody = True
+        unknown = commit is not None and truth.cannot_know(reading, group.name, tp, topic_id, log, commit)
+        if truth.excuses("a commit of another log that looks right", unknown):
+            continue
         before = reading.memory.counted.get((group.name, topic_id, tp[1]))
-        if commit is None and before is not None and before.looked_right:
-            truth.residues["a commit of another log that looked right, and is gone"] += 1
+        looked_right = commit is None and before is not None and before.looked_right
+        if truth.excuses("a commit of another log that looked right, and is gone", looked_right):
             continue
         late = _first_outside(gone, truth.released.get((group.name, tp), set()))
         live = tp[0] in group.reads(truth.kafka.now_ms)
-        if late is not None and stored is None and not live and before is not None and late.uid in before.released:
-            truth.residues["a group went back after the last look, and is gone"] += 1
+        went = late is not None and stored is None and not live and before is not None and late.uid in before.released
+        if truth.excuses("a group went back after the last look, and is gone", went):
             continue
         if late is not None:
             how = _how(truth, reading, group, tp, known=before is not None)
@@ -244,22 +218,19 @@ def _unread_by_gone(
         if name in truth.kafka.groups and tp in truth.kafka.groups[name].commits:
             continue
         key = (name, known_id, number)
-        if key in reading.seen and reading.memory.forgotten.get(name, -1) > reading.began:
-            truth.residues["an operator forgot a group that this run has seen, and that is gone"] += 1
+        forgotten = key in reading.seen and reading.memory.forgotten.get(name, -1) > reading.began
+        if truth.excuses("an operator forgot a group that this run has seen, and that is gone", forgotten):
             continue
-        if key not in reading.seen and reading.memory.saved[key] > reading.began:
-            truth.residues["another run saved a group that is gone after our last look"] += 1
+        saved = key not in reading.seen and reading.memory.saved[key] > reading.began
+        if truth.excuses("another run saved a group that is gone after our last look", saved):
             continue
         if seen.stale:  # it was of another log; where nothing could tell, it is remembered as a position
-            if seen.looked_right:
-                truth.residues["a commit of another log that looked right, and is gone"] += 1
-            anybody = anybody or seen.looked_right
+            anybody |= truth.excuses("a commit of another log that looked right, and is gone", seen.looked_right)
             continue
         anybody = True
         late = _first_outside(gone, seen.released | truth.released.get((name, tp), set()))
         if late is not None:
-            if reading.memory.clock_was_off:
-                truth.residues["our clock was wrong when a group was last seen"] += 1
+            if truth.excuses("our clock was wrong when a group was last seen", reading.memory.clock_was_off):
                 continue
             there = truth.kafka.groups.get(name)
             how = "" if there is None or not there.pending else f", {_PENDING_ELSEWHERE}"
@@ -282,8 +253,8 @@ def _starts_within(truth: Truth, reading: Reading, group: Group, gone: Sequence[
     young = next((one for one in gone if one.stamp >= since_ms), None)
     if young is None:
         return None
-    if reading.clock.off_ms > CLOCK_SLACK_MS and not reading.shared:
-        truth.residues["our clock is ahead, and a group starts by the time"] += 1
+    ahead = reading.clock.off_ms > CLOCK_SLACK_MS and not reading.shared
+    if truth.excuses("our clock is ahead, and a group starts by the time", ahead):
         return None
     return f"{group.name}, which starts {reading.rules.start[group.name]} h back, had yet to read {young.offset}"
 
@@ -300,16 +271,14 @@ def _absent(truth: Truth, reading: Reading, tp: Tp, topic_id: str) -> str | None
 
 def _not_seen(truth: Truth, reading: Reading, name: str) -> bool:
     """Return whether a group is none that this user can see, and the policy accepts that (F8, F9)."""
-    if reading.rules.scope is not None and not name.startswith(reading.rules.scope):
-        truth.residues["a group outside groups.scope, which the policy says reads nothing"] += 1
+    outside = reading.rules.scope is not None and not name.startswith(reading.rules.scope)
+    if truth.excuses("a group outside groups.scope, which the policy says reads nothing", outside):
         return True
     if not (reading.rules.hidden and truth.kafka.offsets_hidden) or name in reading.rules.require:
         return False
     number = offsets_partition(name)
-    if truth.kafka.offsets_leaders[number][0] is None or truth.coordinators.get(number, -1) >= reading.began:
-        truth.residues["a hidden offsets topic, and a coordinator was offline"] += 1
-        return True
-    return False
+    offline = truth.kafka.offsets_leaders[number][0] is None or truth.coordinators.get(number, -1) >= reading.began
+    return truth.excuses("a hidden offsets topic, and a coordinator was offline", offline)
 
 
 def _waived(truth: Truth, reading: Reading, group: Group, tp: Tp, topic_id: str) -> bool:

@@ -186,8 +186,6 @@ class SimDeleter(Deleter):
 
     def _effect(self, leader: int, tp: TopicPartition, offset: int, carry: Callable[[], None]) -> Outcome:
         log = self._kafka.partition(tp)
-        if log is None:
-            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
         if log.leader != leader:
             return RequestFailedError("NOT_LEADER_OR_FOLLOWER", retriable=True, answered=True)
         if offset > log.high_watermark:

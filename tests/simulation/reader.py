@@ -6,9 +6,8 @@ Each answer is made when the request is carried out; before it, the hub lets oth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, Self
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from confluent_kafka import Message
 
@@ -27,8 +26,7 @@ from retention_cli.observe.floors.sources.interface import Consumer, Reach, Sour
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
 from tests.simulation.clients import LATE, Hub, SimClock
-from tests.simulation.kafka import BROKERS, SimKafka, Topic, offsets_partition
-from tests.simulation.logs import NO_STAMP, Partition, Record, Replica
+from tests.simulation.kafka import BROKERS, NO_STAMP, Partition, Record, Replica, SimKafka, Topic, offsets_partition
 from tests.simulation.wire import SimWire
 
 _RECORDS_A_FETCH = 3
@@ -115,21 +113,14 @@ class SimReader(ClusterReader):
     def schemas(self) -> Schemas:
         return Schemas(self._kafka)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def _lost(self, call: str) -> RequestFailedError | None:
+        """Carry out a request; return the error where it got lost."""
+        self._hub.pause(call)
+        return RequestFailedError(f"{call}: timed out", retriable=True) if self._kafka.lose(call) else None
 
     def _ask(self, call: str) -> None:
-        """Carry out a request, or lose it.
-
-        Raises:
-            RequestFailedError: it got lost.
-        """
-        self._hub.pause(call)
-        if self._kafka.lose(call):
-            raise RequestFailedError(f"{call}: timed out", retriable=True)
+        if (lost := self._lost(call)) is not None:
+            raise lost
 
     # -- the cluster ---------------------------------------------------------------
 
@@ -174,11 +165,9 @@ class SimReader(ClusterReader):
         return Later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
 
     def _configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
-        return {name: self._config(self._kafka.topics.get(name)) for name in topics}
+        return {name: self._config(self._kafka.topics[name]) for name in topics}
 
-    def _config(self, topic: Topic | None) -> TopicConfig | RequestFailedError:
-        if topic is None:
-            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
+    def _config(self, topic: Topic) -> TopicConfig:
         kind, policies = "LogAppendTime" if topic.append_time else "CreateTime", frozenset(topic.cleanup.split(","))
         elsewhere = topic.storage == "tiered", topic.storage == "diskless"
         return TopicConfig(policies, topic.retention_ms, kind, *elsewhere)  # type: ignore[arg-type]
@@ -214,10 +203,8 @@ class SimReader(ClusterReader):
     def read_outside(self, source: FloorSource) -> outside.Read:
         """Read the file of a consumer outside Kafka's groups (F7); without a position it is cut short, or gone."""
         name = key_of(source.kind, source.name)
-        try:
-            self._ask("read_outside")
-        except RequestFailedError as error:
-            return SourceError(str(error))
+        if (lost := self._lost("read_outside")) is not None:
+            return SourceError(str(lost))
         group = self._kafka.groups.get(name)
         if group is None or not group.commits:
             return SourceError("it is empty: was it cut short?")
@@ -235,8 +222,6 @@ class SimReader(ClusterReader):
     def _led(self, tp: TopicPartition, leaders: Leaders) -> Partition | RequestFailedError:
         """Return the partition, where the broker that is asked leads it in the epoch that it is asked in."""
         log, asked = self._kafka.partition(tp), leaders[tp]
-        if log is None:
-            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
         if log.leader is None or asked.leader is None:
             return RequestFailedError("has no leader", retriable=True)
         if (log.leader, log.epoch) != (asked.leader, asked.leader_epoch):
@@ -270,10 +255,8 @@ class SimReader(ClusterReader):
         return [{tp: self._listed(tp, spec, leaders) for tp, spec in one.items()} for one in wanted]
 
     def _listed(self, tp: TopicPartition, spec: log_offsets.Spec, leaders: Leaders) -> log_offsets.Answer:
-        try:
-            self._ask(f"list_offsets {spec if isinstance(spec, str) else 'time'}")
-        except RequestFailedError as error:
-            return error
+        if (lost := self._lost(f"list_offsets {spec if isinstance(spec, str) else 'time'}")) is not None:
+            return lost
         if tp.topic == POLICY_TOPIC:
             return Found(0 if spec == "earliest" else len(self._kafka.policy_messages))
         if tp.topic == OFFSETS_TOPIC:
@@ -293,12 +276,7 @@ class SimReader(ClusterReader):
     ) -> dict[tuple[TopicPartition, int], log_offsets.Answer]:
         found: dict[tuple[TopicPartition, int], log_offsets.Answer] = {}
         for tp, epoch in wanted:
-            try:
-                self._ask("epoch_ends")
-            except RequestFailedError as error:
-                found[tp, epoch] = error
-                continue
-            log = self._led(tp, leaders)
+            log = self._lost("epoch_ends") or self._led(tp, leaders)
             found[tp, epoch] = log if isinstance(log, RequestFailedError) else NotFound()
             if isinstance(log, Partition) and (end := log.log.epoch_end(epoch)) is not None:
                 found[tp, end.epoch] = Found(end.start)  # of another epoch, where the log has nothing of that one
@@ -306,8 +284,7 @@ class SimReader(ClusterReader):
 
     def sizes_soon(self, leaders: Leaders) -> Any:
         self._hub.pause("sizes")
-        logs = {tp: self._kafka.partition(tp) for tp in leaders}
-        led = {tp: log for tp, log in logs.items() if log is not None and log.leader is not None}
+        led = {tp: log for tp in leaders if (log := self._kafka.partition(tp)).leader is not None}
         return ready(({tp: 100 * len(log.log.records) for tp, log in led.items()}, None))
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, Any]:
@@ -324,76 +301,60 @@ class SimReader(ClusterReader):
             return others[0]
         return log.log
 
-    def _read(
-        self, tp: TopicPartition, start: int, end: int, on_record: Callable[[Record], bool]
-    ) -> int | RequestFailedError | None:
-        """Hand over data records, a few a fetch; return where the log ended, None where it was told to stop."""
+    def _read(self, tp: TopicPartition, start: int, end: int) -> Iterator[Record | int | RequestFailedError]:
+        """Yield data records, a few a fetch, and at last an error, or where the log ended if that is before ``end``."""
         position = start
         while True:
-            try:
-                self._ask("fetch")
-            except RequestFailedError as error:
-                return error
+            if (lost := self._lost("fetch")) is not None:
+                yield lost
+                return
             log = self._kafka.partition(tp)
-            if log is None or log.leader is None:
-                return LATE
+            if log.leader is None:
+                yield LATE
+                return
             replica, stable = self._answering(log), log.last_stable
             if not replica.start <= position <= replica.end:
-                return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
+                yield RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
+                return
             there = [one for one in replica.live() if one.offset < stable and log.is_data(one)]
             some = [one for one in there if one.offset >= position][:_RECORDS_A_FETCH]
-            for one in some:
-                position = one.offset + 1
-                if on_record(one):
-                    return None
+            yield from some
             if len(some) < _RECORDS_A_FETCH:
-                return min(stable, replica.end)
+                yield min(stable, replica.end)
+                return
+            position = some[-1].offset + 1
             if position >= end:
-                return None
+                return
 
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float, *, uncommitted: bool = False
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
         del seconds
-        found: dict[TopicPartition, records.Reached | RequestFailedError] = {}
-        epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in searches}
-        for tp, search in searches.items():
-            count = 0
+        return {tp: self._searched(tp, one) for tp, one in searches.items()}
 
-            def take(one: Record, tp: TopicPartition = tp, search: records.Search = search) -> bool:
-                nonlocal count
-                if one.offset >= search.end:
-                    found[tp] = records.Reached(search.end, stopped=False)
-                elif one.stamp >= search.time_ms:
-                    bound = search.start if count == 0 else one.offset
-                    found[tp] = records.Reached(bound, stopped=False, timestamp=one.stamp, record=one.offset)
-                else:
-                    count += 1
-                    if count >= search.limit:
-                        stamp = one.stamp if one.stamp >= 0 else None
-                        found[tp] = records.Reached(one.offset + 1, stopped=True, timestamp=stamp, record=one.offset)
-                epochs[tp][one.epoch] = one.offset
-                return tp in found
-
-            ended = self._read(tp, search.start, search.end, take)
-            if tp not in found:
-                found[tp] = (
-                    ended
-                    if isinstance(ended, RequestFailedError)
-                    else records.Reached(search.end if ended is None else min(ended, search.end), stopped=False)
-                )
-        return {
-            tp: one if isinstance(one, RequestFailedError) else replace(one, epochs=epochs[tp])
-            for tp, one in found.items()
-        }
+    def _searched(self, tp: TopicPartition, search: records.Search) -> records.Reached | RequestFailedError:
+        epochs = dict[int, int]()
+        for count, one in enumerate(self._read(tp, search.start, search.end), start=1):
+            if isinstance(one, RequestFailedError):
+                return one
+            if isinstance(one, int):
+                return records.Reached(min(one, search.end), stopped=False, epochs=epochs)
+            epochs[one.epoch] = one.offset
+            if one.offset >= search.end:
+                break
+            if one.stamp >= search.time_ms:
+                bound = search.start if count == 1 else one.offset
+                return records.Reached(bound, stopped=False, timestamp=one.stamp, record=one.offset, epochs=epochs)
+            if count >= search.limit:
+                stamp = one.stamp if one.stamp >= 0 else None
+                return records.Reached(one.offset + 1, stopped=True, timestamp=stamp, record=one.offset, epochs=epochs)
+        return records.Reached(search.end, stopped=False, epochs=epochs)
 
     def _policy(
         self, tp: TopicPartition, span: records.Range, on_record: records.OnRecord
     ) -> RequestFailedError | None:
-        try:
-            self._ask("fetch")
-        except RequestFailedError as error:
-            return error
+        if (lost := self._lost("fetch")) is not None:
+            return lost
         for offset, (key, value, _number) in enumerate(self._kafka.policy_messages[: span.end]):
             on_record(tp, Message(offset=offset, key=key, value=value))
         return None
@@ -407,27 +368,20 @@ class SimReader(ClusterReader):
         scan: bool = False,
     ) -> dict[TopicPartition, RequestFailedError | None]:
         del deadline, scan
-        found: dict[TopicPartition, RequestFailedError | None] = {}
-        for tp, span in ranges.items():
-            if span.start >= span.end:
-                found[tp] = None
-                continue
-            if tp.topic == POLICY_TOPIC:
-                found[tp] = self._policy(tp, span, on_record)
-                continue
+        return {
+            tp: None
+            if span.start >= span.end
+            else (self._policy if tp.topic == POLICY_TOPIC else self._range)(tp, span, on_record)
+            for tp, span in ranges.items()
+        }
 
-            def take(one: Record, tp: TopicPartition = tp, span: records.Range = span) -> bool:
-                if one.offset >= span.end:
-                    return True
-                return bool(on_record(tp, message_of(tp.topic, one))) or one.offset + 1 >= span.end
-
-            ended = self._read(tp, span.start, span.end, take)
-            if isinstance(ended, int) and ended < span.end:
-                ended = RequestFailedError(f"the log was read to {ended}, and returned no more", retriable=True)
-            found[tp] = ended if isinstance(ended, RequestFailedError) else None
-        return found
-
-    def read_complete(
-        self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
-    ) -> int | RequestFailedError:
-        raise NotImplementedError("archives are not simulated")
+    def _range(self, tp: TopicPartition, span: records.Range, on_record: records.OnRecord) -> RequestFailedError | None:
+        for one in self._read(tp, span.start, span.end):
+            if isinstance(one, RequestFailedError):
+                return one
+            if isinstance(one, int):
+                why = f"the log was read to {one}, and returned no more"
+                return RequestFailedError(why, retriable=True) if one < span.end else None
+            if one.offset >= span.end or on_record(tp, message_of(tp.topic, one)) or one.offset + 1 >= span.end:
+                break
+        return None

@@ -106,6 +106,11 @@ class Simulated(ExitStack):
         self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
         self.callback(shutil.rmtree, self.root, ignore_errors=True)
 
+    def apply(self, *steps: Step) -> None:
+        """Do one step after another."""
+        for name, *numbers in steps:
+            getattr(self, f"do_{name}")(*numbers)
+
 
 @dataclass
 class Operator:
@@ -116,10 +121,9 @@ class Operator:
     clock: SimClock
     topics: tuple[str, ...]
     memory: MemoryTruth = field(default_factory=MemoryTruth)
-    state: str = "fresh"
     copy: Path | None = None
     copied: MemoryTruth | None = None
-    process: Process | None = None
+    process: Process = field(default_factory=lambda: Process("none yet", lambda: None, alive=False))
     source: str = ""
     saved: Plan | None = None
     deleters: list[SimDeleter] = field(default_factory=list)

@@ -6,11 +6,9 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from tests.simulation.scene import ViolationError
+from tests.simulation.scene import Step, ViolationError
 
-Step = tuple[Any, ...]
 Run = Callable[[str, Sequence[Step]], Counter[str]]
 """Carries a sequence out under some rules, and returns what happened how often; raises :class:`ViolationError`."""
 _SMALL = 12

@@ -85,7 +85,7 @@ def do_end_pending(world: World, group: int, how: int) -> None:
     while one is not None and one.pending:
         tp, (offset, epoch) = one.pending.popitem()
         log = world.kafka.partition(tp)
-        if how % 2 == 0 or log is None:
+        if how % 2 == 0:
             continue
         if world.truth.pending_in[one.name, tp] == world.truth.life_of(tp) and offset <= log.high_watermark:
             world.truth.committed(one.name, tp, log, offset)
@@ -117,8 +117,7 @@ def do_late(world: World, group: int, number: int, ahead: int, how: int) -> None
 
 
 def do_member(world: World, group: int, topic: int) -> None:
-    name = (MANAGED, OTHER)[topic % 2]
-    one = group_in_kafka(world, group)
+    one, name = group_in_kafka(world, group), world.topic(topic).name
     if name in one.members:
         one.members.discard(name)
     else:
@@ -157,8 +156,7 @@ def do_rebalance(world: World, group: int) -> None:
 
 def do_static(world: World, group: int, topic: int, minutes: int) -> None:
     """A static member joins; it stops, which its coordinator learns when its session is over; or it is back."""
-    name = (MANAGED, OTHER)[topic % 2]
-    one = group_in_kafka(world, group)
+    one, name = group_in_kafka(world, group), world.topic(topic).name
     if name in one.members:
         one.members.discard(name)
         one.away[name] = world.kafka.now_ms + (1 + minutes) * MINUTE
@@ -176,8 +174,7 @@ def _join(world: World, group: Group, topic: str) -> None:
 
 def _starts(world: World, group: Group, topic: str) -> None:
     """A group's first member of a topic comes: it starts anew where there is no commit (F2)."""
-    found = world.kafka.topics.get(topic)
-    for number in () if found is None else range(len(found.partitions)):
+    for number in range(len(world.kafka.topics[topic].partitions)):
         tp = (topic, number)
         world.truth.hazard(tp, "a member came")
         if tp not in group.commits and tp not in group.pending:
@@ -185,7 +182,10 @@ def _starts(world: World, group: Group, topic: str) -> None:
 
 
 def do_delete_group(world: World, group: int) -> None:
-    forget_commits(world, world.kafka.groups.pop(group_name(world.rules, group), None))
+    gone = world.kafka.groups.pop(group_name(world.rules, group), None)
+    for tp in () if gone is None else gone.commits:
+        world.truth.hazard(tp, "a group was deleted")
+        world.truth.stale.pop((gone.name, tp), None)  # type: ignore[union-attr]
 
 
 def do_delete_offsets(world: World, group: int, number: int) -> None:
@@ -196,9 +196,3 @@ def do_delete_offsets(world: World, group: int, number: int) -> None:
         del one.commits[tp]
         world.truth.hazard(tp, "offsets were deleted")
         world.truth.stale.pop((one.name, tp), None)
-
-
-def forget_commits(world: World, group: Group | None) -> None:
-    for tp in () if group is None else group.commits:
-        world.truth.hazard(tp, "a group was deleted")
-        world.truth.stale.pop((group.name, tp), None)  # type: ignore[union-attr]

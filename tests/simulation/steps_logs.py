@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.simulation.kafka import BROKERS, HOUR, Tp
-from tests.simulation.logs import NO_STAMP, Record
-from tests.simulation.scene import AGES_MS, EDGES_MS, MANAGED, OTHER, RULES, TIMES_MS
+from tests.simulation.kafka import BROKERS, HOUR, NO_STAMP, Tp
+from tests.simulation.scene import AGES_MS, EDGES_MS, RULES, TIMES_MS
 from tests.simulation.truth import Moved
 
 if TYPE_CHECKING:
@@ -15,23 +14,18 @@ if TYPE_CHECKING:
 
 
 def do_fall_behind(world: World, number: int) -> None:
-    _, log = world.log(number)
-    for broker in log.replicas:
-        log.fall_behind(broker)
+    world.log(number)[1].fall_behind()
 
 
 def do_catch_up(world: World, number: int) -> None:
-    _, log = world.log(number)
-    for broker in list(log.replicas):
-        log.catch_up(broker)
+    world.log(number)[1].catch_up()
 
 
 def do_elect(world: World, number: int, skip: int) -> None:
     """The other replica leads: where it is behind, the election is unclean."""
     tp, log = world.log(number)
-    other = next(broker for broker in log.replicas if broker != log.leader)
-    start, end, unclean = log.log.start, log.log.end, other not in log.in_sync
-    log.elect(other, skip=1 + skip % 2)
+    start, end, unclean = log.log.start, log.log.end, len(log.in_sync) == 1
+    log.elect(skip=1 + skip % 2)
     if unclean or log.log.start < start:
         world.counts_events(tp, log.log.live())
         name = "an unclean election" if unclean else "a log start went back"
@@ -44,8 +38,7 @@ def do_lose_tail(world: World, number: int, count: int) -> None:
     if len(log.in_sync) > 1:
         return
     log.log.cut(max(log.log.start, log.log.end - 1 - count % 6))
-    log.epoch += 1
-    log.log.begin_epoch(log.epoch)
+    log.begin_epoch()
     world.truth.log_changed(tp, log, "a lost tail", lost=True)
 
 
@@ -57,19 +50,15 @@ def do_undo_start(world: World, number: int) -> None:
         return
     for broker in log.in_sync:
         log.replicas[broker].start = min(there)
-    log.epoch += 1
-    log.log.begin_epoch(log.epoch)
+    log.begin_epoch()
     world.counts_events(tp, log.log.live())
     world.truth.log_changed(tp, log, "a trim was undone", lost=False)
 
 
 def do_no_leader(world: World, number: int) -> None:
     log = world.kafka.partition(world.tp(number))
-    if log is None:
-        return
     if log.leader is None:
-        log.leader, log.epoch = min(log.in_sync), log.epoch + 1
-        log.log.begin_epoch(log.epoch)
+        log.lead(min(log.in_sync))
     else:
         log.leader = None
 
@@ -93,14 +82,11 @@ def do_compact(world: World, number: int, every: int) -> None:
 
 def do_recreate(world: World, topic: int, clear: int) -> None:
     """A topic is deleted and recreated; brokers before 4 keep its commits."""
-    name = (MANAGED, OTHER)[topic % 2]
-    if name not in world.kafka.topics:
-        return
-    old = world.kafka.topics[name]
-    world.kafka.delete(name, clear_commits=bool(clear % 2))
-    world.kafka.create(name, len(old.partitions), append_time=old.append_time, cleanup=old.cleanup)
+    old = world.topic(topic)
+    world.kafka.delete(old.name, clear_commits=bool(clear % 2))
+    world.kafka.create(old.name, len(old.partitions), append_time=old.append_time, cleanup=old.cleanup)
     for number in range(len(old.partitions)):
-        tp = (name, number)
+        tp = (old.name, number)
         world.truth.forget_events(tp)
         world.truth.log_changed(tp, world.kafka.partition(tp), "a topic was recreated", lost=True)
         world.open = [one for one in world.open if one[0] != tp]
@@ -108,21 +94,21 @@ def do_recreate(world: World, topic: int, clear: int) -> None:
 
 def do_add_partition(world: World, topic: int) -> None:
     """A topic gets one partition more, one at the most: its readers start at 0 there (KIP-1327)."""
-    found = world.kafka.topics.get((MANAGED, OTHER)[topic % 2])
-    if found is not None and len(found.partitions) == (2, 1)[topic % 2]:
+    found = world.topic(topic)
+    if len(found.partitions) == (2, 1)[topic % 2]:
         world.truth.added.add((found.topic_id, world.kafka.add_partition(found.name)[1]))
 
 
 def do_append_time(world: World, topic: int) -> None:
-    if (found := world.kafka.topics.get((MANAGED, OTHER)[topic % 2])) is not None:
-        found.append_time = not found.append_time
-        for number, log in enumerate(found.partitions):
-            tp = (found.name, number)
-            world.truth.hazard(tp, "message.timestamp.type was set")
-            world.counts_events(tp, log.log.live())
+    found = world.topic(topic)
+    found.append_time = not found.append_time
+    for number, log in enumerate(found.partitions):
+        tp = (found.name, number)
+        world.truth.hazard(tp, "message.timestamp.type was set")
+        world.counts_events(tp, log.log.live())
 
 
-def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = None) -> Record | None:
+def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = None) -> None:
     now = world.kafka.now_ms
     stamp: int | None = (
         NO_STAMP if age == 7 else (now // 1000 if age == 6 else now - EDGES_MS.get(age, AGES_MS[age % len(AGES_MS)]))
@@ -133,9 +119,7 @@ def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = 
     )
     timestamped = not RULES[world.rules].header and stamp != NO_STAMP
     record = world.kafka.append(tp, stamp=stamp, event_ms=stamp if timestamped else event_ms, header=header, txn=txn)
-    if record is not None:
-        world.counts_events(tp, [record])
-    return record
+    world.counts_events(tp, [record])
 
 
 def do_produce(world: World, number: int, count: int, age: int, event: int) -> None:
@@ -148,7 +132,6 @@ def do_transaction(world: World, number: int, count: int, age: int) -> None:
     tp, _ = world.log(number)
     if len(world.open) < 2:
         txn = world.kafka.begin_transaction(tp)
-        assert txn is not None
         for _ in range(1 + count % 3):
             append_record(world, tp, age, age % 5, txn)
         world.open.append((tp, txn))
@@ -250,7 +233,6 @@ def do_compact_state(world: World) -> None:
 
 def do_policy(world: World, topic: int, how: int) -> None:
     """Somebody writes to the policy topic: a minimum, something that nobody understands, or that it is taken back."""
-    name = (MANAGED, OTHER)[topic % 2]
     minimum = {"log.retention.min.timestamp": world.kafka.now_ms - (how % 3) * 24 * HOUR}
     value = {9: b"{", 10: None, 11: b'{"log.retention.min.timestamp": "soon"}'}.get(how, json.dumps(minimum).encode())
-    world.kafka.policy_messages.append((name.encode(), value, world.truth.number))
+    world.kafka.policy_messages.append((world.topic(topic).name.encode(), value, world.truth.number))

@@ -95,7 +95,6 @@ def run_once(world: World, saved: Plan | None, trims: bool, one: Operator) -> No
         plan = planned(world, one, reading, reader, memories) if saved is None else saved
         if trims:
             carry_out_plan(world, one, plan, reading, reader, memories)
-    one.state = "own" if one.state == "fresh" else one.state
 
 
 def carry_out_saved(world: World, late: bool, one: Operator) -> None:
@@ -123,7 +122,6 @@ def carry_out_plan(
         def effect() -> None:
             place = (tp.topic, tp.partition)
             log = world.kafka.partition(place)
-            assert log is not None
             if offset > log.log.start:
                 check(world.truth, asked, place, offset)
                 asked.moved[place] = asked.moved.get(place, 0) + offset - log.log.start
@@ -186,9 +184,8 @@ def check_report(
             wrong = "the report says failed, and the request may yet be carried out"
         if wrong is None:
             continue
-        since = {one.name for one in world.truth.hazards.get(tp, ()) if one.number >= began}
-        if changed := since.intersection(LOGS_CHANGE):
-            world.truth.residues[f"a report, and {' and '.join(sorted(changed))}"] += 1
+        changed = world.truth.hazards_since(tp, began).intersection(LOGS_CHANGE)
+        if world.truth.excuses(f"a report, and {' and '.join(sorted(changed))}", bool(changed)):
             continue
         others = world.truth.moved_by_others(tp, reading.who, began)
         if any(one.who and one.to == row.target for one in others) and not moved:
@@ -218,9 +215,7 @@ def do_saved(world: World, number: int, requests: int = 0) -> None:
 
 
 def do_step(world: World, number: int, requests: int) -> None:
-    process = world.operators[number % 2].process
-    if process is not None:
-        process.step(1 + requests % 12)
+    world.operators[number % 2].process.step(1 + requests % 12)
 
 
 CALLS: Final = (
@@ -245,23 +240,19 @@ CALLS: Final = (
 def do_until(world: World, number: int, call: int) -> None:
     """A run goes on until just before the next request of a kind: there a fault does the most."""
     process = world.operators[number % 2].process
-    if process is None:
-        return
     process.step()
     while process.alive and process.last != CALLS[call % len(CALLS)]:
         process.step()
 
 
 def do_finish(world: World, number: int) -> None:
-    process = world.operators[number % 2].process
-    if process is not None:
-        process.finish()
+    world.operators[number % 2].process.finish()
 
 
 def do_kill(world: World, number: int) -> None:
     """SIGKILL: what it writes while it unwinds is undone."""
     one = world.operators[number % 2]
-    if one.process is None or not one.process.alive:
+    if not one.process.alive:
         return
     if world.memories == "one":  # what the other writes meanwhile must stay
         do_finish(world, 1 - number % 2)
@@ -296,7 +287,6 @@ def do_wipe(world: World, number: int) -> None:
     one = world.operators[number % 2]
     finish_all(world)
     shutil.rmtree(one.folder, ignore_errors=True)
-    one.state = "fresh"
     remembers(world, one, MemoryTruth())
 
 
@@ -315,7 +305,6 @@ def do_restore_state(world: World, number: int) -> None:
     kept = Path(tempfile.mkdtemp(dir=world.root))
     shutil.copytree(other.copy, kept, dirs_exist_ok=True)
     put_back(one, kept)
-    one.state = "older" if one is other else "another's"
     remembers(world, one, copy.deepcopy(other.copied))
 
 
@@ -361,8 +350,7 @@ def put_back(one: Operator, kept: Path) -> None:
 
 def start(world: World, number: int, name: str, work: Callable[[Operator], None], requests: int) -> None:
     one = world.operators[number % 2]
-    if one.process is not None and one.process.alive:
-        one.process.finish()
+    one.process.finish()
 
     def run() -> None:
         with contextlib.suppress(BrokerError, LockedError, RefusedError, StateError):

@@ -22,10 +22,9 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from tests.simulation import logs
+from tests.simulation import kafka as simulated_kafka
 from tests.simulation.clients import Hub, SimClock, SimDeleter
-from tests.simulation.kafka import Group, SimKafka
-from tests.simulation.logs import Partition
+from tests.simulation.kafka import Group, Partition, SimKafka
 from tests.simulation.reader import SimReader
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, move_leader
@@ -78,11 +77,8 @@ class Both:
             Deleter(reader),
             SimDeleter(self.kafka, hub, lambda _tp, _offset: lambda: None),
         )
-        self.open: list[tuple[Producer, int]] = []
+        self.open: dict[int, Producer] = {}
         self.alone = self.producer()
-
-    def producers(self) -> list[Producer]:
-        return [producer for producer, _txn in self.open]
 
     def producer(self) -> Producer:
         """Return a client that puts each record into a batch of its own."""
@@ -103,24 +99,23 @@ class Both:
         stamp = self.base_ms - chance.choice(AGES_MS)
         producer = self.world.transaction(self.tp.topic, [stamp], end="open", partition=self.tp.partition)
         txn = self.kafka.begin_transaction(self.place)
-        assert txn is not None
         self.kafka.append(self.place, stamp=stamp, txn=txn)
-        self.open.append((producer, txn))
+        self.open[txn] = producer
 
     def end(self, chance: random.Random) -> None:
         if not self.open:
             return
-        producer, txn = self.open.pop(chance.randrange(len(self.open)))
+        txn = chance.choice([*self.open])
         committed = chance.random() < 0.5
         self.kafka.now_ms = now_ms()
-        end_transaction(producer, commit=committed)
+        end_transaction(self.open.pop(txn), commit=committed)
         self.kafka.end_transaction(self.place, txn, "committed" if committed else "aborted")
         end = self.log.high_watermark
         wait_until(lambda: self._real_end() >= end, "the transaction's marker")
 
     @property
     def log(self) -> Partition:
-        return self.kafka.topics[self.tp.topic].partitions[self.tp.partition]
+        return self.kafka.partition(self.tp)
 
     def _partition(self, reader: ClusterReader) -> PartitionMetadata:
         return reader.metadata([self.tp.topic]).topics[self.tp.topic].partitions[self.tp.partition]
@@ -244,7 +239,7 @@ def walk(both: Both | BothGroups, steps: Sequence[str], count: int, seed: int) -
             getattr(both, taken[-1])(chance)
             both.compare(f"(seed {seed}: {' '.join(taken)})")
     finally:
-        for producer in both.producers():
+        for producer in both.open.values():
             producer.abort_transaction(30)
 
 
@@ -254,7 +249,7 @@ STEPS_A_SEQUENCE: Final = 12
 @pytest.fixture(autouse=True)
 def _one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real log of a few records is one segment."""
-    monkeypatch.setattr(logs, "SEGMENT_RECORDS", 1_000_000)
+    monkeypatch.setattr(simulated_kafka, "SEGMENT_RECORDS", 1_000_000)
 
 
 @pytest.mark.thorough
@@ -282,8 +277,7 @@ class BothOfThree(Both):
         before = self._epoch()
         move_leader(self.world, self.name)
         await_led(self.readers[0], self.name)
-        log = self.log
-        log.elect(next(one for one in log.replicas if one != log.leader), skip=self._settled_epoch() - before)
+        self.log.elect(skip=self._settled_epoch() - before)
         await_led(self.readers[0], self.name)
 
     def recreate(self, _chance: random.Random) -> None:
@@ -354,9 +348,6 @@ class BothGroups:
         self.open: dict[str, Producer] = {}
         self.later: set[str] = set()
         """Topics with a commit that was written after the pending one. It stays, even if the transaction commits."""
-
-    def producers(self) -> list[Producer]:
-        return [*self.open.values()]
 
     @property
     def simulated(self) -> Group:

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
+from tests.simulation.run import sequence_of
 from tests.simulation.scene import Step
-from tests.simulation.sequences import sequence_of
 from tests.simulation.world import run
 
 KEPT: Final[dict[str, tuple[str, list[Step]]]] = {

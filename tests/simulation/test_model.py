@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
-import sys
 from typing import Final
 
 import pytest
 
-from tests.simulation.model_mutants import WITHOUT
+from tests.simulation.mutants import WITHOUT
 from tests.simulation.traces import FOLDER, Replay, Trace, deleted_by, traces_in
 from tests.simulation.world import World
-from tests.support.mutate import ROOT, mutated
+from tests.support.mutate import ROOT, simulated
 from tools.model import digest
 
 REMOVED: Final = traces_in((FOLDER / "removed.txt").read_text(encoding="utf-8"))
@@ -59,17 +57,7 @@ def test_engine_decides_as_the_model_on_its_random_traces(rules: str) -> None:
 @pytest.mark.parametrize("without", WITHOUT)
 def test_engine_without_the_rule_deletes_what_the_counterexample_says(without: str) -> None:
     (number,) = [n for n, one in enumerate(REMOVED) if one.without == without]
-    first, *others = WITHOUT[without]
-    with mutated(first, ["tests/simulation", "tests/support"]) as copy:
-        (copy / "tests" / "__init__.py").touch()
-        for one in others:
-            path = copy / "retention_cli" / one.file
-            text = path.read_text(encoding="utf-8")
-            assert one.old in text, one
-            path.write_text(text.replace(one.old, one.new), encoding="utf-8")
-        command = [sys.executable, "-m", "tests.simulation.traces", str(FOLDER / "removed.txt"), str(number)]
-        environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'cli'}"}
-        done = subprocess.run(command, cwd=copy, env=environ, capture_output=True, text=True, check=False)
+    done = simulated(WITHOUT[without], "tests.simulation.traces", str(FOLDER / "removed.txt"), str(number))
     assert (done.returncode, done.stderr) == (1, "")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from greenlet import getcurrent
@@ -25,8 +25,8 @@ from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan, row_as_json
 from retention_cli.state.memories import Memories
 from tests.simulation.reader import SimReader
+from tests.simulation.run import sequence_of
 from tests.simulation.scene import Operator
-from tests.simulation.sequences import sequence_of
 from tests.simulation.steps_runs import memories_of, planned, reading_of, selection_of
 from tests.simulation.world import World
 
@@ -71,20 +71,13 @@ def clock_since(_sent_ms: int) -> Callable[[], int]:
     return _RUNS[getcurrent()][1].clock.wall_ms
 
 
-def simulate_tasks(patch: pytest.MonkeyPatch) -> None:
-    """Let tasks read by the simulated reader and clock of their run."""
-    patch.setattr(plans, "_rows_of_tasks", rows_of_tasks)
-    patch.setattr(tasks, "clock_since", clock_since)
-
-
 def rows_of_tasks(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = False) -> Generator[Any, None, None]:
     """Yield what all tasks yield: shares first, as a shuffle is between them and the slices.
 
     ``again``: Spark has lost what shares have read for the client, and reads it once more.
     """
     world, reader = _RUNS[getcurrent()]
-    one, task_reader = sender.send(whole).load(), reader
-    given: Any = task_reader
+    one, given = sender.send(whole).load(), cast(Any, reader)
     world.hub.pause("spark starts")
     rows = [*own]
     with tempfile.TemporaryDirectory() as name:
@@ -110,11 +103,9 @@ def spark_plan(world: World, one: Operator, reader: TaskReader, memories: Memori
     """Make a plan, and remember what was seen."""
     _RUNS[getcurrent()] = world, reader
     try:
-        simulated: Any = reader
-        sender: Any = Sender()
         selection, clock_ms = selection_of(world, one), one.clock.wall_ms
-        job = PlanJob(simulated, selection, clock_ms(), lambda _: Amount(), memories, clock_ms)
-        return plans.plan_giant(sender, job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1)
+        job = PlanJob(reader, selection, clock_ms(), lambda _: Amount(), memories, clock_ms)
+        return plans.plan_giant(cast(Any, Sender()), job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1)
     finally:
         del _RUNS[getcurrent()]
 
@@ -130,7 +121,9 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulate_tasks(monkeypatch)
+    """Let tasks read by the simulated reader and clock of their run."""
+    monkeypatch.setattr(plans, "_rows_of_tasks", rows_of_tasks)
+    monkeypatch.setattr(tasks, "clock_since", clock_since)
 
 
 def _by_spark(world: World, one: Operator) -> Rows:
@@ -266,7 +259,6 @@ def test_cut_found_in_a_log_that_changes_again_while_it_is_read_refuses_commits(
         world.apply(("produce", 0, 5, 4, 4), ("fall_behind", 0), ("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4))
         world.apply(*[("read", 1, 0, 7, 0)] * 2)  # by commits without a leader epoch
         here, log = world.operators[0], world.kafka.partition(("a", 0))
-        assert log is not None
         how(world, here)
         world.apply(("elect", 0, 0), *[("produce", 0, 5, 4, 4)] * 4, ("time", 2))
         rows: Rows = []
@@ -274,9 +266,8 @@ def test_cut_found_in_a_log_that_changes_again_while_it_is_read_refuses_commits(
         run.until("epoch_ends")
         while run.last == "epoch_ends":
             run.step()
-        for broker in log.replicas:
-            log.catch_up(broker)
-        log.elect(next(one for one in log.replicas if one != log.leader))
+        log.catch_up()
+        log.elect()
         run.finish()
         row = _row(_here(world, here))
     assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])

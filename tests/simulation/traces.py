@@ -17,7 +17,6 @@ from tests.simulation.world import World
 from tests.support.mutate import ROOT
 
 FOLDER: Final = ROOT / "docs" / "model" / "traces"
-_PARTITION: Final = 0
 _ADDED: Final = 9
 _BEFORE_DELETE: Final = 13
 _SAVED: Final = 6
@@ -48,12 +47,11 @@ class Replay:
     def __init__(self, world: World) -> None:
         self.world = world
         self.decided: list[tuple[str, int, int]] = []
-        self.number = _ADDED if "latest" in world.rules else _PARTITION
+        self.number = _ADDED if "latest" in world.rules else 0
 
     @property
     def log_start(self) -> int:
-        log = self.world.kafka.partition(self.world.tp(self.number))
-        return 0 if log is None else log.log.start
+        return self.world.kafka.partition(self.world.tp(self.number)).log.start
 
     def run(self, actions: Iterable[tuple[str, ...]]) -> None:
         """Carry out a trace.
@@ -72,7 +70,7 @@ class Replay:
                     self.decided.append((name, numbers[0], self._planned()))
                 case "recheck":
                     self._recheck()
-                    self.decided.append((name, int(numbers[0] > 0), int(self._is_running())))
+                    self.decided.append((name, int(numbers[0] > 0), int(self.world.operators[0].process.alive)))
                 case "delete":
                     before = self.log_start
                     self.world.apply(("finish", _SAVED))
@@ -90,16 +88,11 @@ class Replay:
         tp, kafka = self.world.tp(self.number), self.world.kafka
         ahead_ms = kafka.now_ms + 48 * HOUR
         record = kafka.append(tp, stamp=ahead_ms, event_ms=ahead_ms, header=str(ahead_ms).encode())
-        assert record is not None
         self.world.counts_events(tp, [record])
-
-    def _is_running(self) -> bool:
-        process = self.world.operators[0].process
-        return process is not None and process.alive
 
     def _recheck(self) -> None:
         """Carry out the plan up to its delete; after a refusal the process that waits goes on."""
-        if not self._is_running():
+        if not self.world.operators[0].process.alive:
             self.world.apply(("saved", _SAVED, 1))
         self.world.apply(("until", _SAVED, _BEFORE_DELETE))
 
@@ -115,7 +108,7 @@ class Replay:
             KeyError: the model does what no simulation does.
         """
         number, (first, second) = self.number, (*numbers, 0, 0)[:2]
-        group = self._group(first)
+        group = 2 if first == 1 and "F7" in self.world.rules else first
         if name == "epoch_ends":
             self.world.kafka.failing["epoch_ends"] = 0 if first else _READS_LOST
             return ()
@@ -142,9 +135,6 @@ class Replay:
             "hold": (("hold",),),
             "clock": (("clock", 0, 4),),
         }[name]
-
-    def _group(self, number: int) -> int:
-        return 2 if number == 1 and "F7" in self.world.rules else number
 
 
 def deleted_by(trace: Trace) -> tuple[bool, str]:

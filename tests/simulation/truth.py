@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tests.simulation.clients import SimClock
-from tests.simulation.kafka import HOUR, SimKafka, Tp
-from tests.simulation.logs import Partition, Record
+from tests.simulation.kafka import HOUR, Partition, Record, SimKafka, Tp
 
 
 @dataclass(frozen=True)
@@ -135,13 +134,6 @@ LOGS_CHANGE = (
 )
 
 
-class Hazard(NamedTuple):
-    """Something that no client can see between its last read and a delete (docs/rules.md, What no client can see)."""
-
-    number: int
-    name: str
-
-
 class Moved(NamedTuple):
     """A log start that went forward: when, whose it is, from where and to, and through whom ("" by retention)."""
 
@@ -180,7 +172,10 @@ class Reading:
 
 @dataclass
 class Truth:
-    """The histories of a cluster's records and groups."""
+    """The histories of a cluster's records and groups.
+
+    ``hazards``: what no client can see between its last read and a delete (docs/rules.md), and when that happened.
+    """
 
     kafka: SimKafka
     number: int = 0
@@ -190,13 +185,19 @@ class Truth:
     pending_in: dict[tuple[str, Tp], int] = field(default_factory=dict)
     upgraded: dict[str, int] = field(default_factory=dict)
     added: set[tuple[str, int]] = field(default_factory=set)
-    hazards: dict[Tp, list[Hazard]] = field(default_factory=dict)
+    hazards: dict[Tp, list[tuple[int, str]]] = field(default_factory=dict)
     cuts: dict[Tp, list[int]] = field(default_factory=dict)
     largest_event: dict[tuple[Tp, str, bool], int] = field(default_factory=dict)
     held_since: int | None = None
     moves: list[Moved] = field(default_factory=list)
     residues: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
+
+    def excuses(self, what: str, so: bool) -> bool:
+        """Count what no client can see, where it is so; return whether it is."""
+        if so:
+            self.residues[what] += 1
+        return so
 
     # -- what happens ------------------------------------------------------------
 
@@ -205,7 +206,10 @@ class Truth:
         return [one for one in self.moves if one.tp == tp and one.who != who and one.number >= since]
 
     def hazard(self, tp: Tp, name: str) -> None:
-        self.hazards.setdefault(tp, []).append(Hazard(self.number, name))
+        self.hazards.setdefault(tp, []).append((self.number, name))
+
+    def hazards_since(self, tp: Tp, number: int) -> set[str]:
+        return {name for at, name in self.hazards.get(tp, ()) if at >= number}
 
     def counts(self, source: str, tp: Tp, append_time: bool, records: Iterable[Record]) -> None:
         """Note the event times of records that are there under a source and a timestamp type (M0)."""
@@ -254,16 +258,14 @@ class Truth:
         self.released.setdefault((group, tp), set())
         self.stale[group, tp] = offset
 
-    def log_changed(self, tp: Tp, log: Partition | None, name: str, *, lost: bool) -> None:
+    def log_changed(self, tp: Tp, log: Partition, name: str, *, lost: bool) -> None:
         """A log was cut, restored, or recreated: commits beyond its end are of another one.
 
         Where it ``lost`` records, others may stand there from now on: that is another life of it.
         """
         self.hazard(tp, name)
         if lost:
-            self.cuts.setdefault(tp, []).append(0 if log is None else log.log.end)
-        if log is None:
-            return
+            self.cuts.setdefault(tp, []).append(log.log.end)
         for group in self.kafka.groups.values():
             commit = group.commits.get(tp)
             if commit is not None and (commit[0] > log.high_watermark or self._says_too_much(group.name, tp, log)):
@@ -294,8 +296,8 @@ class Truth:
             reading.groups.add(name)
         doubted = {tp[0] for tp in group.pending if tp in group.commits} if group is not None else ()
         for tp, commit in () if group is None else group.commits.items():
-            topic = self.kafka.topics.get(tp[0])
-            if topic is not None and tp[1] < len(topic.partitions) and commit[0] >= 0 and tp[0] not in doubted:
+            topic = self.kafka.topics[tp[0]]
+            if commit[0] >= 0 and tp[0] not in doubted:
                 done = frozenset(self.released.get((name, tp), ()))
                 key = (name, topic.topic_id, tp[1])
                 stale, log = (name, tp) in self.stale, topic.partitions[tp[1]]
@@ -332,7 +334,7 @@ class Truth:
             tp, log = (topic.name, number), topic.partitions[number]
             if reading.ends.get(tp, seen.at) < seen.at:  # commits were read again, for others: not judged by this log
                 continue
-            if any(past.number >= reading.began and past.name in LOGS_CHANGE for past in self.hazards.get(tp, ())):
+            if not self.hazards_since(tp, reading.began).isdisjoint(LOGS_CHANGE):
                 continue
             memory, refused = reading.memory, (*key, seen.commit)
             before_id, before = memory.last.get((group, tp), (topic_id, seen.commit))

@@ -8,7 +8,6 @@ request others go on.
 from __future__ import annotations
 
 import functools
-import struct
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job
 from tests.simulation.clients import Hub
 from tests.simulation.kafka import BROKERS, Group, SimKafka, Tp, offsets_partition
+from tests.support.answers import batched
 
 if TYPE_CHECKING:
     from tests.simulation.reader import SimReader
@@ -34,7 +34,7 @@ _SLEEP_S: Final = 3.0
 _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR, _DENIED, _NOT_FOUND, _UNSTABLE = 14, 15, 16, 30, 69, 88
 _BATCHED: Final = 8
 _VERSIONS: Final = {FindCoordinatorRequest.API_KEY: 6, OffsetFetchRequest.API_KEY: _BATCHED}
-_ROW: Final = struct.Struct(">iqibhb")
+_FIELDS: Final = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
 
 
 class _Elapsed:
@@ -210,13 +210,13 @@ class SimWire:
 
     def offset_fetch(self, broker: int, request: Any) -> Any:
         """Answer OffsetFetch for stable offsets: of all topics a first offset that is pending is left out."""
-        found = bytearray(struct.pack(">iB", 0, 1 + len(request.groups)))
+        answers = []
         for asked in request.groups:
             name, group = asked.group_id, self._group(asked.group_id)
             code = 0 if self._led(broker, name) else _NOT_COORDINATOR
             if self._kafka.scope is not None and not self._kafka.may_describe_group(name):
                 code = _DENIED
-            rows: dict[str, list[tuple[int, int, int, int]]] = {}
+            rows: dict[str, list[dict[str, Any]]] = {}
             if code == 0:
                 if asked.topics is None:
                     self.reader.on_commits(name)
@@ -224,16 +224,9 @@ class SimWire:
                 else:
                     places = [(one.name, n) for one in asked.topics for n in one.partition_indexes]
                 for topic, partition in places:
-                    rows.setdefault(topic, []).append((partition, *_offset(group, (topic, partition))))
-            found += _string(name) + bytes([1 + len(rows)])
-            for topic, some in rows.items():
-                found += _string(topic) + bytes([1 + len(some)])
-                for partition, offset, epoch, error in some:
-                    found += _ROW.pack(partition, offset, epoch, 1, error, 0)
-                found.append(0)
-            found += struct.pack(">hB", code, 0)
-        found.append(0)
-        return decode(bytes(found), _BATCHED)
+                    rows.setdefault(topic, []).append(_row(group, (topic, partition)))
+            answers.append((name, [*rows.items()], code))
+        return decode(batched(answers), _BATCHED)
 
 
 _CALLS: Final[dict[str, tuple[str, Callable[[SimWire, int, Any], Any]]]] = {
@@ -244,18 +237,12 @@ _CALLS: Final[dict[str, tuple[str, Callable[[SimWire, int, Any], Any]]]] = {
 }
 
 
-def _offset(group: Group | None, tp: Tp) -> tuple[int, int, int]:
-    """Return a row's offset, leader epoch and error."""
-    if group is not None and tp in group.pending:
-        return -1, -1, _UNSTABLE
-    offset, epoch = (-1, None) if group is None else group.commits.get(tp, (-1, None))
-    return offset, -1 if epoch is None else epoch, 0
-
-
-def _string(text: str) -> bytes:
-    data = text.encode()
-    assert len(data) < 127
-    return bytes([1 + len(data)]) + data
+def _row(group: Group | None, tp: Tp) -> dict[str, Any]:
+    """Return the fields of a partition's row."""
+    error = _UNSTABLE if group is not None and tp in group.pending else 0
+    offset, epoch = (-1, None) if group is None or error else group.commits.get(tp, (-1, None))
+    values = (tp[1], offset, -1 if epoch is None else epoch, "", error)
+    return dict(zip(_FIELDS, values, strict=True))
 
 
 @functools.cache

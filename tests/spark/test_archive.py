@@ -16,7 +16,7 @@ from retention_cli.archive.store import Store
 from retention_cli.engines.spark import archiver
 from retention_cli.engines.spark.archiver import SparkArchiver
 from retention_cli.trim.report import TrimReport
-from tests.support.archiving import (
+from tests.support.archives import (
     archive,
     archived,
     filled,

@@ -12,8 +12,8 @@ import pytest
 from kretain.embedded.java import find_java
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
-from tests.support.archiving import archived, filled, policy, whole
-from tests.support.refusals import refusal
+from tests.support.archives import archived, filled, policy, whole
+from tests.support.says import refusal
 from tests.support.spark.commands import ON_YARN, Command
 from tests.support.spark.hadoop import Hdfs, Yarn, hdfs, libhdfs
 from tests.support.trims import trimmed_with_evidence_at

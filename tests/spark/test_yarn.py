@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archiving import archived, filled, policy, whole, whole_and_tidy
+from tests.support.archives import archived, filled, policy, whole, whole_and_tidy
 from tests.support.fleet import Fleet
 from tests.support.secured import show_none
 from tests.support.spark.commands import (

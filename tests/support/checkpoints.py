@@ -1,10 +1,16 @@
-"""A streaming query's checkpoint, as Spark writes it."""
+"""A streaming query's checkpoint, as Spark writes it, and what sources of floors reach: a clock that stands still."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
+from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.clock import Clock
+from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.settings import FloorSource
 
 NOW = 1_800_000_000_000
@@ -38,3 +44,20 @@ def written(folder: Path, **changes: str | None) -> FloorSource:
             (folder / name).with_name(f".{Path(name).name}.crc").write_bytes(b"crc\0")
             os.utime(folder / name, ((NOW - 60_000 * ("offsets" in name)) / 1000,) * 2)
     return FloorSource("checkpoint", "enrich", place=str(folder), max_age_ms=None)
+
+
+@dataclass
+class StillClock(Clock):
+    """It is always ``now_ms``."""
+
+    now_ms: int
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+def reach_at(now_ms: int) -> Reach:
+    return Reach(
+        ClusterReader(ConnectionSettings("not-asked:9092"), clock=StillClock(now_ms)),
+        ClusterMetadata("c", frozenset(), {}),
+    )

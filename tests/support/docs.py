@@ -1,10 +1,15 @@
-"""What the code says that the docs must have."""
+"""What the code says that the docs must have, and command lines as the command parses them."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from kretain.app import app
 from retention_cli.core.model import Code
 from retention_cli.decide.guards import GUARDS
 
@@ -24,3 +29,16 @@ def reason_codes() -> set[str]:
                 case [ast.Attribute(ast.Name("Code"), code)]:
                     found.add(Code[code])
     return found
+
+
+def parse(words: Sequence[str]) -> None:
+    """Parse what comes after ``kretain``: unknown commands and options, and missing arguments, raise."""
+    command: Any = typer.main.get_command(app)
+    name, context = "kretain", None
+    while hasattr(command, "resolve_command"):
+        context = command.make_context(name, list(words), parent=context)
+        _, rest, _ = command.make_parser(context).parse_args(list(words))
+        if not rest and command.invoke_without_command:
+            return
+        name, command, words = command.resolve_command(context, rest)
+    command.make_context(name, list(words), parent=context)

@@ -1,16 +1,15 @@
-"""Jars of servers that tests run beside Kafka, resolved by the Ivy in PySpark's wheel.
-
-jgo does not read a version that a dependency's POM takes from its parent's (``project.parent.version``).
-"""
+"""Jars of servers that tests run beside Kafka, resolved by the Ivy in PySpark's wheel, and a real ZooKeeper of its own."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
-from tests.support.processes import locked
+from tests.support.processes import beside, locked, port_of
 from tests.support.spark.clusters import spark_home
 
 
@@ -44,3 +43,23 @@ def resolved(group: str, artifact: str, version: str) -> Path:
             assert "FAILED DOWNLOADS" not in done.stdout, done.stdout
             part.rename(target)
     return target
+
+
+SETTINGS = """
+tickTime=500
+dataDir={folder}/data
+clientPort=0
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+"""
+
+
+@contextmanager
+def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Start a server on a port that it chooses itself; give its address, and its process to kill."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "zoo.cfg").write_text(SETTINGS.format(folder=folder))
+    command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{spark_home()}/jars/*"]
+    command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg")]
+    with beside(command, folder) as process:
+        yield f"127.0.0.1:{port_of(process, folder)}", process

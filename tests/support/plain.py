@@ -1,4 +1,4 @@
-"""What goes on beside a test: members that heartbeat, readers and writers."""
+"""What goes on beside a test: members that heartbeat, readers and writers; and acts right before or after a method."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import pytest
 from confluent_kafka import IllegalStateException
 
 
@@ -51,3 +52,31 @@ def kept_alive(*consumers: Any) -> Iterator[None]:
     finally:
         for consumer in consumers:
             consumer.close()
+
+
+def before(
+    monkeypatch: pytest.MonkeyPatch, owner: type, method: str, act: Callable[[], object], call: int = 1
+) -> list[int]:
+    """Let something happen right before a method's n-th call; return the numbers of the calls that there were."""
+    honest, calls = getattr(owner, method), list[int]()
+
+    def stepped(*arguments: Any, **more: Any) -> Any:
+        calls.append(len(calls) + 1)
+        if len(calls) == call:
+            act()
+        return honest(*arguments, **more)
+
+    monkeypatch.setattr(owner, method, stepped)
+    return calls
+
+
+def after(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, act: Callable[[], object]) -> None:
+    """Let something happen right after each call of a method."""
+    honest = getattr(owner, method)
+
+    def followed(*arguments: Any, **more: Any) -> Any:
+        answer = honest(*arguments, **more)
+        act()
+        return answer
+
+    monkeypatch.setattr(owner, method, followed)

@@ -1,4 +1,4 @@
-"""A real terminal to run commands in, type at and read from."""
+"""Where a command prints: a real terminal to type at and read from, a full disk, a closed descriptor, an unread pipe."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import pty
 import re
 import select
 import signal
+import subprocess
+import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Self
+
+from tests.support.world import Cli
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
 
@@ -36,9 +39,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -77,3 +78,31 @@ class Terminal:
             self.shown += some.decode(errors="replace")
             return bool(some)
         return True
+
+
+FULL, CLOSED, UNREAD = "full", "closed", "unread"
+
+
+def run_into(outlet: str, *arguments: str, program: Sequence[str] = ("-m", "kretain"), **environ: str) -> Cli:
+    """Run the real command with such a stdout; return its exit code and what it said on stderr."""
+    command = [sys.executable, *program, *arguments]
+    read, write = os.pipe()
+    os.close(read)
+    full = os.open("/dev/full", os.O_WRONLY)
+    if outlet == CLOSED:
+        command = ["bash", "-c", 'exec "$@" >&-', "bash", *command]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout={FULL: full, CLOSED: None, UNREAD: write}[outlet],
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=240,
+            check=False,
+            env={**{k: v for k, v in os.environ.items() if not k.startswith("KRETAIN_")}, **environ},
+        )
+    finally:
+        os.close(write)
+        os.close(full)
+    return Cli(done.returncode, "", done.stderr)

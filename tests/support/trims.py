@@ -56,7 +56,11 @@ def only(report: TrimReport) -> TrimRow:
     return report.rows[0]
 
 
-def audit(world: World) -> list[dict]:
+def audit(world: World) -> list[dict[str, Any]]:
     """Return the audit log's lines, but those about evidence."""
-    lines = map(json.loads, next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines())
+    return audit_of(world.state_dir)
+
+
+def audit_of(state: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
     return [one for one in lines if one["event"] != "evidence"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -16,12 +15,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from retention_cli.watch.measured import Series
+from tests.support.trims import audit_of
 from tests.support.world import World, consumed, wait_until
 
 PLAIN = """
@@ -48,13 +49,13 @@ PLAN_SERIES: dict[str, Series] = {
 """What metrics tell of a plan: every one of its series."""
 
 
+@dataclass
 class Watcher:
     """A running ``kretain watch``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
-        self.log = log
-        self.ended = False
+    process: subprocess.Popen[bytes]
+    log: Path
+    ended: bool = False
 
     @property
     def text(self) -> str:
@@ -182,11 +183,6 @@ def trimming(world: World, topic: str, *arguments: str, more: str = "", **how: A
     policy = policy_of(world, topic, more=more)
     with watching(world, policy, "--trim", "--interval", "1s", *arguments, **how) as watcher:
         yield watcher
-
-
-def audit_of(state: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
-    return [one for one in lines if one["event"] != "evidence"]
 
 
 def batches_of(state: Path) -> int:

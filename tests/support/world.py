@@ -36,7 +36,6 @@ from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -44,7 +43,6 @@ from retention_cli.brokers.wire.connections import Job
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.memory.ledger import Ledger
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
@@ -88,28 +86,6 @@ def codes(decision: Decision) -> set[str]:
 
 def texts(decision: Decision) -> str:
     return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)
-
-
-def log_ends(bootstrap: str, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
-    """Return S and H. A leader that metadata names may not know it yet."""
-    found: list[tuple[int, int]] = []
-
-    def done() -> bool:
-        # A consumer that was told "no leader" once may say so for minutes, without asking again: each try has its own.
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
-        try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-        except KafkaException as error:
-            if error.args[0].code() not in _MOVING:
-                raise
-            return False
-        finally:
-            consumer.close()
-        found.append((low, high))
-        return True
-
-    wait_until(done, f"a leader of {topic}-{partition}", patience_s)
-    return found[0]
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
@@ -189,14 +165,6 @@ def everywhere(bootstrap: str, name: str, so: Callable[[Any], bool]) -> bool:
 
         wire.run(ask)
     return bool(said) and not unknown and all(said)
-
-
-class Forgetful(Memories):
-    """Remembers nothing."""
-
-    def _opened(self, cluster_id: str) -> Ledger:
-        del cluster_id
-        return Ledger(None)
 
 
 @dataclass
@@ -333,8 +301,7 @@ class World:
         assert producer.flush(60) == 0
         return max(offsets, default=-1) + 1
 
-    def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
-        """Append records in a transaction that is committed, aborted or left open (``end``)."""
+    def begin_transaction(self) -> Producer:
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -343,9 +310,14 @@ class World:
                 "transaction.timeout.ms": 600_000,  # an open one stays open for a whole test
             }
         )
-        offsets = [-2]  # of records that were written; none: no marker
         producer.init_transactions(30)
         producer.begin_transaction()
+        return producer
+
+    def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
+        """Append records in a transaction that is committed, aborted or left open (``end``)."""
+        producer = self.begin_transaction()
+        offsets = [-2]  # of records that were written; none: no marker
         for stamp in stamps_ms:
             producer.produce(
                 topic,
@@ -414,8 +386,23 @@ class World:
         wait_until(done, f"a leader of {topic}-{partition}")
 
     def ends(self, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
-        """Return S and H."""
-        return log_ends(self.bootstrap, topic, partition, patience_s)
+        """Return S and H. A leader that metadata names may not know it yet."""
+        found: list[tuple[int, int]] = []
+
+        def done() -> bool:
+            # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
+            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
+            try:
+                found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20))
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING:
+                    raise
+            finally:
+                consumer.close()
+            return bool(found)
+
+        wait_until(done, f"a leader of {topic}-{partition}", patience_s)
+        return found[0]
 
     def messages(self, topic: str, partition: int = 0, isolation: str = "read_committed", start: int = 0) -> list[Any]:
         """Return everything that can still be read, from an offset on."""
@@ -502,9 +489,10 @@ class World:
     def plan(
         self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, clock: Clock = SYSTEM
     ) -> Plan:
+        state_dir = self.state_dir if remember else self.state_dir.with_name(f"fresh-{next(_numbers)}")
         with (
             reader_for(self.bootstrap, clock=clock, contexts=self.contexts) as reader,
-            closing(Memories(self.state_dir)) as memories,
+            closing(Memories(state_dir)) as memories,
         ):
             return LocalPlanner().plan(
                 PlanJob(
@@ -512,7 +500,7 @@ class World:
                     self.selection(policy, *topics),
                     at_ms or now_ms(),
                     past_day=lambda _cluster: Amount(),
-                    memories=memories if remember else Forgetful(self.state_dir),
+                    memories=memories,
                     clock_ms=now_ms if at_ms is None else lambda: at_ms,
                 )
             )
@@ -627,11 +615,25 @@ def commit_raw(world: World, group: str, topic: str, offset: int, *, keep_ms: in
         retention_time_ms=keep_ms,
         topics=[Topic(name=topic, partitions=[place])],
     )
-    with reader_for(world.bootstrap) as reader:
+    answer = ask_coordinator(world.bootstrap, group, request)
+    assert [one.error_code for one in answer.topics[0].partitions] == [0]
 
-        async def ask() -> list[int]:
-            coordinators, _ = await find_coordinators(reader.wire, [group], time.monotonic() + 30)
-            answer = await reader.wire.ask(request, coordinators[group])
-            return [one.error_code for one in answer.topics[0].partitions]
 
-        assert reader.wire.run(ask) == [0]
+def coordinator_of(bootstrap: str, group: str) -> int:
+    """Wait until a group has a coordinator; return that broker."""
+    found: dict[str, int] = {}
+
+    def known() -> bool:
+        with reader_for(bootstrap) as reader:
+            found.update(reader.coordinators([group]))
+        return group in found
+
+    wait_until(known, f"the coordinator of {group}")
+    return found[group]
+
+
+def ask_coordinator(bootstrap: str, group: str, request: Any) -> Any:
+    """Send a request to a group's coordinator; return its answer."""
+    coordinator = coordinator_of(bootstrap, group)
+    with reader_for(bootstrap) as reader:
+        return reader.wire.run(reader.wire.ask, request, coordinator)

@@ -24,7 +24,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import TopicPartition
 from retention_cli.trim.report import TrimRow
-from tests.support.archiving import (
+from tests.support.archives import (
     archive,
     archived,
     filled,
@@ -36,8 +36,8 @@ from tests.support.archiving import (
     whole,
     whole_and_tidy,
 )
+from tests.support.plain import after
 from tests.support.says import says
-from tests.support.stepping import after
 from tests.support.trims import audit, only
 from tests.support.world import World, reader_for, run_cli, written
 

@@ -18,7 +18,7 @@ from kretain.embedded.node import free_ports
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support import ivy
-from tests.support.archiving import archived, filled, policy, small, whole
+from tests.support.archives import archived, filled, policy, small, whole
 from tests.support.processes import beside, port_of
 from tests.support.secured import show_none
 from tests.support.trims import trimmed_with_evidence_at

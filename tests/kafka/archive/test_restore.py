@@ -19,7 +19,7 @@ from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wa
 from retention_cli.archive.store import Store
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.republisher import GroupResetter, Republisher
-from tests.support.archiving import (
+from tests.support.archives import (
     CODECS,
     Whole,
     archive,
@@ -34,9 +34,8 @@ from tests.support.archiving import (
     whole,
 )
 from tests.support.clusters import EmbeddedKafka
-from tests.support.refusals import refusal
-from tests.support.says import says
-from tests.support.stepping import after
+from tests.support.plain import after
+from tests.support.says import refusal, says
 from tests.support.terminal import Terminal
 from tests.support.world import HOUR, Cli, World, consumed, now_ms, reader_for, written
 

@@ -18,7 +18,7 @@ from kretain.embedded import EmbeddedError
 from kretain.embedded.node import free_ports
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import processes_of
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 from tests.support.world import World, wait_until
 
 

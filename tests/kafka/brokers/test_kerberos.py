@@ -20,9 +20,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import read_properties, translate
 from retention_cli.brokers.security.settings import NO_KERBEROS
 from tests.conftest import QUICK
-from tests.support.client_files import properties
+from tests.support.client_files import key_pem, properties, self_signed
 from tests.support.clusters import EmbeddedKafka
-from tests.support.java_stores import key_pem, self_signed
 from tests.support.says import refuses
 from tests.support.secured import ask
 from tests.support.world import OLD, World, wait_until, written

@@ -16,8 +16,7 @@ from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import make_kretain_topics, memories_of, run
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 from tests.support.world import World, consumed, now_ms, reader_for, written
 
 

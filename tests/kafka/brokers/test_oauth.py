@@ -23,6 +23,7 @@ from retention_cli.brokers.writer import ClusterWriter
 from tests.conftest import QUICK
 from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
+from tests.support.http_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
 from tests.support.msk.brokers import (
     ACCESS_KEY,
     REGION,
@@ -34,7 +35,6 @@ from tests.support.msk.brokers import (
 )
 from tests.support.says import refuses
 from tests.support.secured import ask, said_of_a_trim, show_none
-from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
 from tests.support.world import OLD, World, wait_until, written
 
 SESSION_MS = 3000

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import archiving
+from tests.support import archives
 from tests.support.clusters import EmbeddedKafka, tools_on_path
 from tests.support.says import says
 from tests.support.world import HOUR, Cli, World, commit_raw, consumed, now_ms, wait_until, written
@@ -113,7 +113,7 @@ def contents(world: World) -> str:
 
 def test_escape_sequences_in_records_and_commits_reach_no_terminal(world: World, contents: str, tmp_path: Path) -> None:
     policy, store = tmp_path / "policy.yaml", tmp_path / "archive"
-    policy.write_text(archiving.policy(contents, store))
+    policy.write_text(archives.policy(contents, store))
     for words in (
         ("profile", contents),
         ("offsets", contents, "--group", f"{contents}-*"),

@@ -18,8 +18,8 @@ import yaml
 from kretain.app import app
 from tests.support.clusters import EmbeddedKafka
 from tests.support.ledger_stores import make_kretain_topics, renew_state_topic
-from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
 from tests.support.says import says
+from tests.support.terminal import CLOSED, FULL, UNREAD, run_into
 from tests.support.trims import audit
 from tests.support.world import OLD, World, consumed, run_cli, written
 

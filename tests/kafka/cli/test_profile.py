@@ -18,11 +18,10 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.profile.hours import HOUR_MS, summarize
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, all_rows, fill, prepare
-from tests.support.archiving import Whole, flights, produce
+from tests.support.archives import Whole, flights, produce
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, leaders
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 from tests.support.world import DAY, HOUR, World, now_ms, reader_for, wait_until
 
 RECORDS = 40_000

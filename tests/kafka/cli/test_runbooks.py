@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import QUICK
-from tests.support import archiving
+from tests.support import archives
 from tests.support.clusters import EmbeddedKafka, tools_on_path
 from tests.support.says import says
 from tests.support.terminal import Terminal
@@ -415,12 +415,12 @@ def test_evidence_runbook_tells_who_deleted_what_by_which_rule_and_undo_brings_i
 ) -> None:
     """A policy that deletes by age, whoever has read it; who looks has no cluster."""
     topic = here.topic("missed")
-    archiving.produce(here, topic, archiving.odd_flights(400))
+    archives.produce(here, topic, archives.odd_flights(400))
     here.commit(f"{topic}-slow", topic, 120)
     books = shell(
         f'version: 1\ntopics:\n  - match: "{topic}"\n    retention.ms: 1h\n    archive: {tmp_path / "archive"}'
     )
-    before = archiving.whole(here, topic)
+    before = archives.whole(here, topic)
     here.cli("trim", "-p", str(books.policy), "--yes", check=0)
     assert here.ends(topic)[0] == 400
     away = {"KRETAIN_BOOTSTRAP_SERVER": "localhost:1"}
@@ -432,7 +432,7 @@ def test_evidence_runbook_tells_who_deleted_what_by_which_rule_and_undo_brings_i
     assert "forced-age" not in books.run(*place, "400", check=0, **away).out
     target = here.topic("brought-back")
     books.run("undo", topic, "--to", target, "--yes")
-    assert archiving.whole(here, target) == before
+    assert archives.whole(here, target) == before
     (facts,) = here.state_dir.glob("*/evidence/*/001-facts.parquet")
     facts.write_bytes(facts.read_bytes()[:-9])
     assert "3. By which rule" not in books.run("who-deleted", topic, check=1, **away).out
@@ -442,13 +442,13 @@ def test_evidence_runbook_tells_who_deleted_what_by_which_rule_and_undo_brings_i
 # -- undo ------------------------------------------------------------------------------------------
 
 
-def archived(world: World, shell: Shell, folder: Path) -> tuple[str, Runbooks, list[archiving.Whole]]:
+def archived(world: World, shell: Shell, folder: Path) -> tuple[str, Runbooks, list[archives.Whole]]:
     """A topic of which 300 records were archived, and trimmed; and what they were."""
     topic = world.topic("undone")
-    archiving.produce(world, topic, archiving.odd_flights(400))
+    archives.produce(world, topic, archives.odd_flights(400))
     world.commit(f"{topic}-live", topic, 300)
-    books = shell(archiving.policy(topic, folder))
-    before = archiving.whole(world, topic)
+    books = shell(archives.policy(topic, folder))
+    before = archives.whole(world, topic)
     world.cli("trim", "-p", str(books.policy), "--yes", check=0)
     assert world.ends(topic)[0] == 300
     return topic, books, before[:300]
@@ -463,7 +463,7 @@ def test_restore_runbook_brings_back_the_archive_and_nothing_else_changes(
     books.run("undo", topic, "--to", target, check=6)  # no one confirmed
     assert here.ends(target) == (0, 0)
     books.run("undo", topic, "--to", target, "--yes")
-    assert (archiving.whole(here, target), here.ends(topic)) == (gone, (300, 400))
+    assert (archives.whole(here, target), here.ends(topic)) == (gone, (300, 400))
     assert "is not empty" in books.run("undo", topic, "--to", target, "--yes", check=6).out
 
 

@@ -41,8 +41,7 @@ from tests.support.ledger_stores import (
     saw,
     see,
 )
-from tests.support.picked import pick
-from tests.support.says import says
+from tests.support.says import pick, says
 from tests.support.terminal import Terminal
 from tests.support.world import DAY, HOUR, MINUTE, OLD, Cli, World, codes, consumed, now_ms, reader_for, written
 

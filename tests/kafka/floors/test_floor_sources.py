@@ -14,10 +14,10 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from tests.support.clusters import kafka_tool
-from tests.support.picked import json_of, pick, rows_of
+from tests.support.ivy import zookeeper
+from tests.support.says import json_of, pick, rows_of
 from tests.support.trims import only
 from tests.support.world import OLD, World, consumed, now_ms, written
-from tests.support.zookeeper import zookeeper
 
 
 def write(place: Path, **positions: int) -> None:

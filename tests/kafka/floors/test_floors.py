@@ -21,13 +21,22 @@ from kafka.structs import TopicPartition as Partition
 from kretain.render.trim import question
 from retention_cli.brokers.reader import ClusterReader
 from tests.support import schemas
-from tests.support.coordinators import ask_coordinator
 from tests.support.facts import known
-from tests.support.leaders import lead_by, leaders
-from tests.support.picked import held, json_of, pick, rows_of
+from tests.support.leaders import from_the_start, lead_by, leaders, share_offsets
 from tests.support.plain import kept_alive, meanwhile
-from tests.support.share_groups import from_the_start, share_offsets
-from tests.support.world import HOUR, OLD, World, codes, commit_raw, consumed, reader_for, wait_until, written
+from tests.support.says import held, json_of, pick, rows_of
+from tests.support.world import (
+    HOUR,
+    OLD,
+    World,
+    ask_coordinator,
+    codes,
+    commit_raw,
+    consumed,
+    reader_for,
+    wait_until,
+    written,
+)
 
 
 def test_group_reset_to_a_negative_offset_holds_until_it_commits(world: World) -> None:

@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer  # type: ignore[attr-defined]
 
 from retention_cli.core.model import Decision
-from tests.support.picked import held, json_of, pick
-from tests.support.says import says
-from tests.support.share_groups import configure_group, from_the_start
+from tests.support.leaders import configure_group, from_the_start
+from tests.support.says import held, json_of, pick, says
 from tests.support.trims import only
 from tests.support.world import DAY, HOUR, OLD, World, codes, consumed, now_ms, reader_for, wait_until, written
 

@@ -15,10 +15,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from retention_cli.brokers.reader import ClusterReader
-from tests.support import archiving
+from tests.support import archives
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, epoch_now, lead_by, leaders
-from tests.support.picked import json_of, pick, rows_of, said
+from tests.support.says import json_of, pick, rows_of, said
 from tests.support.world import HOUR, World, consumed, now_ms, wait_until, written
 
 LONG_AGO = 100 * HOUR
@@ -100,7 +100,7 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
             "archived": 9,  # at 9 stands the marker, of now
         }
         world.cli("plan", "saved", "-p", str(harmed.policy), "--out", str(harmed.saved), check=0)
-        archiving.killed_at(world, "before-delete", 1, "trim", "archived", "--yes", "-p", str(harmed.policy))
+        archives.killed_at(world, "before-delete", 1, "trim", "archived", "--yes", "-p", str(harmed.policy))
         for group in ("gone-g", "gone-bare-g"):
             world.delete_group(group)
         three.node(1).kill()
@@ -181,7 +181,7 @@ def test_archive_of_a_truncated_tail_does_not_cover_new_records(torn: Harmed) ->
     assert "the log was cut back: leader epoch 0 now ends at 4" in said(row)
     for manifest in torn.archive.rglob("*.json"):  # as the reason says
         manifest.unlink()
-    assert (torn.trim("archived")["log_start"], len(archiving.archived(torn.archive, "archived"))) == (13, 13)
+    assert (torn.trim("archived")["log_start"], len(archives.archived(torn.archive, "archived"))) == (13, 13)
 
 
 @pytest.mark.parametrize("topic", ["gone", "gone-bare"])

@@ -23,9 +23,9 @@ from kretain.embedded.java import find_java
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from tests.support.clusters import EmbeddedKafka
-from tests.support.picked import json_of, pick, rows_of
 from tests.support.processes import beside
 from tests.support.raw_headers import Raw, send_raw
+from tests.support.says import json_of, pick, rows_of
 from tests.support.world import HOUR, World, consumed, now_ms, wait_until, written
 
 VERSION = "4.3.0"

@@ -20,10 +20,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.support.client_files import properties
-from tests.support.picked import json_of, pick, rows_of, said
+from tests.support.http_server import Registry, apicurio, avro_long, framed
 from tests.support.raw_headers import Raw, send_raw
-from tests.support.says import says
-from tests.support.schema_registry import Registry, apicurio, avro_long, framed
+from tests.support.says import json_of, pick, rows_of, said, says
 from tests.support.world import DAY, HOUR, QUIET, World, now_ms, texts, wait_until, written
 
 NOW = now_ms()

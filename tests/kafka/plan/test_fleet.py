@@ -20,7 +20,7 @@ import pytest
 
 from retention_cli.core.state_dir import cluster_folder, trim_lock
 from tests.support.clusters import EmbeddedKafka
-from tests.support.picked import pick
+from tests.support.says import pick
 from tests.support.world import OLD, Cli, World, consumed, run_cli, written
 
 SECRET = "hunter2-of-the-fleet"

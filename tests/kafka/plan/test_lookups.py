@@ -25,7 +25,7 @@ from retention_cli.observe.request import Request
 from retention_cli.observe.times import look_up
 from retention_cli.policy.settings import GroupRules, Settings
 from tests.support.facts import known
-from tests.support.picked import pick
+from tests.support.says import pick
 from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for
 
 

@@ -22,9 +22,9 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Request
 from retention_cli.trim import batches
-from tests.support import stepping
+from tests.support import plain
 from tests.support.leaders import move_leader
-from tests.support.picked import held, pick
+from tests.support.says import held, pick
 from tests.support.trims import only
 from tests.support.world import HOUR, OLD, LateClock, World, codes, consumed, now_ms, reader_for, skipping, wait_until
 
@@ -35,7 +35,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[int]]
     expected: list[tuple[str, int, list[int]]] = []
 
     def step_in(method: str, act: Callable[[], object], call: int = 1) -> list[int]:
-        expected.append((method, call, stepping.before(monkeypatch, ClusterReader, method, act, call)))
+        expected.append((method, call, plain.before(monkeypatch, ClusterReader, method, act, call)))
         return expected[-1][-1]
 
     yield step_in

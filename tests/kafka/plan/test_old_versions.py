@@ -15,7 +15,7 @@ from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.model import TopicPartition
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
-from tests.support.picked import held, json_of, pick, rows_of
+from tests.support.says import held, json_of, pick, rows_of
 from tests.support.world import HOUR, World, now_ms, reader_for, written
 
 pytestmark = pytest.mark.timeout(900)

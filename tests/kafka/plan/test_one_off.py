@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.clusters import EmbeddedKafka
-from tests.support.picked import json_of, pick, rows_of
-from tests.support.says import says
+from tests.support.says import json_of, pick, rows_of, says
 from tests.support.world import DAY, OLD, World, consumed, written
 
 FLAGS = ("--older-than", "99999999d")

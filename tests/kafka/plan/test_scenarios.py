@@ -14,7 +14,7 @@ import pytest
 
 from retention_cli.core.units import format_time
 from tests.support.clusters import EmbeddedKafka
-from tests.support.picked import pick
+from tests.support.says import pick
 from tests.support.world import DAY, HOUR, MINUTE, World, now_ms, wait_until
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from retention_cli.core.units import format_time
-from tests.support.picked import json_of, pick, rows_of
-from tests.support.says import says
+from tests.support.says import json_of, pick, rows_of, says
 from tests.support.world import DAY, HOUR, World, consumed, now_ms, texts, wait_until, written
 
 NOW = now_ms()

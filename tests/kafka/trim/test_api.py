@@ -22,7 +22,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.plan.value import NAMES
 from retention_cli.trim import batches
 from retention_cli.trim.report import TrimRow, row_as_json
-from tests.support.picked import json_of, pick
+from tests.support.says import json_of, pick
 from tests.support.world import HOUR, World, consumed, written
 
 DOCS = Path(__file__).parents[3] / "docs" / "python.md"

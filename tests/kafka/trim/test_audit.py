@@ -19,7 +19,7 @@ from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
-from tests.support.picked import rows_of
+from tests.support.says import rows_of
 from tests.support.trims import read_topic
 from tests.support.volumes import volume
 from tests.support.world import OLD, World, consumed, written

@@ -19,12 +19,22 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from retention_cli.trim.report import TrimRow
 from tests.support.clusters import EmbeddedKafka, FaultyNode
-from tests.support.coordinators import coordinator_of
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
-from tests.support.picked import held, json_of, pick
-from tests.support.stepping import before
+from tests.support.plain import before
+from tests.support.says import held, json_of, pick
 from tests.support.trims import read_topic
-from tests.support.world import HOUR, OLD, World, codes, consumed, now_ms, reader_for, wait_until, written
+from tests.support.world import (
+    HOUR,
+    OLD,
+    World,
+    codes,
+    consumed,
+    coordinator_of,
+    now_ms,
+    reader_for,
+    wait_until,
+    written,
+)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from retention_cli.trim import batches
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.run import PlanRefusedError
-from tests.support.picked import json_of, pick
+from tests.support.says import json_of, pick
 from tests.support.trims import audit, only, read_topic
 from tests.support.world import OLD, LateClock, World, consumed, reader_for, written
 

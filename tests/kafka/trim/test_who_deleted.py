@@ -20,8 +20,8 @@ from retention_cli.trim import batches
 from retention_cli.trim.history import past_day
 from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.report import TrimReport
-from tests.support.picked import json_of, pick
-from tests.support.stepping import before
+from tests.support.plain import before
+from tests.support.says import json_of, pick
 from tests.support.trims import audit, leave_unanswered, no_answer, only
 from tests.support.world import HOUR, OLD, LateClock, World, consumed, now_ms
 

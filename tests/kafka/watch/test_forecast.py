@@ -15,8 +15,8 @@ from retention_cli.forecast.reading import read_forecast
 from retention_cli.forecast.steady import Terms
 from retention_cli.forecast.value import Forecast, Span
 from retention_cli.state.memories import Memories
-from tests.support.picked import json_of, pick
 from tests.support.plain import meanwhile
+from tests.support.says import json_of, pick
 from tests.support.watching import PLAIN, Watcher, watching
 from tests.support.world import MIB, QUIET, World, consumed, now_ms, reader_for, wait_until, written
 

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from retention_cli.brokers.metadata import TopicValue
-from tests.support.picked import json_of, pick
 from tests.support.plain import meanwhile
+from tests.support.says import json_of, pick
 from tests.support.watching import watching
 from tests.support.world import DAY, QUIET, World, now_ms, reader_for, wait_until, written
 

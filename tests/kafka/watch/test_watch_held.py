@@ -12,14 +12,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization as ser
 
 from tests.conftest import QUICK
-from tests.support.client_files import properties
+from tests.support.client_files import PEM, key_pem, pair, properties, self_signed
 from tests.support.clusters import EmbeddedKafka
-from tests.support.java_stores import PEM, key_pem, pair, self_signed
-from tests.support.picked import pick
+from tests.support.http_server import Webhook
+from tests.support.says import pick
 from tests.support.secured import show_none
 from tests.support.trims import read_topic
 from tests.support.watching import PLAIN, policy_of, trimming, watching
-from tests.support.webhook import Webhook
 from tests.support.world import HOUR, OLD, World, wait_until, written
 
 pytestmark = pytest.mark.timeout(300)

@@ -17,6 +17,7 @@ from tests.simulation.disks.kafka import (
     Device,
     DiskKafka,
     Place,
+    Segment,
     segments_of,
 )
 from tests.simulation.kafka import Tp
@@ -24,15 +25,6 @@ from tests.simulation.scene import ViolationError
 
 Bounds = dict[Tp, int]
 """By partition, where it is trimmed to."""
-
-
-class Held(NamedTuple):
-    """A closed segment of a replica, above its partition's log start."""
-
-    device: Device
-    end: int
-    size_bytes: int
-    newest_ms: int
 
 
 class Candidate(NamedTuple):
@@ -48,13 +40,13 @@ class Files:
     """What lay on the disks at one moment.
 
     ``used`` is what is in use; ``leaving`` what goes of it anyway: swept files, deleted topics', dead segments.
-    ``kafka`` is what brokers say that replicas take. ``closed`` are each partition's closed segments, on any replica.
+    ``kafka`` is what brokers say that replicas take. ``closed`` are each partition's closed segments above its log start, on any replica.
     """
 
     used: dict[Device, int]
     leaving: dict[Device, int]
     kafka: dict[Device, int]
-    closed: dict[Tp, list[Held]] = field(default_factory=dict)
+    closed: dict[Tp, list[tuple[Device, Segment]]] = field(default_factory=dict)
     starts: dict[Tp, int] = field(default_factory=dict)
 
     @classmethod
@@ -66,13 +58,13 @@ class Files:
             for number, log in enumerate(topic.partitions):
                 found.starts[name, number] = log.log.start
         for (broker, tp), place in kafka.placed.items():
-            log, device = kafka.topics[tp[0]].partitions[tp[1]], (broker, place.device)
+            log, device = kafka.partition(tp), (broker, place.device)
             for one in segments_of(log.replicas[broker]):
                 found.kafka[device] += one.log_bytes
                 if one.end <= log.log.start and not one.active:
                     found.leaving[device] += one.disk_bytes
                 elif not one.active:
-                    found.closed.setdefault(tp, []).append(Held(device, one.end, one.disk_bytes, one.newest_ms))
+                    found.closed.setdefault(tp, []).append((device, one))
         return found
 
     def indexes(self, device: Device) -> int:
@@ -91,9 +83,9 @@ class Files:
                 over - self.leaving[device] if over > 0 and 2 * self.kafka[device] >= self.used[device] else 0
             )
         for tp, held in self.closed.items():
-            for one in held:
+            for device, one in held:
                 if one.end <= own.get(tp, 0):
-                    left[one.device] -= one.size_bytes
+                    left[device] -= one.disk_bytes
         return left
 
     def candidates(self, limits: Mapping[Tp, int], own: Mapping[Tp, int]) -> list[Candidate]:
@@ -101,7 +93,7 @@ class Files:
         found = []
         for tp, limit in limits.items():
             newest = -1
-            held = [one for one in self.closed.get(tp, ()) if own.get(tp, 0) < one.end <= limit]
+            held = [one for _, one in self.closed.get(tp, ()) if own.get(tp, 0) < one.end <= limit]
             for end in sorted({one.end for one in held}):
                 newest = max([newest, *(one.newest_ms for one in held if one.end == end)])
                 found.append(Candidate(newest, tp, end))
@@ -109,12 +101,12 @@ class Files:
 
     def take(self, one: Candidate, after: int, left: dict[Device, int]) -> None:
         """Take a candidate: every replica loses its own segments that end behind ``after`` and up to it."""
-        for held in self.closed[one.tp]:
+        for device, held in self.closed[one.tp]:
             if after < held.end <= one.end:
-                left[held.device] -= held.size_bytes
+                left[device] -= held.disk_bytes
 
     def holders(self, one: Candidate) -> set[Device]:
-        return {held.device for held in self.closed[one.tp] if held.end == one.end}
+        return {device for device, held in self.closed[one.tp] if held.end == one.end}
 
 
 def brute_force(
@@ -180,8 +172,7 @@ class Judge:
         for tp, end in taken.items():
             if end > limits.get(tp, 0):
                 raise ViolationError(f"{what}: {tp} up to {end}, behind its limit of {limits.get(tp)}")
-            log = self.kafka.partition(tp)
-            if log is not None and (told := self.kafka.deaf & log.replicas.keys()):
+            if told := self.kafka.deaf & self.kafka.partition(tp).replicas.keys():
                 raise ViolationError(f"{what}: {tp} has replicas on {told}, which say nothing of their disks")
         slack = {device: self.segments_on(device) for device in TOTALS} if estimated else {}
         if wrong := needless(files, PERCENT, taken, own, slack):

@@ -14,9 +14,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.format import COLUMNS, Inventory, InventoryFile, schema
 from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.inventory.read import check_rows
-from tests.simulation.clients import Hub, SimClock
-from tests.simulation.kafka import BROKERS, SimKafka, Topic, Tp
-from tests.simulation.logs import NO_STAMP, SEGMENT_RECORDS, Partition, Record, Replica
+from tests.simulation.kafka import BROKERS, NO_STAMP, SEGMENT_RECORDS, Partition, Record, Replica, SimKafka, Topic, Tp
 from tests.simulation.reader import SimReader
 
 CHECK_MS: Final = 300_000
@@ -116,15 +114,17 @@ class DiskKafka(SimKafka):
     # -- what happens to files -----------------------------------------------------------
 
     def sweep(self, broker: int) -> None:
-        for place, replica in self.on_broker(broker):
-            before = segments_of(replica)
-            replica.sweep()
-            self.leave(place, sum(one.disk_bytes for one in before[: -len(segments_of(replica))]))
+        for (one, tp), place in self.placed.items():
+            if one == broker:
+                replica = self.partition(tp).replicas[broker]
+                before = segments_of(replica)
+                replica.sweep()
+                self.leave(place, before[: -len(segments_of(replica))])
 
-    def leave(self, place: Place, size_bytes: int) -> None:
+    def leave(self, place: Place, segments: Sequence[Segment]) -> None:
         """Rename files: no broker counts them any more, and the volume does."""
-        if size_bytes:
-            self.going.append(Going(place, size_bytes, self.now_ms + DELAY_MS))
+        if segments:
+            self.going.append(Going(place, sum(one.disk_bytes for one in segments), self.now_ms + DELAY_MS))
 
     def create_on(self, name: str, brokers: tuple[tuple[int, ...], ...]) -> Topic:
         """Create a topic whose replicas are on these brokers, in their dirs by turns."""
@@ -140,14 +140,13 @@ class DiskKafka(SimKafka):
         """Delete a topic: its folders stay for a while, as ``-delete``."""
         for number, log in enumerate(self.topics[name].partitions):
             for broker, replica in log.replicas.items():
-                place = self.placed.pop((broker, (name, number)))
-                self.leave(place, sum(one.disk_bytes for one in segments_of(replica)))
+                self.leave(self.placed.pop((broker, (name, number))), segments_of(replica))
         self.delete(name, clear_commits=True)
 
     def move(self, tp: Tp, source: int, place: Place) -> None:
         """Move a follower to another broker, or a replica to another dir of its broker."""
         log = self.partition(tp)
-        if log is None or source not in log.replicas or log.leader is None:
+        if source not in log.replicas:
             return
         old = self.placed[source, tp]
         if place == old or (place.broker != source and (place.broker in log.replicas or source == log.leader)):
@@ -160,23 +159,13 @@ class DiskKafka(SimKafka):
             log.replicas[place.broker].records = log.log.live()
             log.in_sync.add(place.broker)
         self.placed[place.broker, tp] = place
-        self.leave(old, sum(one.disk_bytes for one in segments_of(gone)))
+        self.leave(old, segments_of(gone))
 
     # -- what lies where -------------------------------------------------------------------
 
-    def on_broker(self, broker: int) -> list[tuple[Place, Replica]]:
-        return [
-            (place, log.replicas[broker])
-            for (one, tp), place in self.placed.items()
-            if one == broker and (log := self.partition(tp)) is not None
-        ]
-
     def replicas_in(self, place: Place) -> list[tuple[Tp, Replica]]:
-        return [
-            (tp, log.replicas[place.broker])
-            for (_, tp), one in sorted(self.placed.items())
-            if one == place and (log := self.partition(tp)) is not None
-        ]
+        here = [tp for (_, tp), one in sorted(self.placed.items()) if one == place]
+        return [(tp, self.partition(tp).replicas[place.broker]) for tp in here]
 
     def going_in(self, place: Place) -> int:
         return sum(one.size_bytes for one in self.going if one.place == place)
@@ -207,21 +196,19 @@ _DICTIONARY = ("dir", "topic", "topic_id", "problem")
 class DiskReader(SimReader):
     """A reader to which brokers tell of their log dirs, too."""
 
-    def __init__(self, kafka: DiskKafka, hub: Hub, clock: SimClock) -> None:
-        super().__init__(kafka, hub, clock)
-        self._disks = kafka
+    _kafka: DiskKafka
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, Any]:
         states = {one: [self._state(place) for place in PLACES if place.broker == one] for one in brokers}
         deaf = RequestFailedError("timed out", retriable=True)
-        return {broker: deaf if broker in self._disks.deaf else state for broker, state in states.items()}
+        return {broker: deaf if broker in self._kafka.deaf else state for broker, state in states.items()}
 
     def _state(self, place: Place) -> LogDirState:
         replicas = [
             ReplicaBytes(TopicPartition(*tp), sum(one.log_bytes for one in segments_of(replica)), False)
-            for tp, replica in self._disks.replicas_in(place)
+            for tp, replica in self._kafka.replicas_in(place)
         ]
-        total, usable = self._disks.room(place)
+        total, usable = self._kafka.room(place)
         return LogDirState(place.path, total, usable, replicas)
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:

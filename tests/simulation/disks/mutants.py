@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from tests.simulation.trying import main
-from tests.support.mutate import Mutant
+from tests.support.mutate import Mutant, try_by_simulation
 
 _LEVEL: Final = "disks/water_level.py"
 _RUN: Final = "disks/run.py"
@@ -63,4 +62,4 @@ ELSEWHERE: Final = {
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, "tests.simulation.disks.run", MUTANTS, ELSEWHERE, steps=20_000, first=5_000))
+    sys.exit(try_by_simulation(__doc__, "tests.simulation.disks.run", MUTANTS, ELSEWHERE, steps=20_000, first=5_000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -19,9 +19,10 @@ from retention_cli.plan.make import LocalPlanner
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.simulation.disks.kafka import PLACES, DiskReader
-from tests.simulation.disks.sequences import run, sequence_of, told
+from tests.simulation.disks.run import run, sequence_of, told
 from tests.simulation.disks.world import POLICY, DiskWorld
 from tests.simulation.kafka import HOUR, Tp
+from tests.simulation.scene import Step
 
 FOUND = {
     61: "indexes of what was trimmed since the scan counted as somebody else's",
@@ -119,9 +120,7 @@ class Unsteady(DiskReader):
     def sizes_soon(self, leaders: Leaders) -> Any:
         if self.elects:
             self.elects = False
-            log = self._disks.partition(("a", 1))
-            assert log is not None
-            log.elect(next(one for one in log.replicas if one != log.leader))
+            self._kafka.partition(("a", 1)).elect()
         return super().sizes_soon(leaders)
 
     def list_offsets(self, wanted: Sequence[Wanted], leaders: Leaders) -> list[dict[TopicPartition, Answer]]:
@@ -187,13 +186,6 @@ TWO_LOOKS: Final[list[Any]] = [
 MORE: Final = [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(8, 40, 8))]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("first", MORE)
-def test_drawn_disk_sequence_breaks_no_rule(first: int) -> None:
-    for seed in range(2000 + first, 2008 + first):
-        run(told(seed))
-
-
 def test_files_leaving_at_two_looks_of_another_operator_are_not_counted_as_bytes_that_stay() -> None:
     """At the first look a deleted topic's files were leaving, at the second what the other operator had trimmed."""
     run(TWO_LOOKS)
@@ -201,6 +193,7 @@ def test_files_leaving_at_two_looks_of_another_operator_are_not_counted_as_bytes
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("first", MORE)
-def test_disk_sequence_of_more_seeds_breaks_no_rule(first: int) -> None:
-    for seed in range(1000 + first, 1008 + first):
-        run(sequence_of(seed))
+@pytest.mark.parametrize(("drawn", "base"), [(sequence_of, 1000), (told, 2000)], ids=["steps", "stories"])
+def test_disk_sequence_of_more_seeds_breaks_no_rule(drawn: Callable[[int], list[Step]], base: int, first: int) -> None:
+    for seed in range(base + first, base + first + 8):
+        run(drawn(seed))

@@ -25,7 +25,7 @@ from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.clients import Hub, SimBrokerClock, SimClock, SimDeleter
 from tests.simulation.disks.judge import PERCENT, Bounds, Files, Judge, Moment
 from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, DiskKafka, DiskReader, inventory_of, scan
-from tests.simulation.kafka import BROKERS, HOUR, Group, Storage, Tp
+from tests.simulation.kafka import BROKERS, HOUR, Group, Partition, Storage, Tp
 from tests.simulation.scene import Simulated
 
 FULL: Final = 0.96
@@ -49,7 +49,6 @@ POLICY: Final = parse_policy(
 )
 WITHOUT: Final = parse_policy(_ENTRIES, "policy.yaml", "sha256:simulated")
 """The same without R6: what the other rules come to."""
-Step = tuple[Any, ...]
 
 
 def trims_of(plan: Plan) -> Bounds:
@@ -70,12 +69,11 @@ class DiskWorld(Simulated):
             self.kafka.create_on(name, places)
         self.kafka.groups["g"] = Group("g")
 
-    def apply(self, *steps: Step) -> None:
-        for name, *numbers in steps:
-            getattr(self, f"do_{name}")(*numbers)
-
     def tp(self, number: int) -> Tp:
         return PARTITIONS[number % len(PARTITIONS)]
+
+    def log(self, number: int) -> Partition:
+        return self.kafka.partition(self.tp(number))
 
     # -- records and files -------------------------------------------------------------------
 
@@ -93,10 +91,9 @@ class DiskWorld(Simulated):
             self.do_produce(number, count, 0)
 
     def do_read(self, number: int, behind: int) -> None:
-        tp = self.tp(number)
-        log = self.kafka.partition(tp)
-        if log is not None:
-            self.kafka.groups["g"].commits[tp] = (max(log.log.start, log.log.end - 2 * (behind % 12)), log.epoch)
+        log = self.log(number)
+        offset = max(log.log.start, log.log.end - 2 * (behind % 12))
+        self.kafka.groups["g"].commits[self.tp(number)] = (offset, log.epoch)
 
     def do_time(self, number: int) -> None:
         self.kafka.pass_time(1000 * SECONDS[number % len(SECONDS)])
@@ -125,29 +122,26 @@ class DiskWorld(Simulated):
             self.kafka.move(self.tp(number), BROKERS[source % 3], to)
 
     def do_retention(self, number: int, count: int) -> None:
-        if (log := self.kafka.partition(self.tp(number))) is not None and log.leader is not None:
-            log.move_start(min(log.last_stable, log.log.start + 4 * (count % 6)))
+        log = self.log(number)
+        log.move_start(min(log.last_stable, log.log.start + 4 * (count % 6)))
 
     def do_elect(self, number: int) -> None:
-        if (log := self.kafka.partition(self.tp(number))) is not None and log.leader is not None:
-            log.elect(next(one for one in log.replicas if one != log.leader))
+        self.log(number).elect()
 
     def do_fall_behind(self, number: int) -> None:
-        if (log := self.kafka.partition(self.tp(number))) is not None:
-            for broker in list(log.replicas):
-                log.fall_behind(broker)
+        self.log(number).fall_behind()
 
     def do_catch_up(self, number: int) -> None:
-        if (log := self.kafka.partition(self.tp(number))) is not None:
-            for broker, replica in list(log.replicas.items()):
-                place = self.kafka.placed[broker, self.tp(number)]
-                room = FULL * TOTALS[broker, place.device] - self.kafka.used((broker, place.device))
-                if room < len(log.log.records) * SEGMENT_BYTES // 4 and broker not in log.in_sync:
-                    continue  # what a follower does without any room is not modelled
-                first = min((one.offset for one in replica.records), default=log.log.start)
-                log.catch_up(broker)  # it fetches what it lacks at its end, and never again what it has swept
-                caught_up = log.replicas[broker]
-                caught_up.records = [one for one in caught_up.records if one.offset >= first]
+        log = self.log(number)
+        for broker, replica in list(log.replicas.items()):
+            place = self.kafka.placed[broker, self.tp(number)]
+            room = FULL * TOTALS[broker, place.device] - self.kafka.used((broker, place.device))
+            if room < len(log.log.records) * SEGMENT_BYTES // 4 and broker not in log.in_sync:
+                continue  # what a follower does without any room is not modelled
+            first = min((one.offset for one in replica.records), default=log.log.start)
+            log.catch_up(broker)  # it fetches what it lacks at its end, and never again what it has swept
+            caught_up = log.replicas[broker]
+            caught_up.records = [one for one in caught_up.records if one.offset >= first]
 
     # -- kretain -----------------------------------------------------------------------------
 

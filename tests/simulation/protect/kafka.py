@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from confluent_kafka import Message
 
@@ -73,10 +73,6 @@ class Topic:
             self.start = end
 
 
-class Killed(BaseException):
-    """The process that changes settings dies."""
-
-
 class ProtectKafka:
     """The cluster. ``hook`` is called while a run reads, and right before and after each append and each change."""
 
@@ -126,12 +122,6 @@ class Hands:
     """What appends records and changes settings, as the engine's writer and alterer do."""
 
     kafka: ProtectKafka
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:
         assert topic == PROTECTED_TOPIC

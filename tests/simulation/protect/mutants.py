@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from tests.simulation.trying import main
-from tests.support.mutate import Mutant
+from tests.support.mutate import Mutant, try_by_simulation
 
 _DECISION: Final = "protect/decision.py"
 _MEMORY: Final = "protect/memory.py"
@@ -109,4 +108,4 @@ ELSEWHERE: Final = {
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, "tests.simulation.protect.run", MUTANTS, ELSEWHERE, steps=40_000, first=0))
+    sys.exit(try_by_simulation(__doc__, "tests.simulation.protect.run", MUTANTS, ELSEWHERE, steps=40_000, first=0))

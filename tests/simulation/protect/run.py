@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from tests.simulation.protect.world import run, sequence_of
 from tests.simulation.seeds import main
 
-
-def counted(_rules: str, sequence: Any) -> Any:
-    return run(sequence).counts
-
-
 if __name__ == "__main__":
-    sys.exit(main(__doc__, lambda seed: ("", sequence_of(seed)), counted))
+    sys.exit(main(__doc__, lambda seed: ("", sequence_of(seed)), lambda _rules, sequence: run(sequence).counts))

@@ -9,7 +9,8 @@ import pytest
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.protect.run import carry_out, plan_protection, resume
-from tests.simulation.protect.kafka import CHECK_MS, Killed
+from tests.simulation.clients import KilledError
+from tests.simulation.protect.kafka import CHECK_MS
 from tests.simulation.protect.world import HOUR, MAX_MS, ProtectWorld, die, run, sequence_of
 
 
@@ -132,7 +133,7 @@ def test_run_that_planned_before_another_ones_change_takes_no_original_from_it(w
 def test_change_that_is_under_way_is_left_to_its_run_for_a_minute(world: ProtectWorld) -> None:
     """P5: that run died right before its request, or the request waits in a broker."""
     once(world, ["alter"], die)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         world.protect(0)
     assert value(world) is None
     assert len(world.carried_out(1).failed) == 1

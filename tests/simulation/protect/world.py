@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, cast
 
 from retention_cli.brokers.errors import BrokerError
@@ -14,8 +15,9 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.protect.decision import SETTINGS, Protection, Terms
 from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume
-from tests.simulation.protect.kafka import CHECK_MS, DISK, RECORD, Hands, Killed, ProtectKafka, ProtectReader
-from tests.simulation.scene import Simulated, ViolationError
+from tests.simulation.clients import KilledError
+from tests.simulation.protect.kafka import CHECK_MS, DISK, RECORD, Hands, ProtectKafka, ProtectReader
+from tests.simulation.scene import Simulated, Step, ViolationError
 
 HOUR: Final = 3_600_000
 EVERY_MS: Final = 5 * 60_000
@@ -25,7 +27,6 @@ MAX_BYTES: Final = 400 * RECORD
 CEILING: Final = 60
 TOPICS: Final = ("a", "b", "spared")
 OPERATORS: Final = 3
-Step = tuple[str, int, int]
 POLICY: Final = f"""
 version: 1
 disks: {{log.retention.disk.usage.percent: {CEILING}}}
@@ -63,7 +64,7 @@ _NO_LEDGER: Final = Ledger(None)
 
 
 def die(_where: str = "") -> None:
-    raise Killed
+    raise KilledError
 
 
 def sequence_of(seed: int, length: int = 40) -> list[Step]:
@@ -109,7 +110,7 @@ class ProtectWorld(Simulated):
             terms=Terms(EVERY_MS),
             run=f"run-{next(self.runs)}",
             alterer_for=lambda _reader: hands,
-            writer_for=lambda _reader: hands,
+            writer_for=lambda _reader: cast(Any, nullcontext(hands)),
         )
 
     def carried_out(self, operator: int) -> Protection:
@@ -117,9 +118,6 @@ class ProtectWorld(Simulated):
         return carry_out(job, *plan_protection(job))
 
     # -- what happens ------------------------------------------------------------------------
-
-    def do(self, step: Step) -> None:
-        getattr(self, f"do_{step[0]}")(*step[1:])
 
     def do_produce(self, which: int, count: int) -> None:
         self.kafka.topics[TOPICS[which % 3]].stamps += [self.kafka.now_ms - (count % 7) * 1000] * (1 + count % 40)
@@ -237,7 +235,7 @@ class ProtectWorld(Simulated):
                 self.protect((operator + 1) % OPERATORS, alone=False)
             self.counts["met"] += 1
             if at % 7 == 0:
-                raise Killed
+                raise KilledError
 
         self.interrupted(operator, at % 12, meet, alone=False)
 
@@ -254,7 +252,7 @@ class ProtectWorld(Simulated):
         self.kafka.hook = hook
         try:
             self.protect(operator % OPERATORS, alone=alone)
-        except Killed:
+        except KilledError:
             self.counts["killed"] += 1
         finally:
             self.kafka.hook = lambda _where: None
@@ -335,7 +333,6 @@ class ProtectWorld(Simulated):
 def run(sequence: Sequence[Step]) -> ProtectWorld:
     """Run a sequence, then let everything be read."""
     with ProtectWorld() as world:
-        for step in sequence:
-            world.do(step)
+        world.apply(*sequence)
         world.settle()
         return world

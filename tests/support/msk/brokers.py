@@ -11,8 +11,8 @@ from typing import Final
 
 from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
+from tests.support.client_files import pkcs12_store, self_signed
 from tests.support.clusters import EmbeddedKafka
-from tests.support.java_stores import pkcs12_store, self_signed
 
 HERE: Final = Path(__file__).parent
 LIBRARY: Final = "2.3.5"

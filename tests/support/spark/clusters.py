@@ -34,10 +34,6 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """For a JVM that does little: what it runs is compiled once, and not well."""
 
 
-class SparkNotReadyError(Exception):
-    """A process of Spark's ended while starting, or took too long; the text has its last words."""
-
-
 @dataclass
 class Process:
     """One of Spark's: its name, what it says, and the id of its group."""
@@ -123,11 +119,10 @@ class SparkProcesses:
         deadline = time.monotonic() + seconds
         while not ready():
             for one in self.processes:
-                if not one.alive and not one.killed:
-                    raise SparkNotReadyError(f"{one.name} ended before {what}:\n{one.last_lines()}")
-            if time.monotonic() > deadline:
-                told = "\n".join(f"{one.name}:\n{one.last_lines()}" for one in self.processes)
-                raise SparkNotReadyError(f"not within {seconds:.0f} s: {what}\n{told}")
+                assert one.alive or one.killed, f"{one.name} ended before {what}:\n{one.last_lines()}"
+            assert time.monotonic() < deadline, "\n".join(
+                [f"not within {seconds:.0f} s: {what}", *(f"{one.name}:\n{one.last_lines()}" for one in self.processes)]
+            )
             time.sleep(0.1)
 
 

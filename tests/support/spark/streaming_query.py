@@ -9,8 +9,6 @@ import json
 import sys
 from typing import Any
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 
 def serve(bootstrap: str, topics: list[str], folder: str, jars: str) -> None:
     """Run the query as often as asked; say each time whether it came to its end."""
@@ -23,7 +21,7 @@ def serve(bootstrap: str, topics: list[str], folder: str, jars: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", QUICK_START)
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
 

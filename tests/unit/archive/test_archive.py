@@ -52,8 +52,7 @@ from retention_cli.engines.spark.archiver import (
     sliced,
 )
 from tests.support.archives import AT, DAY, SOURCE, cut, flipped, sample, written
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 content = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=8), content), max_size=4).map(tuple)

@@ -35,8 +35,7 @@ from retention_cli.observe.lineage import Cut, EpochEnds
 from retention_cli.observe.request import Observation
 from retention_cli.trim.recheck import positions_of
 from tests.support.archives import AT, DAY, SOURCE, cut, flipped, republished, written
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 
 def log(start: int, end: int, epoch: int | None = 0, mark: str = "v") -> list[Record]:

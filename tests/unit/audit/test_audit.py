@@ -27,8 +27,7 @@ from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.audit_logs import AT, BEGUN, append, append_bytes, batch, history, result
 from tests.support.plans import plan, row
 from tests.support.processes import no_room
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 
 def changed_row(number: int = 1, **changes: Any) -> dict[str, Any]:

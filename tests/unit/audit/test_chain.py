@@ -31,8 +31,7 @@ from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_history, read_past_day
 from retention_cli.trim.journal import AuditJournal
 from tests.support.audit_logs import AT, BEGUN, END, FOUR, append, append_bytes, batch, day, history, result, run
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 from tests.support.world import run_cli
 
 SECOND = (BEGUN | {"run": "r2"}, batch(1, 0, run="r2"))

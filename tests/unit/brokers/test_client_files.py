@@ -29,11 +29,21 @@ from retention_cli.brokers.security.sasl_settings import KerberosSettings
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.brokers.wire.problems import connection_problem
 from retention_cli.core.model import TopicPartition
-from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
+from tests.support.client_files import (
+    PLAIN,
+    SASL,
+    SCRAM,
+    SECRET,
+    jks_store,
+    key_der,
+    key_pem,
+    of,
+    pkcs12_store,
+    refused,
+    self_signed,
+)
 from tests.support.facts import known
-from tests.support.java_stores import jks_store, key_der, key_pem, pkcs12_store, self_signed
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 
 @pytest.mark.parametrize("key", sorted(_SUBSTITUTES))

@@ -27,13 +27,10 @@ from retention_cli.brokers.security.sasl_settings import UNDERSTOOD, OAuthSettin
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.brokers.security.tokens import TokenProvider, librdkafka_callback
 from retention_cli.engines.spark.shipping import Sender
-from tests.support.client_files import of, refused
+from tests.support.client_files import of, refused, serving
 from tests.support.facts import known
-from tests.support.http_server import Answer, LocalServer
-from tests.support.java_stores import serving
-from tests.support.refusals import raised, refusal
-from tests.support.says import says
-from tests.support.token_server import CLIENT, CLIENT_SECRET, TokenServer
+from tests.support.http_server import CLIENT, CLIENT_SECRET, Answer, LocalServer, TokenServer
+from tests.support.says import raised, refusal, says
 from tests.support.world import wait_until
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

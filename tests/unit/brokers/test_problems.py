@@ -20,7 +20,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire, _Heard, error_named
 from retention_cli.brokers.wire.problems import LATE, client_problem, connection_problem, tls_problem
 from tests.support.facts import known
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 VERIFY = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c:1006)"
 THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")

@@ -21,11 +21,9 @@ from retention_cli.brokers.security.settings import RegistrySettings
 from retention_cli.core.extras import MissingPartError
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import event_source
-from tests.support.client_files import of as client_settings
-from tests.support.java_stores import self_signed, serving
-from tests.support.refusals import refusal
-from tests.support.says import says
-from tests.support.schema_registry import Registry, avro_long, framed
+from tests.support.client_files import of as client_settings, self_signed, serving
+from tests.support.http_server import Registry, avro_long, framed
+from tests.support.says import refusal, says
 
 AT = 1_700_000_000_123
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}

@@ -39,7 +39,7 @@ from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.observe.cluster import bare_facts
 from tests.support.answers import batched, single
 from tests.support.facts import known
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 NAMES = st.text(max_size=200)
 ROWS = st.lists(

@@ -33,7 +33,7 @@ from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import LIVE_KEYS
 from tests.support.audit_logs import BEGUN
-from tests.support.command_lines import parse as parse_words
+from tests.support.docs import parse as parse_words
 from tests.support.plans import EVERY
 from tests.support.says import says
 from tests.support.world import Cli, run_cli, written

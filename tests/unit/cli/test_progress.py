@@ -55,10 +55,9 @@ from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.reports.ledger import NotRememberedError
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.run import PlanRefusedError
-from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
 from tests.support.plans import HOLD, KEEP, plan as plan_of
 from tests.support.says import says
-from tests.support.terminal import Terminal
+from tests.support.terminal import CLOSED, FULL, UNREAD, Terminal, run_into
 from tests.support.world import run_cli
 
 NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "30s")

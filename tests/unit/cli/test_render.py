@@ -39,11 +39,9 @@ from retention_cli.plan.value import Plan, Totals, held_back_by
 from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.reports.plan_summary import command_for, summarize
 from tests.support import plans
-from tests.support.command_lines import parse
-from tests.support.docs import reason_codes
+from tests.support.docs import parse, reason_codes
 from tests.support.plans import HOLD, KEEP, SKIP, plan, row
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 
 def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:

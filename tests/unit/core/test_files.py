@@ -60,8 +60,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
-from tests.support.refusals import raised, refusal
-from tests.support.says import says
+from tests.support.says import raised, refusal, says
 
 CUT = "it ends in the middle: it was cut short"
 

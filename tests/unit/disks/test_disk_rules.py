@@ -48,8 +48,7 @@ from retention_cli.trim.wait import wait_for_space
 from tests.support.disks import ORDERS, LogDirAnswers, in_the_way_bytes, log_dir, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, why
 from tests.support.plans import EVERY, KINDS, saved
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 from tests.support.world import run_cli
 
 CLICKS, R6 = TopicPartition("clicks", 0), DiskRules(percent=50)

@@ -33,8 +33,7 @@ from retention_cli.memory.disk import DiskMemory, DiskSample, lowest
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import DiskRules, Settings
-from tests.support.disk_oracle import Row
-from tests.support.disks import log_dir, replica, segments_of
+from tests.support.disks import Row, log_dir, replica, segments_of
 from tests.support.facts import HOUR, NOW, Log, why
 
 ORDERS = TopicPartition("orders", 0)

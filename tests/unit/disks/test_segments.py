@@ -31,7 +31,7 @@ from retention_cli.disks.inventory.scan import read_partition, scan
 from retention_cli.disks.inventory.segment import read_end
 from tests.support import logs
 from tests.support.logs import Made, read, sound
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 T = 1_700_000_000_000
 

@@ -37,7 +37,7 @@ from retention_cli.policy.settings import Settings
 from tests.support import logs
 from tests.support.disks import view_of
 from tests.support.facts import NOW, Log, known, topic, why
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 from tests.support.world import Cli, run_cli
 
 GONE = "." + "0123456789abcdef" * 2

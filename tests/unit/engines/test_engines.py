@@ -65,8 +65,7 @@ from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
 from retention_cli.trim.report import TrimReport
 from tests.support.facts import NOW, known
 from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spark, plan, plans, saved
-from tests.support.refusals import raised, refusal
-from tests.support.says import says
+from tests.support.says import raised, refusal, says
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 

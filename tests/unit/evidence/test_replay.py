@@ -54,7 +54,7 @@ from tests.support.evidence import (
     usual,
 )
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, known, logs, policy as parsed, settings, topic
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 DAY = 24 * HOUR
 R1 = Settings(consumed_after_ms=DAY, named_in_full=True)

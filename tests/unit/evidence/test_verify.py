@@ -51,7 +51,7 @@ from tests.support.archives import sample, written
 from tests.support.evidence import RUN, drawn, findings, left_behind, trimmed, usual, write, wrong
 from tests.support.facts import HOUR, NOW
 from tests.support.mutate import Mutant, mutated
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 ROWS, SEEN = usual(12, topics=3)
 RESULTS = trimmed(ROWS)
@@ -590,7 +590,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 @pytest.mark.parametrize("mutant", OF_DECIDE, ids=lambda one: one.name)
 def test_mutant_of_decide_is_found_both_ways(mutant: Mutant, right: Path, tmp_path: Path) -> None:
-    with mutated(mutant, ["tests/support"]) as copy:
+    with mutated(["tests/support"], mutant) as copy:
         done = subprocess.run(
             [sys.executable, "-m", "tests.support.evidence", str(tmp_path), str(right)],
             cwd=copy,

@@ -62,7 +62,7 @@ from retention_cli.policy.settings import Prices, Settings
 from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.facts import HOUR, NOW, Log, known, topic, why
 from tests.support.forecasts import HERE, LAST_LOOK, OTHER, disk, limits, queued
-from tests.support.refusals import raised
+from tests.support.says import raised
 
 DAY = 24 * HOUR
 

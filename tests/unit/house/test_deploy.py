@@ -29,7 +29,7 @@ from kretain.system.healthcheck import address, main
 from retention_cli import __version__
 from retention_cli.policy.load import parse_policy
 from retention_cli.watch.board import KINDS, NAMES, Board, registry_of
-from tests.support.command_lines import parse
+from tests.support.docs import parse
 from tests.support.watching import PLAN_SERIES
 
 ROOT = Path(__file__).parents[3]

@@ -49,8 +49,7 @@ from retention_cli.policy.schema_reports import ApproveModel, AuditModel, CostMo
 from retention_cli.reports import offsets as offset_rows
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, TrimRow, report_as_json, row_as_json
-from tests.support.command_lines import parse
-from tests.support.docs import ROOT, reason_codes
+from tests.support.docs import ROOT, parse, reason_codes
 from tests.support.facts import known
 from tests.support.plans import EVERY, FLEET, REPORT
 from tools.words import names, phrases

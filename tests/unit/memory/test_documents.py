@@ -41,7 +41,7 @@ from retention_cli.memory.replica import (
 from retention_cli.state import messages
 from tests.support.facts import HOUR, NOW, why
 from tests.support.ledgers import TOPIC_ID, WRITTEN, worst
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 
 def test_largest_possible_topic_document_fits_into_a_message() -> None:

@@ -40,11 +40,10 @@ from retention_cli.state.memories import (
 )
 from retention_cli.trim.journal import AuditJournal
 from tests.support.facts import NOW, why
-from tests.support.groups import COMMITS, IDS as SOME_IDS, LOGS, judge_ledger
-from tests.support.ledgers import IDS, filled
+from tests.support.ledgers import COMMITS, IDS, LOGS, TOPIC_IDS as SOME_IDS, filled, judge_ledger
 from tests.support.plans import plan, row
 from tests.support.processes import no_room
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 
 def remembered(folder: Path) -> tuple[object, ...]:

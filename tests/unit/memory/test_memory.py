@@ -27,7 +27,7 @@ from retention_cli.memory.partition import (
 )
 from retention_cli.memory.positions import LogNow, Logs, Position, Rows
 from tests.support.facts import known
-from tests.support.groups import saw
+from tests.support.ledgers import saw
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
     lambda steps: [

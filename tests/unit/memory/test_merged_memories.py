@@ -23,8 +23,8 @@ from retention_cli.memory.partition import SAMPLES_AT_MOST, Earlier, PartitionMe
 from retention_cli.memory.positions import LogNow, Position
 from retention_cli.observe.lineage import Cut, prove
 from tests.support.facts import HOUR, known
-from tests.support.groups import judge, saw
-from tests.support.refusals import refusal
+from tests.support.ledgers import judge, saw
+from tests.support.says import refusal
 
 IDS = {"orders": "id-1", "payments": "id-2"}
 

@@ -28,7 +28,7 @@ from retention_cli.observe.times import with_lookups
 from retention_cli.policy.settings import EventSource, Settings, event_source
 from tests.support import facts
 from tests.support.facts import HOUR, NOW, Log, known, topic, why
-from tests.support.schema_registry import Registry, avro_long, framed
+from tests.support.http_server import Registry, avro_long, framed
 
 HEADER, JSON, STAMP = EventSource("header", "et"), EventSource("json", "/meta/at"), EventSource("timestamp")
 

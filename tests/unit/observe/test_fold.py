@@ -39,7 +39,7 @@ from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
 from tests.support.facts import HOUR, known
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 ORDERS0 = TopicPartition("orders", 0)
 

@@ -32,11 +32,10 @@ from retention_cli.observe.floors.sources.replica import Committed, parse_commit
 from retention_cli.observe.floors.sources.stored import MAX_BYTES, check_age, read_positions
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
-from tests.support.checkpoints import DONE, HEAD, NOW, written
-from tests.support.groups import judge_ledger
+from tests.support.checkpoints import DONE, HEAD, NOW, reach_at, written
 from tests.support.http_server import Answer, LocalServer
-from tests.support.reach import reach_at
-from tests.support.refusals import refusal
+from tests.support.ledgers import judge_ledger
+from tests.support.says import refusal
 
 
 def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:

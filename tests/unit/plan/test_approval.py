@@ -26,7 +26,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import ApproveRules
 from tests.support.facts import HOUR, known
 from tests.support.plans import plan, row
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 NOW = 1_795_000_000_000
 ALICE, BOB, CI, MALLORY = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in range(1, 5))

@@ -53,7 +53,7 @@ from retention_cli.policy.settings import OneOff, Settings
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
 from tests.support.facts import HOUR, policy, topic
 from tests.support.plans import EVERY, HOLD, KEEP, LOOSE, of_spark, plans, row
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 
 def test_delete_records_json_is_kafkas_format() -> None:

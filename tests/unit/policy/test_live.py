@@ -34,7 +34,7 @@ from retention_cli.policy.schema import LIVE_KEYS, EntryModel, keys_of
 from retention_cli.policy.settings import TRIGGER_FLAGS, TRIGGER_KEYS, OneOff, Origin, Settings
 from tests.support.facts import HOUR, known
 from tests.support.plans import plan
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 POLICY = parse_policy(
     """

@@ -30,9 +30,9 @@ from retention_cli.policy.settings import FloorSource, OneOff, Settings
 from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_against, check_alone
+from tests.support.client_files import jks_store
 from tests.support.facts import HOUR, known, policy
-from tests.support.java_stores import jks_store
-from tests.support.refusals import raised, refusal
+from tests.support.says import raised, refusal
 
 DAY = 24 * HOUR
 

@@ -50,7 +50,7 @@ from retention_cli.profile.reading import (
     write_parquet,
 )
 from tests.support.facts import known
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
 FRAME = Frame(NOW)

@@ -19,7 +19,7 @@ from retention_cli.reports.doctor import Platform, platform_of
 from retention_cli.reports.groups import GroupSummary, Standings
 from retention_cli.reports.ledger import NotRememberedError, named
 from retention_cli.reports.offsets import Log, Unread, by_partition, by_topic, unread_of
-from tests.support.refusals import refusal
+from tests.support.says import refusal
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 Positions = dict[str, dict[TopicPartition, int]]

@@ -45,8 +45,7 @@ from tests.support.audit_logs import BEGUN
 from tests.support.evidence import observation
 from tests.support.facts import known
 from tests.support.plans import EVERY, HOLD, KEEP, plan, plan as made, row
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,10 @@ from retention_cli.watch.notify import DAY_MS, TIMEOUT_S, Held, Notice, Notifier
 from retention_cli.watch.one_pass import Passed, Passes, PolicyFile, seconds_left
 from tests.support.facts import HOUR, NOW, known, topic
 from tests.support.forecasts import limits
+from tests.support.http_server import Webhook
 from tests.support.plans import plan, row
-from tests.support.refusals import refusal
-from tests.support.says import says
+from tests.support.says import refusal, says
 from tests.support.watching import PLAN_SERIES, samples
-from tests.support.webhook import Webhook
 from tests.support.world import wait_until
 
 
