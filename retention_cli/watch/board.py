@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -140,7 +141,7 @@ class ListenError(Exception):
     """The address can't be listened on."""
 
 
-class Server(WSGIServer):
+class Server(ThreadingMixIn, WSGIServer):
     """Listens from its creation until it is closed.
 
     One thread per request, so that a slow client does not keep health checks waiting; at most a few. If too many are
@@ -157,6 +158,7 @@ class Server(WSGIServer):
     """
 
     request_queue_size = 32
+    daemon_threads = True
 
     def __init__(self, host: str, port: int, board: Board) -> None:
         self._lock = threading.Lock()
@@ -181,9 +183,7 @@ class Server(WSGIServer):
 
     def server_bind(self) -> None:
         """Bind without a name server's help, which WSGIServer asks for its own name."""
-        import socketserver
-
-        socketserver.TCPServer.server_bind(self)
+        TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()
 
@@ -193,18 +193,13 @@ class Server(WSGIServer):
             if len(self._under_way) >= _AT_ONCE:
                 self._end(next(iter(self._under_way)))
             self._under_way[request] = time.monotonic()
+        super().process_request(request, client_address)
 
-        def answer() -> None:
-            try:
-                self.finish_request(request, client_address)
-            except OSError:
-                pass  # the client is gone, or was too slow
-            finally:
-                with self._lock:
-                    self._under_way.pop(request, None)
-                self.shutdown_request(request)
-
-        threading.Thread(target=answer, name="kretain-http", daemon=True).start()
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, which is no longer under way."""
+        with self._lock:
+            self._under_way.pop(request, None)
+        super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """End what takes too long. Called twice a second."""
@@ -220,7 +215,7 @@ class Server(WSGIServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: what a client does wrong is its own business."""
+        """Say nothing: what a client does wrong is its own business, and so is that it is gone."""
 
 
 class _Handler(WSGIRequestHandler):

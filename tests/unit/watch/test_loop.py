@@ -751,7 +751,7 @@ def get(server: Server, path: str) -> tuple[int, str]:
 
 
 def answering() -> int:
-    return sum(one.name == "kretain-http" for one in threading.enumerate())
+    return sum("process_request_thread" in one.name for one in threading.enumerate())
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost"], ids=["idle", "in a header"])
