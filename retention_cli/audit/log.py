@@ -214,24 +214,19 @@ class AuditLog:
 
     def _ended_before(self, now: Snapshot, at: str, chain: Chain) -> int:
         """Return how many closed files, the oldest ones, have no line since a moment; the chain goes on behind them."""
-        for index in range(len(now.closed), 0, -1):
-            name = now.closed[index - 1]
-            if (latest := self._latest_before(now, index)) is None or latest >= at:
+        for index in range(min(len(now.closed), len(now.names) - 1), 0, -1):
+            with closing(now.lines(now.names[index])) as later:  # its first line has the latest moment before it
+                first = next(later, None)
+            latest = None if first is None else latest_of(event_of(first[1]) or {})
+            if latest is None or latest >= at:
                 continue
+            name = now.closed[index - 1]
             with closing(now.backward(name)) as lines:
                 last = next(lines, None)
             event = None if last is None else event_of(last)
             if last is not None and event is not None and chain.go_on_behind(name, last, event):
                 return index
         return 0
-
-    def _latest_before(self, now: Snapshot, index: int) -> str | None:
-        """Return the latest moment in the first ``index`` files, as the next one says it; None if it is not known."""
-        if index == len(now.names):  # the next file is not begun yet
-            return None
-        with closing(now.lines(now.names[index])) as lines:
-            first = next(lines, None)
-        return None if first is None else latest_of(event_of(first[1]) or {})
 
     def _end(self, handle: int) -> tuple[Resumed, str | None]:
         """Return where the next line continues; and the closed file before it, if it is the first of its file."""

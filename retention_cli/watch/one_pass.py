@@ -303,7 +303,12 @@ class Passes:
         notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
             return Passed(plan, values, hold, self.trims and refused is not None, policy.broken, notes=notes)
-        under = narrowed(plan, self.ceiling, self._after, lambda topic: _is_indivisible(selection, topic))
+        under = narrowed(
+            plan,
+            self.ceiling,
+            self._after,
+            lambda topic: (one := selection.settings_for(topic)) is not None and one.whole_segments,
+        )
         job = TrimJob(
             reader=reader,
             plan=under.plan,
@@ -393,11 +398,6 @@ class Passes:
                 f"restart kretain watch if that is intended"
             )
         self._cluster_id = cluster_id
-
-
-def _is_indivisible(selection: Selection, topic: str) -> bool:
-    settings = selection.settings_for(topic)
-    return settings is not None and settings.whole_segments
 
 
 def losses(
