@@ -367,18 +367,19 @@ def _message_indexes(raw: bytes) -> tuple[list[int], int]:
 def _at(found: Any, path: Sequence[str]) -> Any:
     message = part("avro", "google.protobuf.message").Message
     for name in path:
-        if isinstance(found, message):
-            field, found = {one[0].name: one for one in found.ListFields()}[name]
-            if field.enum_type is not None:
-                return None
-        elif isinstance(found, Mapping):
-            if name not in found:  # reading it would add it, with a time of 0
-                raise LookupError(name)
-            found = found[name]
-        elif isinstance(found, (str, bytes)):
-            raise TypeError("a text has no parts")
-        else:  # a repeated field
-            found = found[int(name)]
+        match found:
+            case message():
+                field, found = {one[0].name: one for one in found.ListFields()}[name]
+                if field.enum_type is not None:
+                    return None
+            case Mapping():
+                if name not in found:  # reading it would add it, with a time of 0
+                    raise LookupError(name)
+                found = found[name]
+            case str() | bytes():
+                raise TypeError("a text has no parts")
+            case _:  # a repeated field
+                found = found[int(name)]
     if isinstance(found, message) and found.DESCRIPTOR.full_name == "google.protobuf.Timestamp":
         return found.seconds * 1_000 + found.nanos // 1_000_000
     return found

@@ -271,20 +271,21 @@ def expected(record: Record) -> tuple[str | None, ...]:
 
 def _not_ours(base: Decision, record: Record, live: Live) -> Decision:
     action: Action = "none"
-    if record.state == "unreadable":
-        text = (
-            f"what _kretain_protected says of {record.key} can't be read: kretain leaves it alone until "
-            "kretain protect --resume"
-        )
-    elif record.state == "released":
-        text = f"another client set it: kretain leaves it alone until kretain protect --resume {base.topic}"
-    else:
-        action, there = "release", "removed it" if live.own is None else f"set it to {live.own}"
-        text = (
-            f"another client {there}, so that counts (kretain had set {record.value}, the original was "
-            f"{'the default' if record.original is None else record.original}): kretain protect --resume {base.topic} "
-            "lets kretain raise it again"
-        )
+    match record.state:
+        case "unreadable":
+            text = (
+                f"what _kretain_protected says of {record.key} can't be read: kretain leaves it alone until "
+                "kretain protect --resume"
+            )
+        case "released":
+            text = f"another client set it: kretain leaves it alone until kretain protect --resume {base.topic}"
+        case _:
+            action, there = "release", "removed it" if live.own is None else f"set it to {live.own}"
+            text = (
+                f"another client {there}, so that counts (kretain had set {record.value}, the original was "
+                f"{'the default' if record.original is None else record.original}): kretain protect --resume "
+                f"{base.topic} lets kretain raise it again"
+            )
     return replace(base, action=action, reasons=(Reason("protect", text),))
 
 

@@ -122,15 +122,16 @@ def _read_jks(raw: bytes, password: str, key_password: str | None) -> JavaStore:
         kind = reader.number()
         reader.text()  # the alias
         reader.take(8)  # the creation date
-        if kind == 2:
-            trusted.append(reader.certificate(version))
-        elif kind == 1:
-            sealed_key = reader.take(reader.number())
-            certificates = [reader.certificate(version) for _ in range(reader.number())]
-            if key is None:
-                key, chain = _unseal(sealed_key, key_password or ""), certificates
-        else:
-            raise _StoreError(f"an entry of kind {kind}")
+        match kind:
+            case 2:
+                trusted.append(reader.certificate(version))
+            case 1:
+                sealed_key = reader.take(reader.number())
+                certificates = [reader.certificate(version) for _ in range(reader.number())]
+                if key is None:
+                    key, chain = _unseal(sealed_key, key_password or ""), certificates
+            case _:
+                raise _StoreError(f"an entry of kind {kind}")
     return JavaStore(
         "".join(_pem("CERTIFICATE", one) for one in trusted),
         None if key is None else _pem("PRIVATE KEY", key),

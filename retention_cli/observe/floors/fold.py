@@ -6,6 +6,7 @@ groups arrive does not matter.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -158,7 +159,7 @@ class FloorFold:
             name: Columns([NO_COMMIT] * count, [""] * count, [NO_HIGHEST] * count, [""] * count, bytearray(count))
             for name, count in self.counts.items()
         }
-        self.irregular: dict[TopicPartition, Irregular] = {}
+        self.irregular = defaultdict[TopicPartition, Irregular](Irregular)
         self.failed_topics: dict[str, set[Reason]] = {}
         self.failed: set[Reason] = set()
         self.present: dict[tuple[str, str], set[int]] = {
@@ -283,7 +284,7 @@ class FloorFold:
         found.columns = {
             name: one for name, one in self.columns.items() if name in wanted and max(one.high) != NO_HIGHEST
         }
-        found.irregular = {tp: one for tp, one in self.irregular.items() if tp.topic in wanted}
+        found.irregular.update((tp, one) for tp, one in self.irregular.items() if tp.topic in wanted)
         found.failed = self.failed
         found.failed_topics = {name: reasons for name, reasons in self.failed_topics.items() if name in wanted}
         found.present = {key: partitions for key, partitions in self.present.items() if key[1] in wanted}
@@ -438,10 +439,7 @@ class FloorFold:
 
     def at(self, topic: str, partition: int) -> Irregular:
         """Return what is out of the ordinary on a partition, to add to: such as where a leader epoch ends."""
-        tp = TopicPartition(topic, partition)
-        if (found := self.irregular.get(tp)) is None:
-            found = self.irregular[tp] = Irregular()
-        return found
+        return self.irregular[TopicPartition(topic, partition)]
 
 
 _REGULAR: Final = Irregular()
