@@ -58,14 +58,12 @@ def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
         place = {"topic": topic, "topic_id": about.topic_id}
         with ClusterWriter(reader.settings, {topic}, reader.timeout_s) as writer:
             unsent = _unsent(log, _reached_by(folder, place))
-            sent = False
-            for lines in in_batches(unsent, AT_ONCE):
-                if sent and time.monotonic() > deadline:
+            for number, lines in enumerate(in_batches(unsent, AT_ONCE)):
+                if number and time.monotonic() > deadline:
                     return f"topic {topic} lacks lines after {MOST_S:g} s: the next trim sends them"
                 answers = writer.append_all(topic, [(one.run.encode("utf-8", "replace"), one.value) for one in lines])
                 failed = next((n for n, one in enumerate(answers) if isinstance(one, BrokerError)), len(lines))
                 _remember(folder, place, lines[:failed])
-                sent = True
                 if failed < len(lines):
                     return f"{answers[failed]}; the next trim sends the lines that it lacks"
     except (BrokerError, StateError) as error:

@@ -258,13 +258,10 @@ def _read_new(
     ranges = {tp: Range(scan.end, logs[tp].end) for tp, scan in scans.items() if scan.end < logs[tp].end}
     total = sum(one.end - one.start for one in ranges.values())
     read = 0
-    ceilings = {
-        tp: reading.now_ms + reading.settings[tp.topic].max_ahead_ms
-        if reading.settings[tp.topic].ignore_future
-        else None
-        for tp in ranges
+    adders = {
+        tp: (scans[tp].add, sources[tp], reading.now_ms + rules.max_ahead_ms if rules.ignore_future else None, rules)
+        for tp, rules in ((tp, reading.settings[tp.topic]) for tp in ranges)
     }
-    adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], reading.settings[tp.topic]) for tp in ranges}
     epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
     stopped: dict[TopicPartition, RequestFailedError] = {}
 

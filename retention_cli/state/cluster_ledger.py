@@ -206,13 +206,12 @@ class ClusterLedger(Ledger):
         if start == there.end and not fresh:
             return
         seen: set[str] = set()
-        while True:
-            end = min(start + _MESSAGES_AT_ONCE, there.end)
-            stored = self._topic.read(start, end) if start < end else []
+        for first in range(
+            start, max(start + 1, there.end), _MESSAGES_AT_ONCE
+        ):  # once at least, if it is to be read anew
+            end = min(first + _MESSAGES_AT_ONCE, there.end)
+            stored = self._topic.read(first, end) if first < end else []
             self._take_in(topic_id, stored, end, fresh=seen if fresh else None, last=end >= there.end)
-            start = end
-            if start >= there.end:
-                return
 
     def _take_in(
         self, topic_id: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool
