@@ -206,9 +206,8 @@ class ClusterLedger(Ledger):
         if start == there.end and not fresh:
             return
         seen: set[str] = set()
-        for first in range(
-            start, max(start + 1, there.end), _MESSAGES_AT_ONCE
-        ):  # once at least, if it is to be read anew
+        # Once at least: a topic without messages, read from its start, lacks all that the cache has.
+        for first in range(start, max(start + 1, there.end), _MESSAGES_AT_ONCE):
             end = min(first + _MESSAGES_AT_ONCE, there.end)
             stored = self._topic.read(first, end) if first < end else []
             self._take_in(topic_id, stored, end, fresh=seen if fresh else None, last=end >= there.end)
