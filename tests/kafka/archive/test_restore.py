@@ -168,23 +168,17 @@ def test_restore_selects_by_time_and_partition(world: World, place: Path) -> Non
     assert [whole(world, target, n) for n in (0, 1)] == [[], [one for one in log if since <= one[0] < until]]
 
 
-@pytest.mark.parametrize(
-    ("partitions", "config", "said"),
-    [
-        (2, {}, "has 2 partitions, and"),
-        (1, {"message_timestamp_type": "LogAppendTime"}, "its brokers would overwrite timestamps"),
-    ],
-)
-def test_restore_refuses_an_unsuitable_target(
-    world: World, topic: str, place: Path, partitions: int, config: dict[str, Any], said: str
+def test_restore_refuses_an_unsuitable_target_and_warns_of_one_that_deletes_at_once(
+    world: World, topic: str, place: Path
 ) -> None:
-    target = world.topic("restored", partitions=partitions, **config)
-    assert said in refusal(RestoreRefusedError, run, world, place, Wanted(topic, target))
+    for config, said in (
+        ({"partitions": 2}, "has 2 partitions, and"),
+        ({"message_timestamp_type": "LogAppendTime"}, "its brokers would overwrite timestamps"),
+    ):
+        target = world.topic("restored", **dict[str, Any](config))
+        assert said in refusal(RestoreRefusedError, run, world, place, Wanted(topic, target))
     none = refusal(RestoreRefusedError, run, world, place, Wanted(topic, f"{target}-none"))
     assert "does not exist: create it first, with 1 partitions" in none
-
-
-def test_restore_warns_of_a_target_whose_retention_deletes_at_once(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored", retention_ms=str(HOUR), cleanup_policy="compact,delete")
     with reader_for(world.bootstrap) as reader:
         job = prepare(reader, Store(str(place)), Wanted(topic, target), now_ms())

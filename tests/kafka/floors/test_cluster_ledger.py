@@ -6,12 +6,11 @@ import csv
 import io
 import re
 import signal
-import sqlite3
 import sys
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka
 from tests.support.facts import known, why
 from tests.support.ledger_stores import (
-    CLUSTER,
     Store,
     add_samples,
     decide,
@@ -429,22 +427,6 @@ while True:
             assert last.pop().high_watermark >= int(said[-1])
             either.save(memories)
     assert len(samples_of(either.elsewhere("new-pod"), topic_id, 199)) == len(found[199].samples)
-
-
-def test_ledger_of_a_newer_version_is_refused_unchanged(either: Store) -> None:
-    """What can't be understood is not new: everything that depends on it is unknown, and held."""
-    with either.opened() as (_, memories):
-        either.save(memories)
-    with sqlite3.connect(either.file) as db:
-        db.execute("PRAGMA user_version = 99")
-    before = either.file.read_bytes()
-    with (
-        reader_for(either.bootstrap) as reader,
-        closing(memories_of(either.state_dir, either.kind, reader)) as memories,
-    ):
-        assert "written by a newer kretain (schema 99" in why(memories(CLUSTER).lost)
-        memories.save(now_ms())
-    assert either.file.read_bytes() == before
 
 
 def test_prune_forgets_what_is_old_and_no_longer_exists(either: Store) -> None:
