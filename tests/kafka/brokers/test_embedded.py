@@ -26,6 +26,7 @@ from bench.synthetic.start import synthetic
 from kretain.embedded import EmbeddedError
 from kretain.embedded.demo import FLIGHTS, TOPICS, WEATHER
 from kretain.embedded.node import free_ports
+from tests.support import clusters
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import processes_of
 from tests.support.refusals import refusal
@@ -40,6 +41,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(clusters, "_formatted", {})  # each node is formatted anew
     yield folder
     assert processes_of(folder) == []
     assert list(folder.iterdir()) == []

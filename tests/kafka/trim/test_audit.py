@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -99,14 +99,12 @@ def test_unknown_audit_position_sends_the_whole_log_again(world: World, topic: s
     trim(world, topic, 3, copy)
     trim(world, topic, 4, copy)
     place = log_of(world).path.with_name(shipping.SHIPPED_NAME)
-    for upto, harm in enumerate(
-        (
-            lambda: place.write_text('{"topic": 7'),
-            lambda: place.write_text(json.dumps({**json.loads(place.read_text()), "hash": "0" * 64})),
-            place.unlink,
-        ),
-        start=5,
-    ):
+    harms: tuple[Callable[[], object], ...] = (
+        lambda: place.write_text('{"topic": 7'),
+        lambda: place.write_text(json.dumps({**json.loads(place.read_text()), "hash": "0" * 64})),
+        place.unlink,
+    )
+    for upto, harm in enumerate(harms, start=5):
         before = sent(world, copy)
         harm()
         assert trim(world, topic, upto, copy).audit_unshipped is None
