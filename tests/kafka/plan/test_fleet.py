@@ -162,17 +162,6 @@ def test_fleet_trim_asks_once_and_keeps_one_audit_log_per_cluster(pair: Pair) ->
     assert pair.cli("trim", "--yes", check=0).err == ""
 
 
-def test_cluster_under_two_names_is_an_error_and_trims_nothing(pair: Pair) -> None:
-    """Two brokers of one cluster, so that the addresses differ."""
-    brokers = zip("ab", pair.eu.bootstrap.split(","), strict=False)
-    pair.clusters(*(f"{{name: {name}, bootstrap-server: '{address}'}}" for name, address in brokers))
-    for command in (("plan",), ("trim", "--yes")):
-        done = pair.cli(*command, check=1)
-        assert done.err.startswith(f"kretain: a and b are one cluster, {pair.ids['eu']}: ")
-        assert done.out == ""
-    assert pair.ends()["eu"] == 0
-
-
 def test_ctrl_c_during_a_fleet_plan_ends_at_once(pair: Pair) -> None:
     """A socket that accepts and says nothing: its thread is left behind."""
     with socket.socket() as mute:
