@@ -7,11 +7,13 @@ import hashlib
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
+import psutil
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
@@ -20,6 +22,20 @@ from kretain.embedded.java import find_java
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import locked
 from tests.support.world import World
+
+ROOM = 12 << 30
+"""Memory that must be free (bytes) for a session's files to lie in it: brokers and Spark need most of that."""
+
+
+def use_memory(place: Path = Path("/dev/shm")) -> None:
+    """Let this process's temporary files lie in memory, where there is room: trims and new topics wait for fsyncs."""
+    if "TMPDIR" in os.environ or not os.access(place, os.W_OK):
+        return
+    if min(psutil.virtual_memory().available, psutil.disk_usage(str(place)).free) >= ROOM:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(place)
+
+
+use_memory()
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +104,7 @@ class _Files(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = Path(super()._split_scope(nodeid))
-        in_process = ("test_archive", "test_local", "test_profile", "test_sources")
+        in_process = ("test_archive", "test_local", "test_sources")
         return "spark" if path.parent.name == "spark" and path.stem in in_process else str(path)
 
 

@@ -400,7 +400,7 @@ NEAREST: Final = {
     ),
     "observe/event": ("tests/kafka/plan/test_event_time.py", "tests/kafka/floors/test_lineage.py"),
     "observe/cluster": (
-        "tests/kafka/plan/test_broker_clock.py",
+        "tests/kafka/plan/test_time_guards.py",
         "tests/kafka/plan/test_lookups.py",
         "tests/kafka/plan/test_observe.py",
     ),

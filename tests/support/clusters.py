@@ -19,8 +19,8 @@ from tests.support import processes
 
 STOP_SECONDS = 20
 
-_formatted: dict[tuple[object, ...], list[dict[str, bytes]]] = {}
-"""The files that formatting wrote to a node's log dirs, by version, number of dirs and settings."""
+_formatted: dict[tuple[str, int], list[dict[str, bytes]]] = {}
+"""The files that formatting wrote to a node's log dirs, by version and number of dirs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,11 +170,11 @@ class EmbeddedKafka(OneNode):
         return nodes
 
     def format_nodes(self) -> None:
-        """Format one node with Kafka's tool, and copy the result to the others, and to clusters with the same settings.
+        """Format one node with Kafka's tool, and copy the result to the others, and to clusters of the same version.
 
-        The tool's output depends on the version and the settings; only ids are specific to a node.
+        The tool's output depends on the version (no test's settings change it); only ids are specific to a node.
         """
-        like = (self.version, len(self.nodes[0].log_dirs), tuple(sorted(self._settings.items())))
+        like = (self.version, len(self.nodes[0].log_dirs))
         for node in self.nodes:
             if like in _formatted:
                 node.format_like(_formatted[like], self.cluster_id)

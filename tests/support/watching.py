@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -114,37 +111,6 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
             assert key not in found, "a series twice"
             found[key] = one.value
     return found
-
-
-class Door:
-    """An address that leads to whatever broker it is pointed at. A context manager."""
-
-    def __init__(self, address: str) -> None:
-        self.leads_to = address
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._serve, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                host, _, port = self.leads_to.rpartition(":")
-                broker = socket.create_connection((host, int(port)))
-                for one, other in ((client, broker), (broker, client)):
-                    threading.Thread(target=_pump, args=(one, other), daemon=True).start()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError), source, target:
-        while some := source.recv(65536):
-            target.sendall(some)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -420,7 +419,8 @@ class World:
         )
         found: list[Any] = []
         try:
-            consumer.assign([TopicPartition(topic, partition, start or OFFSET_BEGINNING)])
+            # Where it is to look for the beginning by itself, librdkafka waits for half a second.
+            consumer.assign([TopicPartition(topic, partition, start or self.ends(topic, partition)[0])])
             deadline = time.monotonic() + 90
             while time.monotonic() < deadline:
                 first = consumer.poll(1)

@@ -167,23 +167,17 @@ def test_restore_selects_by_time_and_partition(world: World, place: Path) -> Non
     assert [whole(world, target, n) for n in (0, 1)] == [[], [one for one in log if since <= one[0] < until]]
 
 
-@pytest.mark.parametrize(
-    ("partitions", "config", "said"),
-    [
-        (2, {}, "has 2 partitions, and"),
-        (1, {"message_timestamp_type": "LogAppendTime"}, "its brokers would overwrite timestamps"),
-    ],
-)
-def test_restore_refuses_an_unsuitable_target(
-    world: World, topic: str, place: Path, partitions: int, config: dict[str, Any], said: str
+def test_restore_refuses_an_unsuitable_target_and_warns_of_one_that_deletes_at_once(
+    world: World, topic: str, place: Path
 ) -> None:
-    target = world.topic("restored", partitions=partitions, **config)
-    assert said in refusal(RestoreRefusedError, run, world, place, Wanted(topic, target))
+    for config, said in (
+        ({"partitions": 2}, "has 2 partitions, and"),
+        ({"message_timestamp_type": "LogAppendTime"}, "its brokers would overwrite timestamps"),
+    ):
+        target = world.topic("restored", **dict[str, Any](config))
+        assert said in refusal(RestoreRefusedError, run, world, place, Wanted(topic, target))
     none = refusal(RestoreRefusedError, run, world, place, Wanted(topic, f"{target}-none"))
     assert "does not exist: create it first, with 1 partitions" in none
-
-
-def test_restore_warns_of_a_target_whose_retention_deletes_at_once(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored", retention_ms=str(HOUR), cleanup_policy="compact,delete")
     with reader_for(world.bootstrap) as reader:
         job = prepare(reader, Store(str(place)), Wanted(topic, target), now_ms())
@@ -400,25 +394,17 @@ def test_groups_alone_are_reset_where_the_records_are_there_and_only_there(world
     assert trimmed.position_in(other, "g") is None
 
 
-def test_group_does_not_skip_records_that_the_target_had_before(world: World, trimmed: Trimmed) -> None:
-    """With --append they lie before what is restored, and it has read none of them."""
-    target = world.topic("more")
-    produce(world, target, [LIVE] * 5)
-    rows = trimmed.back(target, "--append", "--groups", "-o", "json").json()["groups"]["rows"]
-    assert {row["offset"] for row in rows} == {0}
-    assert trimmed.next_in(target, "h") == LIVE
-
-
 def test_group_does_not_skip_records_of_others_though_since_leaves_older_ones_out(
     world: World, trimmed: Trimmed
 ) -> None:
-    """What --since leaves out is what the archive has from before then, and nothing else that stands there."""
+    """What --since leaves out is what the archive has from before then. Records that the target had before are unread."""
     since = sorted(record[0] for _offset, record in trimmed.log)[400]
     target, all_of_it = world.topic("since"), world.topic("all")
     produce(world, target, [LIVE] * 5)
     trimmed.back(target, "--since", str(since), "--append")
     rows = trimmed.back(target, "--since", str(since), "--groups", "-o", "json").json()["groups"]["rows"]
     assert {row["offset"] for row in rows} == {0}
+    assert trimmed.next_in(target, "h") == LIVE
     trimmed.back(all_of_it)
     trimmed.back(all_of_it, "--since", str(since), "--groups", "--overwrite")
     kept = [(offset, record) for offset, record in trimmed.log if record[0] >= since]

@@ -6,16 +6,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
 from tests.conftest import QUICK
+from tests.support.advising import codes
+from tests.support.client_files import properties
 from tests.support.clusters import EmbeddedKafka
 from tests.support.says import says
 from tests.support.secured import allow
-from tests.support.world import HOUR, Cli, World, consumed, run_cli, written
+from tests.support.world import DAY, HOUR, MIB, MINUTE, Cli, World, consumed, run_cli, wait_until, written
 
 SECRET = "acl-s3cret"
 DOCS = Path(__file__).parents[3] / "docs" / "connecting.md"
@@ -170,7 +172,7 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    users = " ".join(f'user_{one.user}="{SECRET}"' for one in CASES)
+    users = " ".join(f'user_{name}="{SECRET}"' for name in (*(one.user for one in CASES), "bob"))
     login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     settings = QUICK | {
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
@@ -256,3 +258,46 @@ def test_topic_without_delete_permission_fails_alone(guarded: Guarded) -> None:
     needs = "this user needs DELETE on the topic (TOPIC_AUTHORIZATION_FAILED)"
     assert outcomes == {allowed: ("trimmed", []), refused: ("failed", [{"code": "delete", "text": needs}])}
     assert (guarded.world.ends(refused)[0], guarded.world.ends(allowed)[0]) == (1, 12)
+
+
+def test_missing_rights_make_advice_unknown_and_are_named(guarded: Guarded, tmp_path: Path) -> None:
+    """From no setting and no size to all, one right after the other."""
+    world = guarded.world
+    topic = world.filled([MINUTE] * 10, retention_ms=str(HOUR), retention_bytes=str(MIB))
+    config = properties(
+        tmp_path,
+        bootstrap_servers=guarded.cluster.secure_bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="bob",
+        sasl_password=SECRET,
+    )
+
+    def asked() -> dict[str, Any]:
+        return run_cli("advise", topic, "-c", str(config), "-o", "json", check=0).json()["topics"][0]
+
+    allow(world, "bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    row = asked()
+    found = row["advice"]
+    assert [row["at_most"], row["normal"], found["kafka_configs"], found["policy_entry"]] == [None] * 4
+    says(
+        " ".join(reason["text"] for reason in row["unknown"]),
+        "the topic's settings can't be read: this user needs DESCRIBE_CONFIGS on the topic",
+        "broker 1's settings can't",
+        "sizes on disk",
+    )
+    assert (codes(row), row["by_partition"][0]["records_last_hour"]) == (set(), 10), "what can be read is there"
+    says(run_cli("advise", topic, "-c", str(config), check=0).out, "none seen", "Unknown, so not checked")
+
+    allow(world, "bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE_CONFIGS)
+    wait_until(lambda: asked()["at_most"] is not None, "the topic's settings to be readable")
+    row = asked()
+    assert (row["at_most"]["settings_ms"], row["at_most"]["readable_ms"]) == (7 * DAY + HOUR, None)
+    assert codes(row) == set(), "whether traffic fills a segment sooner can't be told without sizes"
+    assert "7d 1h + ?" in run_cli("advise", topic, "-c", str(config), check=0).out
+
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    wait_until(lambda: asked()["unknown"] == [], "all to be readable")
+    row = asked()
+    assert codes(row) == {"segment-above-retention"}
+    assert f"--command-config {config}" in row["advice"]["kafka_configs"]

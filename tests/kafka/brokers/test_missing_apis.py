@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -22,6 +23,7 @@ from kretain.embedded.node import free_ports
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
+from tests.support.doors import Door
 from tests.support.plain import kept_alive
 from tests.support.says import refuses
 from tests.support.world import OLD, Cli, World, reader_for, run_cli, written
@@ -30,32 +32,19 @@ API_VERSIONS: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
 
 
-class ApiProxy:
-    """Listens on a port of its own. ``most`` has each API's highest version from now on, None: the API is gone."""
+class ApiProxy(Door):
+    """A broker by another address. ``most`` has each API's highest version from now on, None: the API is gone."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.most: dict[int, int | None] = {}
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
 
-    def serve(self, broker_port: int) -> None:
-        threading.Thread(target=self._accept, args=(broker_port,), daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self, broker_port: int) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                broker = socket.create_connection(("127.0.0.1", broker_port))
-                versions: dict[int, int] = {}
-                for work in (self._requests, self._responses):
-                    threading.Thread(target=work, args=(client, broker, versions), daemon=True).start()
+    def works(self, client: socket.socket, broker: socket.socket) -> Sequence[Callable[[], None]]:
+        versions: dict[int, int] = {}
+        return partial(self._requests, client, broker, versions), partial(self._responses, client, broker, versions)
 
     def _requests(self, client: socket.socket, broker: socket.socket, versions: dict[int, int]) -> None:
-        with closing(broker), suppress(OSError), client.makefile("rb") as sent:
+        with client.makefile("rb") as sent:
             while frame := _frame(sent):
                 key, version, correlation = struct.unpack_from(">hhi", frame)
                 if key == API_VERSIONS:
@@ -63,7 +52,7 @@ class ApiProxy:
                 broker.sendall(struct.pack(">i", len(frame)) + frame)
 
     def _responses(self, client: socket.socket, broker: socket.socket, versions: dict[int, int]) -> None:
-        with closing(client), suppress(OSError), broker.makefile("rb") as sent:
+        with broker.makefile("rb") as sent:
             while frame := _frame(sent):
                 version = versions.pop(struct.unpack_from(">i", frame)[0], None)
                 if version is not None:
@@ -114,9 +103,10 @@ def proxy() -> Iterator[ApiProxy]:
 @pytest.fixture(scope="module")
 def cluster(proxy: ApiProxy) -> Iterator[EmbeddedKafka]:
     (port,) = free_ports(1)
-    settings = {**QUICK, "advertised.listeners": f"PLAIN://127.0.0.1:{port},SECURE://127.0.0.1:{proxy.port}"}
+    settings = {**QUICK, "advertised.listeners": f"PLAIN://127.0.0.1:{port},SECURE://{proxy.address}"}
     with EmbeddedKafka(1, ports=[port], secure_protocol="PLAINTEXT", settings=settings) as kafka:
-        proxy.serve(int(kafka.secure_bootstrap.rpartition(":")[2]))
+        proxy.leads_to = kafka.secure_bootstrap
+        proxy.start()
         yield kafka
 
 
@@ -129,7 +119,7 @@ def topic(proxy: ApiProxy, cluster: EmbeddedKafka, tmp_path: Path) -> str:
 
 def ask(proxy: ApiProxy, tmp_path: Path, *arguments: str, check: int | None = None) -> Cli:
     return run_cli(
-        *(*arguments, "-b", f"127.0.0.1:{proxy.port}", "--timeout", "5s", "--state-dir", str(tmp_path / "state")),
+        *(*arguments, "-b", proxy.address, "--timeout", "5s", "--state-dir", str(tmp_path / "state")),
         check=check,
     )
 

@@ -1,27 +1,20 @@
-"""What commands print: every format that they offer, and what is said where nothing can be printed."""
+"""What commands say where nothing can be printed; pages and replays. Formats: ``tests/unit/render``."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
-from typing import Any
 
+import html5lib
 import pytest
-import typer
-import yaml
 
-from kretain.app import app
-from tests.support.clusters import EmbeddedKafka
-from tests.support.ledger_stores import make_kretain_topics, renew_state_topic
 from tests.support.says import says
 from tests.support.terminal import CLOSED, FULL, UNREAD, run_into
-from tests.support.trims import audit
-from tests.support.world import OLD, World, consumed, run_cli, written
+from tests.support.world import HOUR, OLD, World, consumed, run_cli, written
 
 
 @pytest.fixture
@@ -46,8 +39,9 @@ def run_of(world: World) -> dict:
     return run
 
 
-@pytest.mark.parametrize(("outlet", "why"), [(FULL, "No space left on device"), (CLOSED, "stdout is closed")])
-@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize(
+    ("outlet", "why", "output"), [(FULL, "No space left on device", "table"), (CLOSED, "stdout is closed", "json")]
+)
 def test_lost_report_after_a_trim_exits_partial_and_names_the_deletes(
     world: World, topic: str, outlet: str, why: str, output: str
 ) -> None:
@@ -66,7 +60,6 @@ def test_lost_report_after_a_trim_exits_partial_and_names_the_deletes(
 @pytest.mark.parametrize(
     ("command", "more", "code"),
     [
-        ("plan", [], 0),
         ("plan", ["--detailed-exitcode"], 3),
         ("plan", ["--detailed-exitcode", "--fail-on-hold", "-o", "json"], 4),
         ("trim", ["--yes"], 0),
@@ -148,111 +141,85 @@ def test_fleet_trim_with_a_lost_report_names_each_clusters_deletes(world: World,
     )
 
 
-ARGUMENTS = {
-    "plan": "-p {policy}",
-    "trim": "-p {policy} --dry-run",
-    "archive list": "{archive}",
-    "archive verify": "{archive}",
-    "archive compact": "{archive}",
-    "restore": "{topic} --from {archive} --to {target} --append --yes",
-    "explain": "{topic} -p {policy}",
-    "show": "{plan}",
-    "why": "F2",
-    "offsets": "{topic}",
-    "advise": "{topic} -p {policy}",
-    "profile": "{topic}",
-    "groups": "",
-    "history": "",
-    "groups forget": "{topic}-a --dry-run",
-    "ledger show": "{topic}",
-    "ledger prune": "--older-than 30d",
-    "disk": "",
-    "forecast": "{topic} -p {policy}",
-    "segments scan": "{logs} --out {folder}/inventory.{number}.parquet",
-    "segments show": "{inventory}",
-    "context list": "",
-    "context show": "here",
-    "policy check": "{policy}",
-    "policy show": "{topic} -p {policy}",
-    "policy set": "{topic} retention.ms=1d -p {live}",
-    "policy unset": "{topic} retention.ms -p {live}",
-    "policy list": "-p {live}",
-    "cluster init": "--yes",
-    "doctor": "",
-    "protect": "-p {kept} --dry-run",
-    "verify": "{run} --state-dir {state}",
-    "replay": "-p {policy} --state-dir {state}",
-}
-ALONE = frozenset(
-    {
-        *("archive list", "archive verify", "archive compact", "show", "segments scan", "segments show"),
-        *("verify", "replay"),
-    }
-)
-"""Commands that ask no cluster."""
+# -- pages and replays, without the cluster ----------------------------------------------------
 
 
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the names of the commands that have ``--output``, those of groups that are commands themselves too."""
-    if any("--output" in getattr(one, "opts", ()) for one in command.params):
-        yield " ".join(path)
-    if hasattr(command, "list_commands"):
-        context = command.context_class(command)
-        for name in command.list_commands(context):
-            yield from commands(command.get_command(context, name), (*path, name))
+HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
 
 
-def test_every_command_is_in_the_format_table() -> None:
-    assert set(commands(typer.main.get_command(app))) == set(ARGUMENTS)
+def tags(page: Path) -> set[str]:
+    root = html5lib.parse(page.read_text(encoding="utf-8"), namespaceHTMLElements=False)
+    return {one.tag.rpartition("}")[2] for one in root.iter() if isinstance(one.tag, str)}
 
 
-@pytest.fixture(scope="module")
-def told(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, dict[str, str]]:
-    """A topic that was trimmed once, with an archive, a saved plan, a scan and a context."""
-    folder = tmp_path_factory.mktemp("formats")
-    world = World(kafka.bootstrap, folder / "state")
-    renew_state_topic(kafka.bootstrap)
-    make_kretain_topics(kafka.bootstrap)
-    world.cli("cluster", "init", "--protect", "--yes", check=0)
-    topic = world.filled(OLD, {"a": 4}, stem="every")
-    rules = f"  - match: {topic}\n    retention.commitoffset.enable: true\n    retention.commitoffset.hours: 1\n"
-    names = {
-        key: str(written(folder / f"{key}.yaml", f"version: 1\ntopics:\n{rules}    {more}\n"))
-        for key, more in (
-            ("policy", f"archive: {folder}/archive"),
-            ("live", "retention.ms: cluster"),
-            ("kept", f"retention.until.consumed: {{groups: [{topic}-a], max: 2d}}"),
+def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> None:
+    topic, held = (world.filled([2 * HOUR] * 40, stem=stem) for stem in ("shown", "held"))
+    world.commit(HOSTILE, topic, 25)
+    plan = tmp_path / "plan.parquet"
+    policy = written(
+        tmp_path / "policy.yaml",
+        "version: 1\n"
+        f"topics: [{{match: [{topic}, {held}], retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]\n",
+    )
+    try:
+        world.cli("disk", check=0)  # it remembers how full they are
+        world.cli("plan", "-p", str(policy), "--out", str(plan), check=0)
+        page, past = tmp_path / "plan.html", tmp_path / "past.html"
+        foretold = written(
+            tmp_path / "forecast.json", world.cli("forecast", "-p", str(policy), "-o", "json", check=0).out
         )
-    }
-    (folder / "config.yaml").write_text(f"contexts: {{here: {{bootstrap-server: '{world.bootstrap}'}}}}\n")
-    names |= {"topic": topic, "archive": f"{folder}/archive", "plan": f"{folder}/plan.json", "folder": str(folder)}
-    names |= {"logs": str(kafka.node(1).log_dirs[0]), "inventory": f"{folder}/seen.parquet"}
-    names |= {"target": world.topic("again"), "state": str(world.state_dir)}
-    world.cli("trim", "-p", names["policy"], "--yes", check=0)
-    names["run"] = audit(world)[0]["run"]
-    world.commit(f"{topic}-a", topic, 7)
-    world.cli("plan", "-p", names["policy"], "--out", names["plan"], check=0)
-    run_cli("segments", "scan", names["logs"], "--out", names["inventory"])
-    return world, names
+        given = (str(plan), "--forecast", str(foretold))
+        assert world.cli("report", *given, "--out", str(page), check=0).out == ""
+        text = page.read_text(encoding="utf-8")
+        says(
+            text,
+            "25 records to trim",
+            *("&lt;script&gt;alert(1)", r"\x1b[2J\u202e"),
+            "Disks over time",
+            "2 topics: 0 steady",
+        )
+        assert re.search(rf"kretain groups[^<]*-p \S*{policy.name}", text)
+        world.cli("trim", topic, "--consumed-after", "1h", "--yes", check=0)
+        assert world.ends(topic)[0] == 25
+        before = {one: one.read_bytes() for one in world.state_dir.rglob("*") if one.is_file()}
+        world.cli("report", "--out", str(past), check=0)
+        assert {one: one.read_bytes() for one in world.state_dir.rglob("*") if one.is_file()} == before
+        assert "1 trim of 1 cluster: 25 records deleted." in past.read_text(encoding="utf-8")
+        for one in (page, past):
+            assert tags(one) & {"svg", "script", "img", "link", "iframe", "a"} == {"svg"}
+    finally:
+        world.delete_group(HOSTILE)
 
 
-@pytest.mark.parametrize(
-    "output", ["json", *(pytest.param(one, marks=pytest.mark.long) for one in ("table", "yaml", "csv"))]
-)
-@pytest.mark.parametrize("command", sorted(ARGUMENTS))
-def test_command_prints_every_format_without_an_internal_error(
-    told: tuple[World, dict[str, str]], command: str, output: str
+def test_recorded_plan_and_trim_are_verified_replayed_and_drawn_without_the_cluster(
+    world: World, tmp_path: Path
 ) -> None:
-    world, names = told
-    asked = [*command.split(), *ARGUMENTS[command].format(**names, number=output).split(), "-o", output]
-    if command == "policy unset":
-        world.cli("policy", "set", names["topic"], "retention.ms=2d", "-p", names["live"])
-    config = f"{names['folder']}/config.yaml"
-    done = run_cli(*asked, KRETAIN_CONFIG=config) if command in ALONE else world.cli(*asked, KRETAIN_CONFIG=config)
-    assert "internal error" not in done.err
-    assert done.code in (0, 1), done.err
-    if output == "csv":
-        heading, *rows = csv.reader(io.StringIO(done.out))
-        assert {len(row) for row in rows} <= {len(heading)}
-    read: Any = {"json": json.loads, "yaml": yaml.safe_load}.get(output, str)
-    assert read(done.out)
+    topic = world.filled([30 * HOUR] * 10, {"a": 8})
+    policy, forced, frozen = (
+        written(tmp_path / f"{name}.yaml", f"version: 1\ntopics:\n- match: {topic}\n  {rules}\n")
+        for name, rules in (
+            ("policy", "retention.commitoffset.enable: true\n  retention.commitoffset.hours: 24"),
+            ("forced", "retention.ms: 24h"),
+            ("frozen", "hold: legal"),
+        )
+    )
+    for file in (policy, forced):
+        assert "recorded as " in world.cli("plan", "-p", str(file), "--evidence", check=0).err
+        time.sleep(1)  # a run's name has the second that it began in, and runs are in the order of their names
+    world.cli("trim", "-p", str(policy), "--yes", check=0)
+    assert world.ends(topic) == (8, 10)
+    here = ("--state-dir", str(world.state_dir), "-b", "localhost:1")  # nothing listens there
+    found = run_cli("replay", "-p", str(policy), *here, "-o", "json", check=0).json()
+    plans, trim = found["runs"][:2], found["runs"][2]
+    assert {name: amount for name, amount in found["totals"].items() if amount} == {"earlier": 8, "partitions": 1}
+    assert "2 records that a group had not read" in run_cli("replay", "-p", str(forced), *here, check=3).err
+    kept = run_cli("replay", "-p", str(frozen), *here, "-o", "json", check=0).json()
+    assert (kept["totals"]["never"], kept["totals"]["held"]) == (8, 1)
+    said = run_cli("verify", *found["runs"], *here, check=0).out
+    assert said.count("proven") == 3
+    assert f"{plans[0]}: proven. 1 decision of a plan repeated" in said
+    says(run_cli("explain", f"{topic}:0", "--run", trim, *here, check=0).out, f"As run {trim} saw it", "8 records")
+    assert run_cli("explain", topic, "--at", "2030-01-01T00:00:00Z", *here, "-o", "json", check=0).json()["run"] == trim
+    assert run_cli("history", f"{topic}:0", *here, "-o", "json", check=0).json()["runs"][0]["run"] == trim
+    assert run_cli("history", f"{topic}:1", *here, "-o", "json", check=0).json()["runs"] == []
+    run_cli("explain", f"{topic}:7", "--run", trim, *here, check=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -89,11 +88,6 @@ def disks_in(plan: Cli) -> list[dict[str, Any]]:
     return found
 
 
-def known(plan: Cli) -> list[int]:
-    """Return the brokers of which the plan has nothing to complain."""
-    return [disk["broker"] for disk in disks_in(plan) if not disk["reasons"]]
-
-
 def test_lagging_group_keeps_its_data_on_a_full_disk_and_is_named(full: Full, tmp_path: Path) -> None:
     """Never past G2; what could not be reached is said, and exit codes are README.md's."""
     policy, inventory = policy_of(tmp_path, percent=10), full.inventory
@@ -110,34 +104,6 @@ def test_lagging_group_keeps_its_data_on_a_full_disk_and_is_named(full: Full, tm
     says(made.err, "short by", "group:reader")
     report = full.run("trim", policy, "--inventory", str(inventory), "-o", "json", "--dry-run", check=5)
     assert {row["outcome"] for row in report.json()["partitions"]} <= {"would-trim", "unchanged"}
-    assert full.starts() == {"old": 0, "middle": 0, "young": 0}
-
-
-@pytest.mark.long
-def test_disk_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None:
-    """R7: at 15 % already every disk has reached the mark; what it adds is guarded by the floor."""
-    marks = "  watermarks: [{percent: 15, factor: 0.5, minimum: 1h}]"
-    text = ["version: 1", "disks:", marks, "topics:", "  - match: [old-*, middle-*, young-*]", "    retention.ms: 25h"]
-    path = written(tmp_path / "policy.yaml", "\n".join(text))
-    rows = {row["topic"]: row for row in full.run("plan", path, "-o", "json", check=0).json()["partitions"]}
-    old, middle, young = (rows[full.topics[stem]] for stem in ("old", "middle", "young"))
-    assert (old["trim_to"], old["rule"]) == (FILLED, "forced-age")  # by the unscaled age, read or not
-    assert (middle["trim_to"], middle["rule"]) == (FILLED, "forced-age")  # 20 h old, and 25 h count as 12.5 h
-    assert any(reason["code"] == "R7" for reason in middle["reasons"])
-    assert young["action"] == "keep"
-
-
-def test_inventory_of_another_cluster_or_missing_brokers_trims_nothing(full: Full, tmp_path: Path) -> None:
-    policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), full.inventory
-    one = full.run("plan", policy, "--inventory", str(inventory / "1.parquet"), "-o", "json", check=0)
-    assert known(one) == [1]
-    assert "kretain segments scan" in one.err
-    copy = shutil.copytree(inventory, tmp_path / "inventory")
-    (copy / "1.parquet").write_bytes(b"broken")
-    assert "1.parquet" in full.run("trim", policy, "--inventory", str(copy), "--yes", check=1).err
-    planned = full.run("plan", policy, "--inventory", str(copy), "-o", "json", check=0)
-    assert "1.parquet is not a Parquet file that kretain can read" in planned.err
-    assert known(planned) == [2, 3], "it costs its broker alone"
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}
 
 
@@ -250,21 +216,6 @@ def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: S
     says(stuffed.world.cli("disk", "-p", str(policy), check=0).out, "Growth needs two samples", "about ")
     freed = format_bytes(space["freed_bytes"])
     assert f"Brokers free about {freed} of disk space, counting all replicas, within 1 h" in table
-
-
-def test_disk_estimate_stops_at_the_floor_and_names_the_group(stuffed: Stuffed, tmp_path: Path) -> None:
-    """G2: the group has read 120 of each; an unknown floor holds."""
-    read = dict.fromkeys(stuffed.topics[1:], 120)
-    for name, offset in read.items():
-        stuffed.world.commit("slow", name, offset)
-    made = stuffed.world.cli("plan", "-p", str(stuffed.policy(tmp_path)), "-o", "json", check=0)
-    assert trimmed(made).items() <= read.items()
-    [unread] = [row for row in made.json()["partitions"] if row["topic"] == stuffed.topics[0]]
-    assert (unread["action"], {reason["code"] for reason in unread["reasons"]}) == ("hold", {"F4"})
-    for disk in made.json()["disks"]:
-        assert disk["short_bytes"] > 0
-        assert any("group:slow" in one["reason"]["text"] for one in disk["in_the_way"])
-    assert "short by" in made.err
 
 
 def test_disk_estimate_does_not_count_a_previous_trim_twice(stuffed: Stuffed, tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def test_two_trims_at_once_free_as_much_as_one(tmp_path: Path) -> None:
         assert 600 <= one.world.ends(old)[0] <= 900
 
 
+@pytest.mark.long  # after one trim: test_disk_estimate_does_not_count_a_previous_trim_twice
 def test_bytes_awaiting_deletion_are_not_trimmed_again(tmp_path: Path) -> None:
     """R6: ``.deleted`` files and ``-delete`` folders leave; whoever remembers nothing waits for them, and says so."""
     with filled(tmp_path) as one:
@@ -236,13 +237,14 @@ class Tiered(Filled):
         return int(first.stem) > 0 and sum(one.stat().st_size for one in others) < LOCAL_BYTES
 
 
-@pytest.fixture
-def far(tmp_path: Path) -> Iterator[Tiered]:
-    settings = {**SETTINGS, **remote_settings(storage_jar(), tmp_path / "remote")}
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
+    root = tmp_path_factory.mktemp("tiered")
+    settings = {**SETTINGS, **remote_settings(storage_jar(), root / "remote")}
     with ExitStack() as stack:
-        folder = stack.enter_context(volume(tmp_path / "volume", 96))
+        folder = stack.enter_context(volume(root / "volume", 96))
         kafka = stack.enter_context(EmbeddedKafka(1, version=VERSION, log_dirs=[[folder / "logs"]], settings=settings))
-        world = World(kafka.bootstrap, tmp_path / "state")
+        world = World(kafka.bootstrap, root / "state")
         topic = world.topic(
             "tiered",
             remote_storage_enable="true",
@@ -253,13 +255,35 @@ def far(tmp_path: Path) -> Iterator[Tiered]:
         first = now_ms() - 30 * HOUR
         stamps = [first + 1000 * n for n in range(12 * MIB // RECORD)]
         world.produce_at(topic, stamps, value=lambda: os.urandom(RECORD), batch=50)
-        one = Tiered(kafka, world, tmp_path, topic, tmp_path / "remote")
+        one = Tiered(kafka, world, root, topic, root / "remote")
         wait_until(lambda: one.settled() and len(one.far()) >= 6, "segments that are remote alone", 120)
         yield one
 
 
+def test_trim_by_time_counts_no_local_bytes_for_remote_segments(far: Tiered) -> None:
+    """R4 of half of the log: records are counted, bytes are not known (``size``)."""
+    path = written(
+        far.root / "forced.yaml", f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m}}\n'
+    )
+    made = far.plan(path)
+    [row] = made.json()["partitions"]
+    assert (row["action"], row["records"] > 0, row["bytes"]) == ("trim", True, None), row
+    assert [note["code"] for note in made.json()["notes"]].count("tiered") == 1, made.json()["notes"]
+    says(
+        far.world.cli("policy", "check", "-p", str(path), check=1).err,
+        f"forced.yaml:3: tiered: is not set to trim for {far.topic_name}",
+    )
+    path.write_text(f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m, tiered: trim}}\n')
+    says(
+        far.world.cli("policy", "check", "-p", str(path), check=0).err, "a trim also deletes what is in remote storage"
+    )
+
+
 def test_remote_segments_are_trimmed_only_if_the_policy_allows_it(far: Tiered) -> None:
-    """R6 leaves the topic alone; ``tiered: trim`` and an inventory let it go, and what is remote; bytes are unknown."""
+    """R6 leaves the topic alone; ``tiered: trim`` and an inventory let it go, and what is remote; bytes are unknown.
+
+    The last of this module: records go.
+    """
     assert far.world.ends(far.topic_name)[0] == 0, "what is remote is still there to be read"
     begins, scanned = int(far.near()[0].stem), far.scan("near")
     percent = percent_of(far, MIB)
@@ -282,25 +306,6 @@ def test_remote_segments_are_trimmed_only_if_the_policy_allows_it(far: Tiered) -
     far.world.cli("trim", "-p", str(may), "--inventory", scanned, "--yes", "-o", "json", check=0)
     assert far.world.ends(far.topic_name)[0] > begins
     wait_until(lambda: len(far.far()) < before - 4, "what was remote before it is deleted, too", 120)
-
-
-def test_trim_by_time_counts_no_local_bytes_for_remote_segments(far: Tiered) -> None:
-    """R4 of half of the log: records are counted, bytes are not known (``size``)."""
-    path = written(
-        far.root / "forced.yaml", f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m}}\n'
-    )
-    made = far.plan(path)
-    [row] = made.json()["partitions"]
-    assert (row["action"], row["records"] > 0, row["bytes"]) == ("trim", True, None), row
-    assert [note["code"] for note in made.json()["notes"]].count("tiered") == 1, made.json()["notes"]
-    says(
-        far.world.cli("policy", "check", "-p", str(path), check=1).err,
-        f"forced.yaml:3: tiered: is not set to trim for {far.topic_name}",
-    )
-    path.write_text(f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m, tiered: trim}}\n')
-    says(
-        far.world.cli("policy", "check", "-p", str(path), check=0).err, "a trim also deletes what is in remote storage"
-    )
 
 
 @pytest.mark.parametrize("ends", ["old", "young"])

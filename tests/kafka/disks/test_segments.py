@@ -8,17 +8,15 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
-from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka, kafka_tool
+from tests.support.leaders import leaders
 from tests.support.plain import meanwhile
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
@@ -180,17 +178,12 @@ def files_of(dirs: dict[int, Sequence[Path]], topic: str) -> list[Path]:
     ]
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[EmbeddedKafka]:
-    """One node with two log dirs, to be stopped, killed and broken."""
-    with EmbeddedKafka(1, log_dirs=2, settings=QUICK) as cluster:
-        yield cluster
-
-
-def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: EmbeddedKafka, tmp_path: Path) -> None:
+def test_inventory_scanned_during_writes_and_deletes_is_consistent(
+    kafka: EmbeddedKafka, world: World, tmp_path: Path
+) -> None:
     """Segments are rolled, trimmed and deleted all the time: rows always join, and end between two looks at H."""
-    world = World(own.bootstrap, tmp_path / "state")
     topic = world.topic("busy", segment_bytes=MIB, file_delete_delay_ms="0", retention_ms="-1")
+    leader = kafka.node(leaders(world, topic)[0] or 0)
     doomed = [world.topic("doomed", partitions=4) for _ in range(4)]
     stamp = itertools.count(now_ms() - HOUR)
 
@@ -209,7 +202,7 @@ def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: Embedded
         while len(firsts) < 4 or len(lasts) < 4:
             assert time.monotonic() < deadline, (firsts, lasts)
             _, before = world.ends(topic)
-            rows = scanned(own.node(1).log_dirs, tmp_path / "out.parquet", [topic])
+            rows = scanned(leader.log_dirs, tmp_path / "out.parquet", [topic])
             _, after = world.ends(topic)
             assert rows
             for one, other in itertools.pairwise(rows):

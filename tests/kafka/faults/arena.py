@@ -14,9 +14,18 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
-from tests.kafka.faults.breaking import PHOENIX, PHOENIX_READER, Breaker, LinkedKafka
 from tests.kafka.faults.judge import Log, Promise, Sent, Truth, breaches, lost, sent_in, unexplained, untrue
-from tests.kafka.faults.load import EXACTLY, READER, REWINDER, VANISHER, Load
+from tests.kafka.faults.load import (
+    EXACTLY,
+    PHOENIX,
+    PHOENIX_READER,
+    READER,
+    REWINDER,
+    VANISHER,
+    Breaker,
+    LinkedKafka,
+    Load,
+)
 from tests.kafka.faults.runs import Kretain, Round, Run, sleep_until
 from tests.support.world import World, now_ms, wait_until, written
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import QUICK
 from tests.kafka.faults.arena import Arena
-from tests.kafka.faults.breaking import LinkedKafka
+from tests.kafka.faults.load import LinkedKafka
 from tests.kafka.faults.runs import FAULTS, MODES, STEPS, rounds
 from tests.support.world import World
 

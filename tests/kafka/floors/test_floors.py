@@ -18,7 +18,6 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetFetchRequest, SyncGroupRequest
 from kafka.structs import TopicPartition as Partition
 
-from kretain.render.trim import question
 from retention_cli.brokers.reader import ClusterReader
 from tests.support import schemas
 from tests.support.facts import known
@@ -410,19 +409,8 @@ def delete_offsets(world: World, group: str, topic: str) -> None:
         admin.delete_group_offsets(group, [Partition(topic, 0)])
 
 
-def test_confirmation_counts_records_unread_by_deleted_groups(world: World) -> None:
-    """F6, G2: a group that is gone, and one that lost its commit on this topic alone. Where no group ever was, a note says so."""
-    other = world.filled(OLD)
-    topic = world.filled(OLD, {"a": 6, "gone": 1, "part": 3})
-    world.commit(f"{topic}-part", other, 10)
-    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]"
-    world.plan(policy)
-    world.delete_group(f"{topic}-gone")
-    delete_offsets(world, f"{topic}-part", topic)
-    plan = world.plan(policy)
-    assert plan.unconsumed_by == {f"group:{topic}-a": 4, f"group:{topic}-gone": 9, f"group:{topic}-part": 7}
-    assert f"{topic}-gone (9)" in question(plan)
-
+def test_plan_says_where_no_group_has_committed(world: World) -> None:
+    """G2: what else a confirmation counts is in ``tests/unit/plan``."""
     lonely = world.filled(OLD)
     plan = world.plan(f"version: 1\ntopics: [{{match: {lonely}, retention.ms: 1h}}]")
     assert (*pick(plan.decisions[0], "unconsumed", "reasons"), plan.unconsumed_by) == (10, (), {})

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.support.client_files import properties
 from tests.support.http_server import Registry, apicurio, avro_long, framed
@@ -179,27 +179,20 @@ def test_record_above_100_mb_is_read(world: World) -> None:
     assert pick(world.decide(by_header, topic), "trim_to", "rule") == (3, "event-time")
 
 
-@pytest.mark.parametrize(
-    ("source", "value", "headers"),
-    [
+def test_records_without_an_event_time_hold(world: World) -> None:
+    """R2: it was a keep that said "it holds no data record"."""
+    for source, value, headers in (
         ("json:/at", b"\x00\x00\x00\x00\x07\x80\xd0\x95\xff\xbc\x31", []),  # Avro
         ("json:/when", b'{"at": 1700000000000}', []),
         ("header:et", b"x", [("et", (1_700_000_000_000).to_bytes(8, "big"))]),
-    ],
-    ids=["Avro", "wrong pointer", "binary header"],
-)
-@pytest.mark.parametrize("unreadable", ["hold", "skip"])
-def test_records_without_an_event_time_hold(
-    world: World, source: str, value: bytes, headers: list[tuple[str, bytes]], unreadable: str
-) -> None:
-    """R2: it was a keep that said "it holds no data record"."""
-    topic = world.topic("event", message_timestamp_type="LogAppendTime")
-    world.produce_at(topic, [NOW] * 4, value=value, headers=lambda _: headers)
-    world.delete_records(topic, 1)
-    more = {"on__unreadable": "skip"} if unreadable == "skip" else {}
-    decision = world.decide(policy(topic, retention__eventtime__source=f"'{source}'", **more), topic)
-    why = f"has an event time at {source}, the first of them at offset 1"
-    assert (decision.action, why in texts(decision)) == ("hold", True), decision
+    ):
+        topic = world.topic("event", message_timestamp_type="LogAppendTime")
+        world.produce_at(topic, [NOW] * 4, value=value, headers=lambda _, headers=headers: headers)  # type: ignore[misc]
+        world.delete_records(topic, 1)
+        for more in ({}, {"on__unreadable": "skip"}):
+            decision = world.decide(policy(topic, retention__eventtime__source=f"'{source}'", **more), topic)
+            why = f"has an event time at {source}, the first of them at offset 1"
+            assert (decision.action, why in texts(decision)) == ("hold", True), decision
 
 
 def test_event_times_come_from_json_values_despite_transactions_and_tombstones(world: World) -> None:
@@ -417,25 +410,6 @@ def test_event_times_of_real_serializers_are_read(
     assert world.ends(topic) == (3, 4)
 
 
-def test_protobuf_by_a_descriptor_and_its_imports(world: World, tmp_path: Path) -> None:
-    """As Confluent's registry gives it: Apicurio can't serialize every schema."""
-    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="x", syntax="proto3")
-    file.dependency.append("google/protobuf/timestamp.proto")
-    file.message_type.add(name="Order").field.add(
-        name="at", number=1, type=11, label=1, type_name=".google.protobuf.Timestamp"
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("x.Order"))
-    values = [made(at={"seconds": NOW // 1000 - age * 3600}) for age in AGES]
-    topic = filled(world, [framed(9, b"\0" + one.SerializeToString()) for one in values])
-    with Registry() as registry:
-        registry.add(9, file, "PROTOBUF")
-        row = planned(world, client_file(tmp_path, registry.url), policy_file(tmp_path, topic, "protobuf:at"))
-    assert pick(row, "action", "trim_to") == ("trim", 3)
-
-
 def test_missing_schema_holds_until_it_is_there_and_is_never_remembered(
     world: World, registry: str, tmp_path: Path
 ) -> None:
@@ -477,13 +451,6 @@ def test_scan_stops_at_a_missing_schema_and_goes_on_there(world: World, tmp_path
             second.add(number, {"type": "long", "logicalType": "timestamp-micros"})
         row = planned(world, client_file(tmp_path, second.url), rules)
         assert row["action"] != "trim", row["texts"]
-
-
-def test_source_without_a_registry_holds_and_says_where_to_name_it(world: World, tmp_path: Path) -> None:
-    topic = filled(world, [framed(7, b"\0")])
-    config = str(written(tmp_path / "client.properties", "client.id=x\n"))
-    row = planned(world, config, policy_file(tmp_path, topic, "avro:/at"))
-    held_by(row, "schema.registry.url is not set: write it into the client's file (-c FILE)")
 
 
 def held_by(row: dict[str, Any], words: str) -> None:

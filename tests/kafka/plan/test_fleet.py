@@ -11,17 +11,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from retention_cli.core.state_dir import cluster_folder, trim_lock
+from retention_cli.core.state_dir import cluster_folder
 from tests.support.clusters import EmbeddedKafka
-from tests.support.says import pick
-from tests.support.world import OLD, Cli, World, consumed, run_cli, written
+from tests.support.says import pick, says
+from tests.support.volumes import scan_all
+from tests.support.world import HOUR, MIB, OLD, Cli, World, consumed, now_ms, run_cli, written
 
 SECRET = "hunter2-of-the-fleet"
 
@@ -161,40 +161,6 @@ def test_fleet_trim_asks_once_and_keeps_one_audit_log_per_cluster(pair: Pair) ->
     assert pair.cli("trim", "--yes", check=0).err == ""
 
 
-def test_refusing_cluster_does_not_stop_the_others(pair: Pair) -> None:
-    """Another trim holds eu's lock; us has a lock of its own."""
-    pair.clusters(*pair.both)
-    with trim_lock(cluster_folder(pair.eu.state_dir, pair.ids["eu"]), "now"):
-        done = pair.cli("trim", "--yes", "-o", "json", check=5)
-    found = outcomes(done)
-    assert found["eu"].startswith("another trim of this cluster is running")
-    assert (found["us"], pair.ends()) == (["trimmed"], {"eu": 0, "us": 4})
-
-
-def test_fleet_plan_with_an_impossible_row_trims_nothing(pair: Pair) -> None:
-    """The row is the second cluster's, and Parquet rows are read cluster by cluster: the first is not trimmed either."""
-    pair.clusters(*pair.both)
-    path = pair.folder / "plan.parquet"
-    pair.cli("plan", "--out", str(path), check=0)
-    table = pq.read_table(path)
-    beyond = [11 if one == pair.ids["us"] else 7 for one in table["cluster"].to_pylist()]
-    place = table.column_names.index("trim_to")
-    pq.write_table(table.set_column(place, "trim_to", pa.array(beyond, pa.int64())), path)
-    done = pair.cli("trim", "--plan", str(path), "--yes", check=1)
-    assert (done.out, done.err.count("\n"), pair.ends()) == ("", 1, {"eu": 0, "us": 0})
-
-
-def test_cluster_under_two_names_is_an_error_and_trims_nothing(pair: Pair) -> None:
-    """Two brokers of one cluster, so that the addresses differ."""
-    brokers = zip("ab", pair.eu.bootstrap.split(","), strict=False)
-    pair.clusters(*(f"{{name: {name}, bootstrap-server: '{address}'}}" for name, address in brokers))
-    for command in (("plan",), ("trim", "--yes")):
-        done = pair.cli(*command, check=1)
-        assert done.err.startswith(f"kretain: a and b are one cluster, {pair.ids['eu']}: ")
-        assert done.out == ""
-    assert pair.ends()["eu"] == 0
-
-
 def test_ctrl_c_during_a_fleet_plan_ends_at_once(pair: Pair) -> None:
     """A socket that accepts and says nothing: its thread is left behind."""
     with socket.socket() as mute:
@@ -212,6 +178,32 @@ def test_ctrl_c_during_a_fleet_plan_ends_at_once(pair: Pair) -> None:
             out, err = running.communicate(timeout=60)
             connection.close()
     assert (running.returncode, out, err) == (130, "", "kretain: interrupted\n")
+
+
+def test_fleet_trim_uses_each_inventory_and_refuses_an_unreadable_one(
+    pair: Pair, kafka: EmbeddedKafka, second: EmbeddedKafka
+) -> None:
+    """R5: each cluster's policy names its own. Bad input never trims anything, and costs only its cluster."""
+    topic = pair.eu.topic("fleet-disks", segment_bytes=str(MIB))
+    pair.us.topic(name=topic, segment_bytes=str(MIB))
+    entries = []
+    for name, entry, world, cluster in zip(("eu", "us"), pair.both, (pair.eu, pair.us), (kafka, second), strict=True):
+        for size in (100_000, 200_000):
+            world.produce_at(topic, [now_ms() - 5 * HOUR] * 10, value=partial(os.urandom, size), batch=1)
+        scan_all(cluster, pair.folder / f"inventory-{name}")
+        rule = f"{{match: {topic}, retention.bytes: 2MiB, unconsumed: trim}}"
+        text = f"version: 1\ndisks: {{inventory: inventory-{name}}}\ntopics: [{rule}]\n"
+        written(pair.folder / f"{name}.yaml", text)
+        entries.append(f"{entry[:-1]}, policy: {name}.yaml}}")
+    pair.clusters(*entries)
+    made = pair.cli("plan", "-o", "json", check=0).json()["clusters"]
+    rows = [row for one in made for row in one["partitions"]]
+    assert [row["action"] for row in rows] == ["trim", "trim"]
+    assert all("by the inventory" in str(row["reasons"]) for row in rows), rows
+    written(pair.folder / "inventory-us" / "2.parquet", "broken")
+    assert "2.parquet" in str(pair.cli("plan", "-o", "json", check=0).json()["clusters"][1]["notes"])
+    says(pair.cli("trim", "--yes", check=5).err, "us: ", "2.parquet")
+    assert [world.ends(topic)[0] for world in (pair.eu, pair.us)] == [rows[0]["trim_to"], 0]
 
 
 def test_cluster_lost_after_the_plan_is_reported_and_the_other_trimmed(pair: Pair, second: EmbeddedKafka) -> None:

@@ -63,14 +63,23 @@ def refused(
 def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
     world: World, topic: str, policy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    assert tuple(one.name for one in dataclasses.fields(Partition)) == NAMES
+    row = row_as_json(TrimRow(TopicPartition("t", 0), "trimmed"))
+    assert [one.name for one in dataclasses.fields(Outcome)] == list(row)
     printed = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()
     with connected(world, policy) as cluster:
         plan = cluster.plan()
+        assert plan.to_arrow().drop_columns(["cluster"]).to_pylist() == plan.to_dict()["partitions"]
+        frame = plan.to_pandas()
+        assert (str(frame["min_commit"].dtype), list(frame["trim_to"])) == ("Int64", [7, 7, 7])
         assert undated(json.loads(plan.to_json())) == undated(printed)
         assert plan.to_dict()["partitions"] == printed["partitions"]
         assert ([(row.trim_to, row.records) for row in plan], plan.totals.records) == ([(7, 7)] * len(plan), 21)
         assert refused(kretain.RefusedError, "nothing was trimmed", cluster.trim, plan, yes="yes").exit_code == 6
-        assert {row.outcome for row in cluster.trim(plan, dry_run=True, yes=True).partitions} == {"would-trim"}
+        rehearsed = cluster.trim(plan, dry_run=True, yes=True)
+        assert {row.outcome for row in rehearsed.partitions} == {"would-trim"}
+        assert rehearsed.to_arrow().to_pylist() == rehearsed.to_dict()["partitions"]
+        assert list(rehearsed.to_pandas()["target"]) == [7, 7, 7]
         assert starts(world, topic) == [0, 0, 0]
         first = cluster.trim(plan, yes=True, max_partitions=1)
         assert (first.records, first.exit_code, starts(world, topic)) == (7, 0, [7, 0, 0])
@@ -79,20 +88,6 @@ def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
     assert starts(world, topic) == [7, 7, 7]
     assert report.run in world.cli("history", "--run", report.run, "-o", "json", check=0).out
     assert capfd.readouterr() == ("", "")
-
-
-def test_api_rows_have_the_json_keys_and_integer_offsets(world: World, topic: str, policy: Path) -> None:
-    assert tuple(one.name for one in dataclasses.fields(Partition)) == NAMES
-    row = row_as_json(TrimRow(TopicPartition("t", 0), "trimmed"))
-    assert [one.name for one in dataclasses.fields(Outcome)] == list(row)
-    with connected(world, policy) as cluster:
-        plan = cluster.plan()
-        report = cluster.trim(plan, dry_run=True)
-    assert plan.to_arrow().drop_columns(["cluster"]).to_pylist() == plan.to_dict()["partitions"]
-    frame = plan.to_pandas()
-    assert (str(frame["min_commit"].dtype), list(frame["trim_to"])) == ("Int64", [7, 7, 7])
-    assert report.to_arrow().to_pylist() == report.to_dict()["partitions"]
-    assert list(report.to_pandas()["target"]) == [7, 7, 7]
 
 
 def test_api_trims_only_a_plan_that_it_made(world: World, topic: str, policy: Path, tmp_path: Path) -> None:

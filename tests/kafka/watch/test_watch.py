@@ -22,9 +22,10 @@ from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
+from tests.support.doors import Door
 from tests.support.says import json_of, pick, rows_of, says
 from tests.support.trims import audit_of, read_topic
-from tests.support.watching import PLAIN, SLOW, Door, Watcher, batches_of, policy_of, trimming, watching
+from tests.support.watching import PLAIN, SLOW, Watcher, batches_of, policy_of, trimming, watching
 from tests.support.world import HOUR, OLD, World, now_ms, wait_until, written
 
 

@@ -202,14 +202,18 @@ def test_file_replacing_the_ledger_named_by_the_audit_log_counts_as_lost_memory(
     assert opening(tmp_path)[0] == ""
 
 
-def test_ledger_of_an_older_version_is_refused_and_left_unchanged(tmp_path: Path) -> None:
-    """Nothing that could read it has been released: what it remembers is unknown, not new (F6)."""
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [(SCHEMA_VERSION - 1, "before its first release"), (99, "written by a newer kretain (schema 99")],
+)
+def test_ledger_of_another_version_is_refused_and_left_unchanged(tmp_path: Path, version: int, why: str) -> None:
+    """An older one was never released, a newer one can't be understood: what it remembers is unknown, not new (F6)."""
     path = filled(tmp_path / "c1")
     with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version={SCHEMA_VERSION - 1}")
+        db.execute(f"PRAGMA user_version={version}")
     before = path.read_bytes()
     for _ in range(2):
-        assert "before its first release" in refusal(StateError, Ledger, tmp_path / "c1")
+        assert why in refusal(StateError, Ledger, tmp_path / "c1")
         assert opening(tmp_path)[0]
     assert path.read_bytes() == before
 
