@@ -29,7 +29,7 @@ from tests.support.clusters import EmbeddedKafka
 from tests.support.says import refuses, says
 from tests.support.secured import allow, ask, said_of_a_trim, show_none
 from tests.support.watching import watching
-from tests.support.world import OLD, World, consumed, run_cli, wait_until, written
+from tests.support.world import HOUR, OLD, World, consumed, run_cli, wait_until, written
 
 SECRET = "hunter2-s3cret"
 STORE = "st0re-s3cret"
@@ -441,6 +441,25 @@ def test_every_client_certificate_format_connects(
     mutual: EmbeddedKafka, certificates: Path, tmp_path: Path, given: dict[str, str]
 ) -> None:
     ask(mutual, properties(tmp_path, **settings_of(certificates, given)), check=0)
+
+
+def test_record_reads_use_the_same_security_settings(mutual: EmbeddedKafka, certificates: Path, tmp_path: Path) -> None:
+    """The second client, which settles look-ups by reading, is let in as well."""
+    world = World(mutual.bootstrap, tmp_path / "state")
+    topic = world.filled([0, *OLD, HOUR * 2])
+    world.delete_records(topic, 1)
+    world.commit("readers", topic, 12)
+    config = properties(
+        tmp_path,
+        security_protocol="SSL",
+        ssl_truststore_location=certificates / "trust.p12",
+        ssl_truststore_password=STORE,
+        ssl_keystore_location=certificates / "client.jks",
+        ssl_keystore_password=STORE,
+        ssl_key_password=STORE,
+    )
+    row = ask(mutual, config, "plan", topic, "--consumed-after", "90m", "-o", "json").json()["partitions"][0]
+    assert (row["action"], row["trim_to"]) == ("trim", 12)
 
 
 @pytest.mark.parametrize(

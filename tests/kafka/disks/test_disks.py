@@ -107,6 +107,20 @@ def test_lagging_group_keeps_its_data_on_a_full_disk_and_is_named(full: Full, tm
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}
 
 
+@pytest.mark.long
+def test_disk_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None:
+    """R7: at 15 % already every disk has reached the mark; what it adds is guarded by the floor."""
+    marks = "  watermarks: [{percent: 15, factor: 0.5, minimum: 1h}]"
+    text = ["version: 1", "disks:", marks, "topics:", "  - match: [old-*, middle-*, young-*]", "    retention.ms: 25h"]
+    path = written(tmp_path / "policy.yaml", "\n".join(text))
+    rows = {row["topic"]: row for row in full.run("plan", path, "-o", "json", check=0).json()["partitions"]}
+    old, middle, young = (rows[full.topics[stem]] for stem in ("old", "middle", "young"))
+    assert (old["trim_to"], old["rule"]) == (FILLED, "forced-age")  # by the unscaled age, read or not
+    assert (middle["trim_to"], middle["rule"]) == (FILLED, "forced-age")  # 20 h old, and 25 h count as 12.5 h
+    assert any(reason["code"] == "R7" for reason in middle["reasons"])
+    assert young["action"] == "keep"
+
+
 def test_trim_brings_each_disk_under_its_ceiling_oldest_first(full: Full, tmp_path: Path) -> None:
     """Last in this module: data goes. A saved plan is decided afresh; a second run trims nothing."""
     policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), str(full.inventory)

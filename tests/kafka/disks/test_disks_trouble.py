@@ -124,7 +124,6 @@ def test_two_trims_at_once_free_as_much_as_one(tmp_path: Path) -> None:
         assert 600 <= one.world.ends(old)[0] <= 900
 
 
-@pytest.mark.long  # after one trim: test_disk_estimate_does_not_count_a_previous_trim_twice
 def test_bytes_awaiting_deletion_are_not_trimmed_again(tmp_path: Path) -> None:
     """R6: ``.deleted`` files and ``-delete`` folders leave; whoever remembers nothing waits for them, and says so."""
     with filled(tmp_path) as one:
