@@ -9,15 +9,17 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, strategies as st
 
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
@@ -27,7 +29,7 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside, read_sources
 from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
-from retention_cli.observe.floors.sources.proof import Print, Run, Sync, out_of_range, proven_to
+from retention_cli.observe.floors.sources.proof import Print, Proof, Run, Sync, out_of_range, proven_to
 from retention_cli.observe.floors.sources.replica import Committed, parse_committed, parse_sync, position_of
 from retention_cli.observe.floors.sources.stored import MAX_BYTES, check_age, read_positions
 from retention_cli.observe.recall import Recall
@@ -452,6 +454,37 @@ def test_copy_is_proven_up_to_its_first_missing_record(
         )
         == proven
     )
+
+
+def stored(offset: int, value: bytes) -> Any:
+    """Return a record as confluent-kafka does, without a key or headers."""
+    none = {"key": lambda: None, "headers": lambda: None}
+    return SimpleNamespace(offset=lambda: offset, timestamp=lambda: (1, 5), value=lambda: value, **none)
+
+
+@dataclass
+class Records:
+    """A cluster's records by offset, of one partition, with their values: what a proof asks of a reader."""
+
+    values: Mapping[int, bytes]
+
+    def read_ranges(self, ranges: Mapping[TopicPartition, Range], _until: float, take: Any, **_more: Any) -> Any:
+        for tp, one in ranges.items():
+            for offset in range(one.start, one.end):
+                value = self.values.get(offset)
+                if value is not None and take(tp, stored(offset, value)):
+                    break
+        return dict.fromkeys(ranges)
+
+
+def test_copy_is_proven_no_farther_than_it_was_compared() -> None:
+    """Of a long partition 20,000 records are compared; the copy of those behind them is missing, but for the last."""
+    long = {offset: b"%d" % offset for offset in range(20_010)}
+    copied = {offset: value for offset, value in long.items() if offset < 20_000 or offset == 20_009}
+    run = Run(TP, Range(0, 20_010), TP, Range(0, 20_010), Sync(20_009, 20_009))
+    here, there = (cast(ClusterReader, Records(one)) for one in (long, copied))
+    proof = Proof(here, there, ClusterMetadata("there", frozenset(), {}), "dr", time.monotonic() + 60)
+    assert proof.check([run]) == ({TP: 20_000}, {})
 
 
 def test_record_fingerprints_ignore_offsets() -> None:
