@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from retention_cli.advise.facts import DAY, HOUR, MINUTE, PartitionState, Stamp, TopicSettings, TopicState, measured
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, Values
+from retention_cli.brokers.metadata import TIERED, ClusterMetadata, PartitionMetadata, Values, is_tiered
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.core.progress import Progress, silent
@@ -32,7 +32,7 @@ _TOPIC_KEYS: Final = (
     "segment.bytes",
     "message.timestamp.type",
     "file.delete.delay.ms",
-    "remote.storage.enable",
+    *TIERED,
     *dict.fromkeys((*_AHEAD, *_BEHIND)),
 )
 _T = TypeVar("_T")
@@ -157,9 +157,13 @@ def _settings(
     def check_interval() -> int:
         return certain(_of_brokers(brokers, _CLEANER if "compact" in certain(cleanup_policy()) else _CHECK, max))
 
-    policy, tiered = cleanup_policy(), text("remote.storage.enable")
+    @or_unknown
+    def tiered() -> bool:
+        certain(cleanup_policy())
+        return not isinstance(values, RequestFailedError) and is_tiered(values)
+
     return TopicSettings(
-        cleanup_policy=policy,
+        cleanup_policy=cleanup_policy(),
         retention_ms=limit("retention.ms"),
         retention_bytes=limit("retention.bytes"),
         segment_ms=number("segment.ms"),
@@ -168,8 +172,7 @@ def _settings(
         before_max_ms=limit(*_BEHIND),
         after_max_ms=limit(*_AHEAD),
         delete_delay_ms=number("file.delete.delay.ms"),
-        # A broker before 3.6 has neither this setting nor tiered storage.
-        tiered=policy if isinstance(policy, Unknown) else tiered == "true",
+        tiered=tiered(),
         check_interval_ms=check_interval(),
         offsets_retention_ms=offsets_retention_ms,
     )

@@ -301,7 +301,7 @@ def managed_records(observation: Observation) -> int:
     )
 
 
-_REMOTE: Final = "remote.storage.enable: a trim also deletes what is in remote storage before the new log start"
+_REMOTE: Final = "remote storage: a trim also deletes what is in remote storage before the new log start"
 
 
 class OffDisks(NamedTuple):

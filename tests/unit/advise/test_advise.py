@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from retention_cli.advise.facts import (
     Normal,
     PartitionState,
     Stamp,
+    TopicSettings,
     Window,
     at_most,
     exact,
@@ -567,8 +568,19 @@ def test_advised_maximum_grows_only_by_a_longer_retention(about: object, demand:
 def test_commits_that_never_expire_have_no_retention(minutes: list[str], kept_ms: int | None) -> None:
     """Of several brokers the shortest time counts, and -1 is longer than any."""
     of_brokers = {one: {"offsets.retention.minutes": value} for one, value in enumerate(minutes, start=1)}
+    assert settings_of({}, of_brokers).offsets_retention_ms == kept_ms
+
+
+@pytest.mark.parametrize("key", ["remote.storage.enable", "confluent.tier.enable", "redpanda.remote.write"])
+def test_remote_storage_is_seen_under_each_products_setting(key: str) -> None:
+    for value in ("true", "false"):
+        assert settings_of({"cleanup.policy": "delete", key: value}, {1: {}}).tiered is (value == "true")
+    assert isinstance(settings_of({key: "true"}, {1: {}}).tiered, Unknown), "settings that lack cleanup.policy"
+
+
+def settings_of(values: Mapping[str, str], of_brokers: Mapping[int, Mapping[str, str]]) -> TopicSettings:
     there = {0: PartitionMetadata(1, 0, (1,))}
     about = TopicMetadata("t", "id", internal=False, partitions=there)
     metadata = ClusterMetadata("c", frozenset(of_brokers), {"t": about})
-    reader: Any = SimpleNamespace(topic_values=lambda *_: {"t": {}}, broker_values=lambda *_: of_brokers)
-    assert read_settings(reader, metadata, ["t"])["t"].offsets_retention_ms == kept_ms
+    reader: Any = SimpleNamespace(topic_values=lambda *_: {"t": values}, broker_values=lambda *_: of_brokers)
+    return read_settings(reader, metadata, ["t"])["t"]
