@@ -58,8 +58,7 @@ def every_time_rule(bench: Bench) -> None:
         return run(bench.kretain("plan", policy=policy, state=state))
 
     first = timed()
-    if f"{bench.shape.partitions:,} trim" not in first.out:
-        raise RuntimeError(f"the plan does not trim every partition:\n{first.out}")
+    bench.check(first)
     bench.say("plan by R1-R4, first run, seconds", first.seconds, "", good=None)
     alone, every = [], []
     for _ in range(bench.rounds):

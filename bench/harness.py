@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from bench.seed import Shape, commit
 from kretain.embedded import DEFAULT_VERSION, jars
@@ -38,19 +37,28 @@ class Timed:
     err: str
 
 
+_APART: Final = """
+import json, os, sys, time
+began = time.perf_counter()
+child = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+_child, status, used = os.wait4(child, 0)
+told = time.perf_counter() - began, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
+with open(sys.argv[1], "w") as file:
+    json.dump(told, file)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Runs a process from a small one: its peak memory counts that of its parent when it was started."""
+
+
 def run(command: list[str]) -> Timed:
     """Run a process to its end and account for it alone."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        began = time.perf_counter()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        _pid, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - began
-        out.seek(0)
-        err.seek(0)
-        said = Timed(seconds, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime, out.read(), err.read())
-    if os.waitstatus_to_exitcode(status) != 0:
-        raise RuntimeError(f"{command[0]} … failed: {said.err[-2000:]}")
-    return said
+    with tempfile.NamedTemporaryFile("r") as told:
+        apart = [sys.executable, "-IS", "-c", _APART, told.name, *command]
+        done = subprocess.run(apart, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{command[0]} … failed: {done.stderr[-2000:]}")
+        seconds, peak_mib, cpu_seconds = json.load(told)
+        return Timed(seconds, peak_mib, cpu_seconds, done.stdout, done.stderr)
 
 
 class Bench:
@@ -84,6 +92,11 @@ class Bench:
         sign = "" if good is None else ("   reached" if good else "   NOT REACHED")
         print(f"{name:58} {value:9.2f}   {wanted}{sign}", flush=True)
 
+    def check(self, plan: Timed) -> None:
+        """Raise a RuntimeError if the plan does not trim every partition."""
+        if f" from {self.shape.partitions:,} partitions." not in plan.out:
+            raise RuntimeError(f"the plan does not trim every partition:\n{plan.out}")
+
     def plan_beside_the_yardstick(self, program: Path | None) -> None:
         """A B A B …: the machine's speed drifts, ratios of neighbours don't."""
         commands = [self.kretain("plan")]
@@ -94,8 +107,7 @@ class Bench:
         self.say("kretain plan, seconds", statistics.median(one.seconds for one in ours), "", good=None)
         peak = max(one.peak_mib for one in ours)
         self.say("kretain plan, peak MiB", peak, "<= 400", good=peak <= 400)
-        if f"{self.shape.partitions:,} trim" not in ours[-1].out:
-            raise RuntimeError(f"the plan does not trim every partition:\n{ours[-1].out}")
+        self.check(ours[-1])
         for theirs in others:  # the yardstick's, where there is one
             pairs = [one.seconds / other.seconds for one, other in zip(ours, theirs, strict=True)]
             self.say("yardstick -reads all, seconds", statistics.median(one.seconds for one in theirs), "", good=None)
@@ -147,8 +159,7 @@ class Bench:
             shutil.copytree(remembered, state)
             asked.append(run(self.kretain("plan", state=state)))
             proven.append(run(self.kretain("plan", state=state)))
-        if f"{self.shape.partitions:,} trim" not in asked[-1].out:
-            raise RuntimeError(f"the plan does not trim every partition:\n{asked[-1].out}")
+        self.check(asked[-1])
         more = [one.seconds - other.seconds for one, other in zip(asked, proven, strict=True)]
         self.say("partitions with another leader epoch than remembered", moved, "", good=None)
         self.say("plan that asks about them (M2), more seconds", statistics.median(more), "", good=None)

@@ -399,9 +399,6 @@ def _proxies() -> dict[str, str]:
 # -- the packages of ``make dist``: what is in them, and that a bare environment runs kretain from the wheel --
 
 
-pytestmark = pytest.mark.thorough  # it builds and installs
-
-
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
@@ -411,6 +408,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough  # it builds and installs
 def test_wheel_contains_types_completions_and_manual_pages_but_no_tests(dist: Path) -> None:
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
@@ -421,6 +419,7 @@ def test_wheel_contains_types_completions_and_manual_pages_but_no_tests(dist: Pa
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
 
 
+@pytest.mark.thorough  # it builds and installs
 def test_source_package_builds_alone_and_contains_the_docs(dist: Path) -> None:
     with tarfile.open(next(dist.glob("*.tar.gz"))) as source:
         modes = {one.name.partition("/")[2]: one.mode for one in source.getmembers()}
@@ -430,6 +429,7 @@ def test_source_package_builds_alone_and_contains_the_docs(dist: Path) -> None:
     assert modes["docs/runbooks/undo.sh"] & 0o111, "runbooks can be run"
 
 
+@pytest.mark.thorough  # it builds and installs
 def test_wheel_in_a_bare_environment_runs_and_names_missing_extras(dist: Path, tmp_path: Path) -> None:
     """No extra is installed: commands work, and a missing part is named with the command for this wheel."""
     bare = tmp_path / "bare"
