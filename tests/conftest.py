@@ -70,9 +70,11 @@ QUICK = {
 """Broker settings that let tests see in seconds what takes minutes in production."""
 
 
-# How long an example takes is the machine's business.
-hypothesis.settings.register_profile("kretain", deadline=None, max_examples=25)
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200)
+# How long an example takes, or takes to be made, is the machine's business.
+for profile, examples in (("kretain", 25), ("thorough", 200)):
+    hypothesis.settings.register_profile(
+        profile, deadline=None, max_examples=examples, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kretain"))
 
 # Where a shell started us in the background it made us, and whom we start, deaf to Ctrl-C.

@@ -18,7 +18,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import cache
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -66,19 +67,16 @@ class Written:
     version: int = VERSION
 
 
-_WRITTEN: Final = TypeAdapter(Written)
-_ADAPTERS: Final[Mapping[type[Document], TypeAdapter[Document]]] = {
-    TopicDocument: TypeAdapter(TopicDocument),
-    GroupDocument: TypeAdapter(GroupDocument),
-    DiskDocument: TypeAdapter(DiskDocument),
-    Watched: TypeAdapter(Watched),
-}
+@cache
+def _adapters() -> Mapping[type, TypeAdapter[Any]]:
+    """Return what reads and writes each kind, made at its first use: most runs have no shared ledger."""
+    return {kind: TypeAdapter(kind) for kind in (Written, TopicDocument, GroupDocument, DiskDocument, Watched)}
 
 
 def encode(document: Document | None, written: Written) -> bytes:
     """Return a document as a message's value; None: that of :data:`CLOCK_KEY`."""
-    body = b"" if document is None else _ADAPTERS[type(document)].dump_json(document, exclude_defaults=True)
-    return zlib.compress(_WRITTEN.dump_json(written) + b"\n" + body, 1)
+    body = b"" if document is None else _adapters()[type(document)].dump_json(document, exclude_defaults=True)
+    return zlib.compress(_adapters()[Written].dump_json(written) + b"\n" + body, 1)
 
 
 def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
@@ -92,23 +90,24 @@ def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
         head, _, body = zlib.decompressobj().decompress(value, _AT_MOST_BYTES).partition(b"\n")
     except zlib.error:
         head = body = b""
-    written = _parsed(_WRITTEN, head)
+    written = _parsed(Written, head)
     if written.version > VERSION:
         raise NewerDocumentError(f"a newer kretain wrote it (version {written.version}, this one knows {VERSION})")
     if written.version < VERSION:
         raise DocumentError(f"it has version {written.version}")
     if key == CLOCK_KEY:
         return None, written
-    document = _parsed(_ADAPTERS[_kind_of(key)], body)
+    document = _parsed(_kind_of(key), body)
     _check(key, document)
     return document, written
 
 
-def _parsed(adapter: TypeAdapter[T], text: bytes) -> T:
+def _parsed(kind: type[T], text: bytes) -> T:
     try:
-        return adapter.validate_json(text, strict=True)
+        found: T = _adapters()[kind].validate_json(text, strict=True)
     except (ValueError, TypeError):
         raise DocumentError("it can't be read: it is damaged, or kretain did not write it") from None
+    return found
 
 
 def _kind_of(key: str) -> type[Document]:

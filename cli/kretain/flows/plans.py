@@ -21,10 +21,8 @@ from retention_cli.core.progress import Progress
 from retention_cli.core.signing import private_key_at
 from retention_cli.core.state_dir import StateError, cluster_folder, opened
 from retention_cli.engines.fleet.plan import FleetPlan, fleet_lines
-from retention_cli.engines.fleet.saved import read_one, write_fleet
 from retention_cli.plan.approval import requested
 from retention_cli.plan.make import PlanInputs, PlanJob, Planner
-from retention_cli.plan.saved import read_plan, write_plan
 from retention_cli.plan.value import Plan, plan_lines
 from retention_cli.policy.selection import Selection
 from retention_cli.state.memories import Memories
@@ -108,6 +106,9 @@ def save_plan(made: Plan | FleetPlan, out: Path) -> None:
         MissingPartError: it is to be Parquet, and pyarrow is not installed.
     """
     if out.suffix == ".parquet":
+        from retention_cli.engines.fleet.saved import write_fleet
+        from retention_cli.plan.saved import write_plan
+
         with atomic_path(out) as scratch:
             if isinstance(made, FleetPlan):
                 write_fleet(scratch, made)
@@ -124,6 +125,9 @@ def read_saved(path: Path, cluster: str | None) -> Plan:
         SavedPlanError: it is not an executable plan; the text names the place.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
+    from retention_cli.engines.fleet.saved import read_one
+    from retention_cli.plan.saved import read_plan
+
     return read_plan(path) if cluster is None else read_one(path, cluster)
 
 
