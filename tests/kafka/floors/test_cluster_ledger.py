@@ -103,6 +103,17 @@ def test_idle_group_is_written_each_hour_and_counts_elsewhere_in_between(store: 
         assert ledger.groups()[group].seen_ms == at + 2 * HOUR
 
 
+def test_recheck_knows_a_group_that_another_machine_has_seen_since_the_plan(store: Store) -> None:
+    """F6: it may be gone by the time of the recheck."""
+    topic_id, group = new_topic_id(), new_topic_id()
+    with store.opened() as (ledger, _):
+        ledger.begin({"orders": topic_id})
+        saw(store.elsewhere("other"), group, now_ms())
+        assert group not in ledger.groups()
+        ledger.begin({"orders": topic_id})
+        assert group in ledger.groups()
+
+
 def test_memory_of_a_local_run_in_between_is_shared(store: Store) -> None:
     """One machine, two policies: the cache knows when somebody wrote to it who tells nobody."""
     topic_id, local = new_topic_id(), Store("local", store.bootstrap, store.state_dir)
