@@ -424,7 +424,7 @@ NEAREST: Final = {
         "tests/simulation/test_spark_runs.py",
         "tests/spark/test_local.py",
     ),
-    "engines/spark/": ("tests/spark/test_local.py",),
+    "engines/spark/": ("tests/simulation/test_spark_runs.py", "tests/spark/test_local.py"),
 }
 """Which tests on brokers are nearest, by how a file's path begins."""
 
