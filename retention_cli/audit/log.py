@@ -215,7 +215,7 @@ class AuditLog:
     def _ended_before(self, now: Snapshot, at: str, chain: Chain) -> int:
         """Return how many closed files, the oldest ones, have no line since a moment; the chain goes on behind them."""
         for index in range(min(len(now.closed), len(now.names) - 1), 0, -1):
-            with closing(now.lines(now.names[index])) as later:  # its first line has the latest moment before it
+            with closing(now.lines(now.names[index])) as later:  # its first line names the latest moment before it
                 first = next(later, None)
             latest = None if first is None else latest_of(event_of(first[1]) or {})
             if latest is None or latest >= at:

@@ -258,18 +258,19 @@ def _read_new(
     ranges = {tp: Range(scan.end, logs[tp].end) for tp, scan in scans.items() if scan.end < logs[tp].end}
     total = sum(one.end - one.start for one in ranges.values())
     read = 0
-    adders = {
-        tp: (scans[tp].add, sources[tp], reading.now_ms + rules.max_ahead_ms if rules.ignore_future else None, rules)
-        for tp, rules in ((tp, reading.settings[tp.topic]) for tp in ranges)
-    }
+    adders = {}
+    for tp in ranges:
+        settings = reading.settings[tp.topic]
+        ceiling_ms = reading.now_ms + settings.max_ahead_ms if settings.ignore_future else None
+        adders[tp] = (scans[tp].add, sources[tp], settings, ceiling_ms)
     epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
     stopped: dict[TopicPartition, RequestFailedError] = {}
 
     def on_record(tp: TopicPartition, message: Message) -> bool:
         nonlocal read
-        add, source, ceiling, settings = adders[tp]
+        add, source, settings, ceiling_ms = adders[tp]
         note_epoch(epochs[tp], message)
-        add(message.offset(), _time_of(message, source, settings, reading.reader), ceiling)
+        add(message.offset(), _time_of(message, source, settings, reading.reader), ceiling_ms)
         read += 1
         if not read & 4095:
             reading.progress("event times in records", read, total)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,7 +28,6 @@ from retention_cli.policy.schema_reports import StrictModel
 from retention_cli.policy.settings import Origin
 
 POLICY_TOPIC: Final = "_kretain_policy"
-_ENTRIES: Final = TypeAdapter(list[EntryModel], config=StrictModel.model_config)
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NAMED: Final = 3
 """How many keys that can't live there are named; the others are counted."""
@@ -64,6 +64,12 @@ def is_topic_name(text: str) -> bool:
     return TOPIC_NAME.fullmatch(text) is not None
 
 
+@cache
+def _entries() -> TypeAdapter[Any]:
+    """Return what reads entries as a policy file's are read; made at its first use."""
+    return TypeAdapter(list[EntryModel], config=StrictModel.model_config)
+
+
 def check_value(key: str, value: Any) -> Any:
     """Return a live setting's value in the policy's own units.
 
@@ -78,10 +84,10 @@ def check_value(key: str, value: Any) -> Any:
     if value is None:
         raise LiveValueError(f"{key} has no value: omit it, or delete the message")
     try:
-        [entry] = _ENTRIES.validate_python([{"match": ["*"], key: value}])
+        [entry] = _entries().validate_python([{"match": ["*"], key: value}])
     except ValidationError as error:
         raise LiveValueError(f"{key}: {value_problem(error.errors(include_url=False)[0])}") from None
-    return {**entry}[key]
+    return entry[key]
 
 
 def parse_value(raw: bytes) -> dict[str, Any]:

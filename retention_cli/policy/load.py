@@ -123,8 +123,9 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         text = "needs groups.require: kretain can't see groups outside it, so name every group that must have read"
         problems.append(PolicyProblem(source, document.line_of(("groups", "scope")), "groups.scope", text))
     for index, entry in enumerate(() if model is None or _requires_groups(model) else model.topics):
-        key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
-        if (rule := entry.get("retention.until.consumed")) is not None and rule["max"] and not rule.get("groups"):
+        rule = entry.get("retention.until.consumed")
+        if rule is not None and rule["max"] and not rule.get("groups"):
+            key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
             problems.append(PolicyProblem(source, document.line_of(("topics", index, key)), key, text))
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))

@@ -228,8 +228,8 @@ NO_STAMP = -1
 class Record(NamedTuple):
     """A record as it lies in a log, and what no client can see of it.
 
-    ``uid`` names it for ever, whatever its offset. ``append_time`` says that the broker stamped its batch.
-    ``written_ms`` is when it was truly appended, ``event_ms`` its true event time, None of a marker.
+    ``uid`` identifies it even after its offset has gone to another record. ``append_time`` says that the broker stamped
+    its batch. ``written_ms`` is when it was truly appended, ``event_ms`` its true event time, None of a marker.
     """
 
     uid: int

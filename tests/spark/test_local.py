@@ -398,7 +398,7 @@ def odd(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
 def test_spark_profile_equals_the_local_one(
     how: str, local_spark: Any, odd: tuple[World, str], tmp_path: Path, capsys: Any
 ) -> None:
-    """Whatever is cut where; in the terminal, as JSON and as Parquet."""
+    """However the partitions are cut: in the terminal, as JSON and as Parquet."""
     world, topic = odd
     now = now_ms()
     policy = parse_policy(

@@ -217,7 +217,7 @@ class Held:
             assert running.poll() is None, running.communicate()
             try:
                 os.close(os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK))
-            except OSError:  # nobody reads it yet
+            except OSError:  # it has no reader yet
                 return False
             return True
 

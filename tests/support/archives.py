@@ -190,7 +190,7 @@ def whole(world: World, topic: str, partition: int = 0, at_least: int = 0) -> li
 
 
 def numbered(world: World, topic: str, partition: int = 0, at_least: int = 0) -> list[tuple[int, Whole]]:
-    """Read likewise, with each record's offset."""
+    """Read the same records, each with its offset."""
     return [
         (one.offset(), (one.timestamp()[1], one.key(), one.value(), tuple(one.headers() or ())))
         for one in world.messages(topic, partition, start=at_least)

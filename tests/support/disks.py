@@ -129,7 +129,7 @@ def simulate(
     walk = []
     for row in left:
         so_far = [one for one in left if one.partition == row.partition and one.next <= row.next]
-        if any(one.time < 0 for one in so_far):  # nobody knows how old
+        if any(one.time < 0 for one in so_far):  # its age is unknown
             continue
         walk.append((max(one.time for one in so_far), row.partition, row.next, row.disk))
     for time, partition, offset in sorted({one[:3] for one in walk}):

@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Door:
-    """An address that leads to whatever broker it is pointed at, once it is started. A context manager."""
+    """A proxy, once it is started, to the broker that it is pointed at. A context manager."""
 
     def __init__(self, leads_to: str = "") -> None:
         self.leads_to = leads_to
@@ -35,7 +35,7 @@ class Door:
         _end(self._listener)
 
     def cut(self) -> None:
-        """Hold back everything from now on, in both directions, also what new connections bring; nobody is told."""
+        """Hold back all data from now on, in both directions and on new connections, without closing any."""
         self._open.clear()
 
     def heal(self, *, lost: bool) -> None:

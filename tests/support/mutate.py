@@ -120,8 +120,8 @@ def try_by_simulation(
         mutants: those to try.
         elsewhere: why it can't find some, by name.
         options_for: gives a mutant's own options.
-        steps: how many at the most, unless the command line says otherwise.
-        first: the first seed, likewise.
+        steps: how many at most, unless the command line says otherwise.
+        first: the first seed, unless the command line names another.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--steps", type=int, default=steps)

@@ -169,7 +169,8 @@ def watch(
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
             _say(f"metrics and health on http://{host}:{server.server_port}/metrics, /healthz, /readyz", "started")
         does = "plans and trims" if trim else "dry run (pass --trim to delete): plans"
-        _say(f"{does}{' and protects' if protect else ''} every {format_duration(interval)}", "started")
+        does += " and protects" if protect else ""
+        _say(f"{does} every {format_duration(interval)}", "started")
         end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deletions else Exit.FAILED)
         Loop(
             make=passes.make,

@@ -85,8 +85,8 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
     if of_groups and not rows:
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
-    by = "lag" if each is None else "records"  # equal ones keep their order
-    shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)
+    by = "lag" if each is None else "records"
+    shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)  # those that are furthest behind
     if each is not None:
         what, parts = "that have the most to read", _unread(shown, by_topic=each == "topics")
     elif of_groups:

@@ -171,10 +171,8 @@ def inventory_notes(inventory: Inventory) -> list[str]:
 
 def _problems(found: Sequence[str]) -> list[str]:
     more = len(found) - MOST
-    return [
-        *found[:MOST],
-        *([f"and {count(more, 'more partition')} with problems: -o json lists them all"] if more > 0 else []),
-    ]
+    rest = [f"and {count(more, 'more partition')} with problems: -o json lists them all"] if more > 0 else []
+    return [*found[:MOST], *rest]
 
 
 def _scan(report: ScanReport, out: str | None) -> list[Part]:

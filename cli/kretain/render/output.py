@@ -466,7 +466,7 @@ def partitions(tps: Iterable[tuple[str, int]], of_topics: int | None = None) -> 
 
 
 def shortened(rows: Sequence[Row], key: Callable[[Row], Any], *, every_row: bool) -> Sequence[Row]:
-    """Return the rows of a table: all, or of too many the first by this key."""
+    """Return all rows of a table, or of too many the first by this key; equal ones keep their order."""
     return rows if every_row or len(rows) <= SHOWN else sorted(rows, key=key)[:MOST]
 
 

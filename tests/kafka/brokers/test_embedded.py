@@ -195,7 +195,7 @@ class Place:
 
 
 def place(folder: Path) -> Place:
-    """Return the environment of somebody with clusters of their own, which are none of the demo's business."""
+    """Return the environment of a user who has clusters of their own; the demo must not touch them."""
     config = written(
         folder / "config.yaml",
         "contexts: {prod: {bootstrap-server: 'prod.invalid:9092', settings: {security.protocol: SSL}}}\n"

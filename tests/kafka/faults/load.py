@@ -278,7 +278,7 @@ class Breaker:
         self.topics[made], self.born[made] = topic, began
 
     def live(self) -> None:
-        """Begin another life of the phoenix; in every other one nobody reads it, and so nothing of it may go."""
+        """Create the phoenix again. Every second time it has no reader, so nothing in it may be trimmed."""
         self._lives += 1
         self.make(PHOENIX, 2, 3)
         at = now_ms() - 3_600_000
