@@ -255,7 +255,11 @@ def test_error_format_is_found_on_an_invalid_command_line(
         (["plan", "--bogus", "--errors", "json"], "usage", "no such option: --bogus"),
         (["--errors", "json", "plam"], "usage", "no such command 'plam'; did you mean plan?"),
         (["plan", "--errors", "json", "--no-policy"], "usage", "no policy: give"),
-        (["policy", "check", "--errors", "json", "nowhere.yaml"], "policy", "nowhere.yaml: cannot be read"),
+        (
+            ["policy", "check", "--errors", "json", "nowhere.yaml"],
+            "policy",
+            "nowhere.yaml: cannot be read: No such file",
+        ),
         (["plan", "-p", "nowhere.yaml", "--errors", "json", "-b", "x:1"], "policy", "nowhere.yaml: cannot be read"),
         (["show", "--errors", "json", "nowhere.json"], "plan-file", "nowhere.json cannot be read"),
         (["context", "show", "no", "--errors", "json"], "config", "no context"),
