@@ -76,17 +76,10 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    begun: tuple[int, str, list[str]] | None = None
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.startswith("```"):
-            if begun is not None:
-                begun[2].append(line)
-        elif begun is None:
-            begun = (number, line.removeprefix("```"), [])
-        else:
-            yield Block(page, begun[0], begun[1], "".join(f"{one}\n" for one in begun[2]))
-            begun = None
-    assert begun is None, f"{page.name}: a block that never ends"
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall(r"^```", text, re.MULTILINE)) % 2 == 0, f"{page.name}: a block that never ends"
+    for found in re.finditer(r"^```(.*)\n((?:.*\n)*?)```", text, re.MULTILINE):
+        yield Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2])
 
 
 BLOCKS = [block for page in WRITTEN for block in blocks(page)]
