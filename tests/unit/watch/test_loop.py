@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 
 import pytest
 import typer
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from kretain.__main__ import send_again
 from kretain.commands import watch
@@ -375,6 +375,7 @@ ROWS = st.lists(
     st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", number)),
     st.booleans(),
 )
+@example([ceiling_row(0, 0, 10, 100, 10)], Ceiling(), None, False)
 def test_ceiling_only_narrows_and_is_kept(
     rows: list[Decision], ceiling: Ceiling, after: TopicPartition | None, whole: bool
 ) -> None:
