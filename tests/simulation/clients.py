@@ -36,7 +36,6 @@ class Process:
     work: Callable[[], None]
     alive: bool = True
     killed: bool = False
-    requests: int = 0
     last: str = ""
     thread: greenlet = field(init=False)
 
@@ -86,18 +85,13 @@ class Hub:
         self.running[process.thread] = process
         return process
 
-    @property
-    def current(self) -> Process | None:
-        return self.running.get(getcurrent())
-
     def pause(self, what: str) -> None:
         """Stop before a request: others go on meanwhile."""
-        process = self.current
+        process = self.running.get(getcurrent())
         if process is None:
             return
         if process.killed:  # it unwinds: no request of it goes out any more
             raise KilledError
-        process.requests += 1
         process.last = what
         parent = getcurrent().parent
         assert parent is not None
@@ -129,6 +123,8 @@ class SimClock(Clock):
 
 
 LATE = RequestFailedError("timed out", retriable=True)
+LateDelete = tuple[TopicPartition, Callable[[], Outcome]]
+"""A delete that is still under way, and what carries it out."""
 
 
 class SimDeleter(Deleter):
@@ -146,7 +142,7 @@ class SimDeleter(Deleter):
         self._carried = carried
         self._sent = sent
         self.written = {}
-        self.late: list[tuple[TopicPartition, Callable[[], Outcome]]] = []
+        self.late: list[LateDelete] = []
 
     def delete(
         self,

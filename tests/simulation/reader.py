@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 from confluent_kafka import Message
@@ -60,20 +61,14 @@ def _read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[outside.
 outside.read_sources = _read_sources
 
 
-class Later:
-    """Work that is done when it is waited for."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._work = work
-
-    def result(self, timeout_s: float | None = None) -> Any:
-        del timeout_s
-        return self._work()
+def later(work: Callable[[], Any]) -> Any:
+    """Return work that is done when it is waited for."""
+    return SimpleNamespace(result=lambda _timeout_s=None: work())
 
 
-def ready(value: Any) -> Later:
+def ready(value: Any) -> Any:
     """Return work that is done already."""
-    return Later(lambda: value)
+    return later(lambda: value)
 
 
 class Schemas(SchemaRegistry):
@@ -162,15 +157,19 @@ class SimReader(ClusterReader):
         """Answer every other request when it is waited for: groups have been read by then."""
         self._hub.pause("topic_configs")
         self._configs_asked += 1
-        return Later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
+        return later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
 
     def _configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
         return {name: self._config(self._kafka.topics[name]) for name in topics}
 
     def _config(self, topic: Topic) -> TopicConfig:
-        kind, policies = "LogAppendTime" if topic.append_time else "CreateTime", frozenset(topic.cleanup.split(","))
-        elsewhere = topic.storage == "tiered", topic.storage == "diskless"
-        return TopicConfig(policies, topic.retention_ms, kind, *elsewhere)  # type: ignore[arg-type]
+        return TopicConfig(
+            frozenset({"delete"}),
+            topic.retention_ms,
+            "LogAppendTime" if topic.append_time else "CreateTime",
+            topic.storage == "tiered",
+            topic.storage == "diskless",
+        )
 
     # -- groups ----------------------------------------------------------------------
 

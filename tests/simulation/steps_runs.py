@@ -134,7 +134,7 @@ def carry_out_plan(
             world.truth.violations.append(f"a delete was sent {old:.0f} s after its recheck began")
 
     deleter = SimDeleter(world.kafka, world.hub, carried, sent)
-    one.deleters = [deleter]
+    one.late = deleter.late
     job = TrimJob(
         reader=reader,
         plan=plan,
@@ -269,17 +269,15 @@ def do_clock(world: World, number: int, how: int) -> None:
         for other in world.operators:
             if other.memory is one.memory:
                 other.memory.clock_was_off = True
-    for name, topic in world.kafka.topics.items():
-        for index in range(len(topic.partitions)):
-            world.truth.hazard((name, index), "our clock was set")
+    for tp, _ in world.kafka.logs():
+        world.truth.hazard(tp, "our clock was set")
 
 
 def do_source(world: World, how: int) -> None:
     """Somebody changes the policy: where event times are."""
     world.source = how % 3
-    for topic in world.kafka.topics.values():
-        for number, log in enumerate(topic.partitions):
-            world.counts_events((topic.name, number), log.log.live())
+    for tp, log in world.kafka.logs():
+        world.counts_events(tp, log.log.live())
 
 
 def do_wipe(world: World, number: int) -> None:

@@ -34,7 +34,6 @@ _SLEEP_S: Final = 3.0
 _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR, _DENIED, _NOT_FOUND, _UNSTABLE = 14, 15, 16, 30, 69, 88
 _BATCHED: Final = 8
 _VERSIONS: Final = {FindCoordinatorRequest.API_KEY: 6, OffsetFetchRequest.API_KEY: _BATCHED}
-_FIELDS: Final = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
 
 
 class _Elapsed:
@@ -241,8 +240,13 @@ def _row(group: Group | None, tp: Tp) -> dict[str, Any]:
     """Return the fields of a partition's row."""
     error = _UNSTABLE if group is not None and tp in group.pending else 0
     offset, epoch = (-1, None) if group is None or error else group.commits.get(tp, (-1, None))
-    values = (tp[1], offset, -1 if epoch is None else epoch, "", error)
-    return dict(zip(_FIELDS, values, strict=True))
+    return {
+        "partition_index": tp[1],
+        "committed_offset": offset,
+        "committed_leader_epoch": -1 if epoch is None else epoch,
+        "metadata": "",
+        "error_code": error,
+    }
 
 
 @functools.cache

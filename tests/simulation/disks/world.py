@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -62,7 +63,6 @@ class DiskWorld(Simulated):
         self.hub = Hub()
         self.clock = SimClock(self.kafka, self.hub)
         self.folders = [self.root / "op0", self.root / "op1"]
-        self.wiped = 0
         self.scans: dict[int, Any] = {}
         self.judge = Judge(self.kafka)
         for name, places in TOPICS.items():
@@ -162,8 +162,7 @@ class DiskWorld(Simulated):
 
     def do_wipe(self, number: int) -> None:
         """An operator comes with a new machine, a new pod, a fresh state directory."""
-        self.wiped += 1
-        self.folders[number % 2] = self.root / f"new{self.wiped}"
+        self.folders[number % 2] = Path(tempfile.mkdtemp(dir=self.root))
 
     def do_plan(self, number: int, inventory: int) -> None:
         folder, view = self.folders[number % 2], self.view(inventory)
@@ -246,8 +245,7 @@ class DiskWorld(Simulated):
         return plan
 
     def in_sync(self) -> bool:
-        logs = (log for topic in self.kafka.topics.values() for log in topic.partitions)
-        return all(log.in_sync == log.replicas.keys() for log in logs)
+        return all(log.in_sync == log.replicas.keys() for _, log in self.kafka.logs())
 
     def is_fresh(self) -> bool:
         """Return whether the scans say of all brokers what is there at this very moment, and all brokers answer."""
