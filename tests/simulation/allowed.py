@@ -220,7 +220,7 @@ def _unread_by_gone(
         forgotten = key in reading.seen and reading.memory.forgotten.get(name, -1) > reading.began
         if truth.excuses("an operator forgot a group that this run has seen, and that is gone", forgotten):
             continue
-        saved = key not in reading.seen and reading.memory.saved[key] > reading.began
+        saved = key not in reading.seen and seen.saved > reading.began
         if truth.excuses("another run saved a group that is gone after our last look", saved):
             continue
         if seen.stale:  # it was of another log; where nothing could tell, it is remembered as a position

@@ -88,6 +88,8 @@ class SimKafka:
 
     def __init__(self) -> None:
         self.cluster_id = "simulated"
+        self.pause: Callable[[str], None] = lambda _request: None
+        """Called before each request: others may act meanwhile."""
         self.now_ms = BEGAN_MS
         self.elapsed_s = 0.0
         self.topics: dict[str, Topic] = {}

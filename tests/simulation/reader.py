@@ -1,6 +1,6 @@
 """The simulated cluster behind the engine's own interface that reads; records come as the client library gives them.
 
-Each answer is made when the request is carried out; before it, the hub lets others act.
+Each answer is made when the request is carried out; before it, others may act.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from retention_cli.observe.floors import outside
 from retention_cli.observe.floors.sources.interface import Consumer, Reach, SourceError
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
-from tests.simulation.clients import LATE, Hub, SimClock
+from tests.simulation.clients import LATE, SimClock
 from tests.simulation.kafka import BROKERS, NO_STAMP, Partition, Record, Replica, SimKafka, Topic, offsets_partition
 from tests.simulation.wire import SimWire
 
@@ -91,7 +91,7 @@ class Schemas(SchemaRegistry):
 class SimReader(ClusterReader):
     """What one kretain reads by. It has no connections: an engine that reaches past it, for its ``wire``, fails."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub, clock: SimClock) -> None:
+    def __init__(self, kafka: SimKafka, clock: SimClock) -> None:
         self.settings = ConnectionSettings("simulated:9092")
         self.timeout_s = 5.0
         self.clock = clock
@@ -99,9 +99,8 @@ class SimReader(ClusterReader):
         self.on_ends: Callable[[tuple[str, int]], None] = lambda _tp: None
         self.on_list: Callable[[], None] = lambda: None
         self._kafka = kafka
-        self._hub = hub
         self._configs_asked = 0
-        self._sim = SimWire(kafka, hub, self)
+        self._sim = SimWire(kafka, self)
         self._unsettled = set[str]()
 
     @property
@@ -110,7 +109,7 @@ class SimReader(ClusterReader):
 
     def _lost(self, call: str) -> RequestFailedError | None:
         """Carry out a request; return the error where it got lost."""
-        self._hub.pause(call)
+        self._kafka.pause(call)
         return RequestFailedError(f"{call}: timed out", retriable=True) if self._kafka.lose(call) else None
 
     def _ask(self, call: str) -> None:
@@ -155,7 +154,7 @@ class SimReader(ClusterReader):
 
     def topic_configs_soon(self, topics: Sequence[str], patience_s: float | None = None) -> Any:
         """Answer every other request when it is waited for: groups have been read by then."""
-        self._hub.pause("topic_configs")
+        self._kafka.pause("topic_configs")
         self._configs_asked += 1
         return later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
 
@@ -282,7 +281,7 @@ class SimReader(ClusterReader):
         return found
 
     def sizes_soon(self, leaders: Leaders) -> Any:
-        self._hub.pause("sizes")
+        self._kafka.pause("sizes")
         led = {tp: log for tp in leaders if (log := self._kafka.partition(tp)).leader is not None}
         return ready(({tp: 100 * len(log.log.records) for tp, log in led.items()}, None))
 

@@ -121,7 +121,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _by_spark(world: World, one: Operator) -> Rows:
     """Make a plan, and remember what was seen."""
-    reader, clock_ms = TaskReader(world.kafka, world.hub, one.clock), one.clock.wall_ms
+    reader, clock_ms = TaskReader(world.kafka, one.clock), one.clock.wall_ms
     _RUNS[getcurrent()] = world, reader
     try:
         with closing(memories_of(world, one)) as memories:

@@ -21,7 +21,6 @@ from retention_cli.brokers import commits, groups
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job
-from tests.simulation.clients import Hub
 from tests.simulation.kafka import BROKERS, Group, SimKafka, Tp, offsets_partition
 from tests.support.answers import batched
 
@@ -77,10 +76,9 @@ _commits.list_offsets = _or_simulated(
 class SimWire:
     """See :class:`retention_cli.brokers.wire.connections.Wire`."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub, reader: SimReader) -> None:
+    def __init__(self, kafka: SimKafka, reader: SimReader) -> None:
         self.reader = reader
         self._kafka = kafka
-        self._hub = hub
 
     def goes_on(self) -> None:
         """Have the engine's modules read this cluster's clock again: another process ran meanwhile, and has ended."""
@@ -136,7 +134,7 @@ class SimWire:
                 call, answer = _CALLS[job.request.name.removesuffix("Request")]
                 if call == "read_commits" and job.request.groups[0].topics is not None:
                     call = "read_pending"
-                self._hub.pause(f"list_groups {broker}" if call == "list_groups" else call)
+                self._kafka.pause(f"list_groups {broker}" if call == "list_groups" else call)
                 self.goes_on()
                 if self._kafka.lose(call):
                     self._kafka.pass_time(int(1000 * self.reader.timeout_s))

@@ -52,6 +52,7 @@ class World(Simulated):
         self.memories = memories or "each"
         self.kafka = SimKafka()
         self.hub = Hub()
+        self.kafka.pause = self.hub.pause
         self.truth = Truth(self.kafka)
         self.hold = False
         self.source = 0
@@ -68,7 +69,7 @@ class World(Simulated):
             Operator(
                 f"op{n}",
                 self.root / ("op0" if self.memories == "one" else f"op{n}"),
-                SimClock(self.kafka, self.hub),
+                SimClock(self.kafka),
                 (MANAGED,) if n == 0 else (MANAGED, OTHER),
             )
             for n in range(2)
@@ -162,7 +163,7 @@ def settle(world: World) -> None:
         world.apply(("time", passed), ("trim", 0))
     _carry_out_remedies(world, one)  # some say more when records are old enough
     world.apply(("trim", 0))
-    fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka, world.hub), one.topics)
+    fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka), one.topics)
     reading, reader = reading_of(world, fresh)
     with contextlib.closing(memories_of(world, fresh)) as memories:
         wanted = planned(world, fresh, reading, reader, memories)
