@@ -198,7 +198,7 @@ class Bench:
             done = run(self.kretain("trim", "--yes", "-v"))
             if f"{self.shape.partitions:,} trimmed" not in done.out:
                 raise RuntimeError(f"not every partition was trimmed:\n{done.out}")
-            ours.append(float(done.err.rpartition("reading back ")[2].split()[0]))
+            ours.append(float(done.err.rpartition("read-backs ")[2].split()[0]))
             self.say("kretain trim, whole process, seconds", done.seconds)
         self.say("kafka-delete-records, seconds (median)", statistics.median(one.seconds for one in theirs))
         self.say("trim's deletes and reading back, seconds (median)", statistics.median(ours))
