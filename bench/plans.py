@@ -7,11 +7,10 @@ CPU seconds, as the machine is shared: the least of some runs, each a whole proc
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.harness import POLICY, Timed, build_yardstick, run
@@ -21,29 +20,27 @@ from bench.synthetic.start import synthetic
 HERE = Path(__file__).resolve().parents[1]
 
 
+@dataclass
 class Plans:
     """Times commands against one synthetic cluster after another."""
 
-    def __init__(self, scratch: Path, checkouts: Mapping[str, Path], yardstick: Path | None, rounds: int) -> None:
-        self._scratch = scratch
-        self._checkouts = checkouts
-        self._yardstick = yardstick
-        self._rounds = rounds
-        self._policy = scratch / "policy.yaml"
-        self._policy.write_text(POLICY)
+    scratch: Path
+    checkouts: Mapping[str, Path]
+    yardstick: Path | None
+    rounds: int
 
     def of(self, name: str, shape: Shape, *, moving: bool = False, trims: bool = False) -> None:
         """Time first plans, plans, and with ``trims`` a trim."""
         with synthetic(shape, moving=moving) as served:
             runs: dict[str, list[Timed]] = {}
-            for number in range(self._rounds):
-                for who in self._checkouts:
+            for number in range(self.rounds):
+                for who in self.checkouts:
                     at, state = served.bootstrap, f"{name}-{who}-{number}"
                     runs.setdefault(f"{who}, first plan", []).append(self._kretain(who, at, state, "plan"))
                     runs.setdefault(f"{who}, plan", []).append(self._kretain(who, at, state, "plan"))
-                if self._yardstick is not None:
+                if self.yardstick is not None:
                     command = [
-                        str(self._yardstick),
+                        str(self.yardstick),
                         "-bootstrap",
                         served.bootstrap,
                         "-prefix",
@@ -60,14 +57,9 @@ class Plans:
                 print(f"{name:24} {what:24} {cpu:7.2f} s CPU {wall:7.2f} s {peak:7.0f} MiB", flush=True)
 
     def _kretain(self, who: str, bootstrap: str, state: str, *arguments: str) -> Timed:
-        folder = self._checkouts[who]
-        os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{folder / 'cli'}"
-        common = ("-b", bootstrap, "-p", str(self._policy), "--state-dir", str(self._scratch / state))
-        os.chdir(folder)  # python -m looks there first
-        try:
-            return run([sys.executable, "-m", "kretain", *arguments, *common, "--timeout", "120s"])
-        finally:
-            os.chdir(HERE)
+        common = ("-b", bootstrap, "-p", str(self.scratch / "policy.yaml"), "--state-dir", str(self.scratch / state))
+        command = [sys.executable, "-m", "kretain", *arguments, *common, "--timeout", "120s"]
+        return run(command, self.checkouts[who])
 
 
 def main() -> None:
@@ -80,6 +72,7 @@ def main() -> None:
     given = parser.parse_args()
     checkouts = {"kretain": HERE} if given.base is None else {"base": given.base.resolve(), "kretain": HERE}
     with tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder:
+        (Path(folder) / "policy.yaml").write_text(POLICY)
         plans = Plans(Path(folder), checkouts, build_yardstick(given.yardstick, Path(folder)), given.rounds)
         plans.of("20,000", Shape())
         plans.of("20,000, a quarter empty", Shape(empty_share=0.25))

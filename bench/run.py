@@ -17,9 +17,8 @@ from pathlib import Path
 import kretain
 import retention_cli
 from bench.costs import every_time_rule, header_scan, segments_scan, verify_rates
-from bench.harness import Bench, build_yardstick, run, stock_tools
+from bench.harness import Bench, build_yardstick, run
 from bench.seed import Shape, seed
-from kretain.embedded.java import find_java
 from tests.support.clusters import EmbeddedKafka
 
 
@@ -47,23 +46,20 @@ def main() -> None:
     for package in (kretain, retention_cli):  # as pip does for who installs it
         compileall.compile_dir(package.__path__[0], quiet=1)
     shape = Shape(topics=given.topics, groups=given.groups)
-    java = find_java()
     kafka = EmbeddedKafka(3, progress=print)
     kafka.heap_mb = 768
     with tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder, kafka:
         bench = Bench(kafka, shape, Path(folder), given.rounds)
-        ratio = help_beside_typer()
-        bench.say("kretain --help / import typer", ratio, "<= 2.5", good=ratio <= 2.5)
+        bench.say("kretain --help / import typer", help_beside_typer(), "<= 2.5")
         segments_scan(bench)
         verify_rates(bench)
         seed(kafka.bootstrap, shape, lambda what: print(f"seeding {what} …", flush=True))
         bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
-        tools = stock_tools(java)
-        bench.plan_beside_the_stock_tool(tools)
+        bench.plan_beside_the_stock_tool()
         every_time_rule(bench)
-        header_scan(bench, tools)
+        header_scan(bench)
         bench.plan_after_elections(kafka)
-        bench.trim_beside_the_stock_tool(tools)
+        bench.trim_beside_the_stock_tool()
         if given.out is not None:
             given.out.write_text(json.dumps(bench.results, indent=1) + "\n")
 

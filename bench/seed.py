@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
@@ -14,8 +14,15 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 TOPICS_A_REQUEST = 100  # KRaft refuses very large CreateTopics requests
 GROUPS_AT_ONCE = 40
 
-Record = tuple[str, int, int]
-"""A topic, a partition of it, and which of its records."""
+
+class Record(NamedTuple):
+    """A record to write; those of a partition are written in the order of their stamps."""
+
+    topic: str
+    partition: int
+    stamp_ms: int
+    value: bytes
+    headers: Any = None
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,22 @@ def seed(bootstrap: str, shape: Shape, tell: Callable[[str], None]) -> None:
         for future in admin.create_topics(wanted, operation_timeout=60).values():
             future.result()
     tell(f"{shape.partitions * shape.records:,} records")
-    _produce(bootstrap, shape)
+    then = time.time_ns() // 1_000_000 - 10 * 86_400_000
+    produce(
+        bootstrap,
+        (
+            Record(name, partition, then + record * 3_600_000, b"x" * 50)
+            for number, name in enumerate(names)
+            for partition in range(shape.partitions_a_topic)
+            for record in range(shape.records_in(number, partition))
+        ),
+    )
     _check_ends(admin, shape)
     tell(f"{shape.commits:,} commits of {shape.groups:,} groups")
     commit(bootstrap, shape, 3)
 
 
-def _produce(bootstrap: str, shape: Shape) -> None:
+def produce(bootstrap: str, records: Iterable[Record]) -> None:
     """Write every record, and write again what was refused.
 
     A client that does not know a new partition yet refuses its records at once: this left a quarter of the partitions
@@ -87,23 +103,15 @@ def _produce(bootstrap: str, shape: Shape) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000, "log_level": 3}
     )
-    then = time.time_ns() // 1_000_000 - 10 * 86_400_000
-    waiting = [
-        (name, partition, record)
-        for number, name in enumerate(shape.names())
-        for partition in range(shape.partitions_a_topic)
-        for record in range(shape.records_in(number, partition))
-    ]
     for _attempt in range(20):
         refused: list[Record] = []
-
-        for number, one in enumerate(waiting):
-            name, partition, record = one
+        for number, one in enumerate(records):
             producer.produce(
-                name,
-                b"x" * 50,
-                partition=partition,
-                timestamp=then + record * 3_600_000,
+                one.topic,
+                one.value,
+                partition=one.partition,
+                timestamp=one.stamp_ms,
+                headers=one.headers,
                 on_delivery=partial(_delivered, refused, one),
             )
             producer.poll(0)
@@ -112,9 +120,9 @@ def _produce(bootstrap: str, shape: Shape) -> None:
         producer.flush()
         if not refused:
             return
-        waiting = sorted(refused)
+        records = sorted(refused)
         time.sleep(1)
-    raise RuntimeError(f"{len(waiting):,} records were refused, the first on {waiting[0][0]}-{waiting[0][1]}")
+    raise RuntimeError(f"{len(refused):,} records were refused, the first on {refused[0].topic}-{refused[0].partition}")
 
 
 def _delivered(refused: list[Record], one: Record, error: object, _message: object) -> None:

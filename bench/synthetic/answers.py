@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from kafka.protocol.admin import (
@@ -85,7 +85,8 @@ VERSIONS: Final = {
 """The one version of each call that is served; of ApiVersions, with which clients begin, those before it too."""
 _ALL_OPERATIONS: Final = (5, 7, 8, 9, 10, 11, 12)
 _OLD: Final = 35  # UNSUPPORTED_VERSION
-_KEPT_BYTES: Final = 512 << 20
+_KEPT: Final = 1024
+"""So many answers are kept: some 100 MB, where a request is about thousands of partitions."""
 
 Ports = list[tuple[int, str, int]]
 """Each broker's id, host and port."""
@@ -100,8 +101,6 @@ class Broker:
         self._ports = ports
         self._commits = commits
         self._metadata = metadata
-        self._kept: dict[tuple[int, int, int, bytes], bytes] = {}
-        self._kept_bytes = 0
         self._makers: dict[int, Callable[[Any, int], Any]] = {
             10: self._coordinators,
             15: self._groups,
@@ -112,6 +111,7 @@ class Broker:
             60: self._described,
         }
         self._config = cache(self._config_block)
+        self._made = lru_cache(_KEPT)(self._make)
 
     def answer(self, frame: bytes) -> bytes:
         """Return the response's frame to a request's."""
@@ -133,24 +133,17 @@ class Broker:
             self._cluster.listed_groups()
         if asked.api_key == DeleteRecordsRequest.API_KEY:
             return delete_records(self._cluster, self._broker, asked.body)
-        key = (asked.api_key, asked.version, self._cluster.changes, asked.body)
-        if (body := self._kept.get(key)) is None:
-            if self._kept_bytes > _KEPT_BYTES:
-                self._kept.clear()
-                self._kept_bytes = 0
-            body = self._kept[key] = self._made(asked)
-            self._kept_bytes += len(asked.body) + len(body)
-        return body
+        return self._made(asked.api_key, asked.version, asked.body, self._cluster.changes)
 
-    def _made(self, asked: Asked) -> bytes:
-        if asked.api_key == ListOffsetsRequest.API_KEY:
-            return list_offsets(self._cluster, self._broker, asked.body)
-        request = MESSAGES[asked.api_key][0].decode(asked.body, version=asked.version)
-        if asked.api_key == DescribeConfigsRequest.API_KEY:
+    def _make(self, api_key: int, version: int, body: bytes, _changes: int) -> bytes:
+        if api_key == ListOffsetsRequest.API_KEY:
+            return list_offsets(self._cluster, self._broker, body)
+        request = MESSAGES[api_key][0].decode(body, version=version)
+        if api_key == DescribeConfigsRequest.API_KEY:
             return self._configs(request)
-        if asked.api_key == MetadataRequest.API_KEY:
+        if api_key == MetadataRequest.API_KEY:
             return self._metadata.answer(None if request.topics is None else [one.name for one in request.topics])
-        made: bytes = self._makers[asked.api_key](request, asked.version).encode(version=asked.version)
+        made: bytes = self._makers[api_key](request, version).encode(version=version)
         return made
 
     def _versions(self, _request: Any, _version: int) -> Any:

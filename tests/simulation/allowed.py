@@ -169,12 +169,12 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
     anybody, uids = False, {one.uid for one in gone}
     for group in truth.kafka.groups.values():
         commit = group.commits.get(tp)
-        reads = tp[0] in group.reads(truth.kafka.now_ms) or any(one[0] == tp[0] for one in group.commits)
-        if commit is None and not reads:
+        live = tp[0] in group.reads(truth.kafka.now_ms)
+        if not live and not any(one[0] == tp[0] for one in group.commits):
             continue
         if _waived(truth, reading, group, tp, topic_id) or _not_seen(truth, reading, group.name):
             continue
-        if _starts_back(reading, group, tp, truth.kafka.now_ms):
+        if group.name in reading.rules.start and commit is None and not live:  # it starts some hours back (F2)
             if (why := _starts_within(truth, reading, group, gone)) is not None:
                 return why
             continue
@@ -188,7 +188,6 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         if truth.excuses("a commit of another log that looked right, and is gone", looked_right):
             continue
         late = _first_outside(gone, truth.released.get((group.name, tp), set()))
-        live = tp[0] in group.reads(truth.kafka.now_ms)
         went = late is not None and stored is None and not live and before is not None and late.uid in before.released
         if truth.excuses("a group went back after the last look, and is gone", went):
             continue
@@ -221,7 +220,7 @@ def _unread_by_gone(
         forgotten = key in reading.seen and reading.memory.forgotten.get(name, -1) > reading.began
         if truth.excuses("an operator forgot a group that this run has seen, and that is gone", forgotten):
             continue
-        saved = key not in reading.seen and reading.memory.saved[key] > reading.began
+        saved = key not in reading.seen and seen.saved > reading.began
         if truth.excuses("another run saved a group that is gone after our last look", saved):
             continue
         if seen.stale:  # it was of another log; where nothing could tell, it is remembered as a position
@@ -240,11 +239,6 @@ def _unread_by_gone(
 
 def _first_outside(gone: Sequence[Record], released: Collection[int]) -> Record | None:
     return next((one for one in gone if one.uid not in released), None)
-
-
-def _starts_back(reading: Reading, group: Group, tp: Tp, now_ms: int) -> bool:
-    """Return whether a group has no commit, and starts some hours back when it comes (F2): a live one has started."""
-    return group.name in reading.rules.start and tp not in group.commits and tp[0] not in group.reads(now_ms)
 
 
 def _starts_within(truth: Truth, reading: Reading, group: Group, gone: Sequence[Record]) -> str | None:

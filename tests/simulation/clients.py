@@ -36,7 +36,6 @@ class Process:
     work: Callable[[], None]
     alive: bool = True
     killed: bool = False
-    requests: int = 0
     last: str = ""
     thread: greenlet = field(init=False)
 
@@ -76,7 +75,7 @@ class Process:
 
 
 class Hub:
-    """Knows which process runs now; whoever speaks to the cluster pauses here."""
+    """Knows which process runs now; whoever speaks to a cluster whose ``pause`` it is pauses here."""
 
     def __init__(self) -> None:
         self.running: dict[greenlet, Process] = {}
@@ -86,18 +85,13 @@ class Hub:
         self.running[process.thread] = process
         return process
 
-    @property
-    def current(self) -> Process | None:
-        return self.running.get(getcurrent())
-
     def pause(self, what: str) -> None:
         """Stop before a request: others go on meanwhile."""
-        process = self.current
+        process = self.running.get(getcurrent())
         if process is None:
             return
         if process.killed:  # it unwinds: no request of it goes out any more
             raise KilledError
-        process.requests += 1
         process.last = what
         parent = getcurrent().parent
         assert parent is not None
@@ -109,10 +103,9 @@ class Hub:
 class SimClock(Clock):
     """An operator's clock: the cluster's, and how far it is off. Waiting lets time pass, and others act."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub) -> None:
+    def __init__(self, kafka: SimKafka) -> None:
         self.off_ms = 0
         self._kafka = kafka
-        self._hub = hub
 
     def monotonic(self) -> float:
         return self._kafka.elapsed_s
@@ -124,11 +117,13 @@ class SimClock(Clock):
         return self._kafka.now_ms + self.off_ms
 
     def sleep(self, seconds: float) -> None:
-        self._hub.pause("sleep")
+        self._kafka.pause("sleep")
         self._kafka.pass_time(int(seconds * 1000))
 
 
 LATE = RequestFailedError("timed out", retriable=True)
+LateDelete = tuple[TopicPartition, Callable[[], Outcome]]
+"""A delete that is still under way, and what carries it out."""
 
 
 class SimDeleter(Deleter):
@@ -137,16 +132,14 @@ class SimDeleter(Deleter):
     def __init__(
         self,
         kafka: SimKafka,
-        hub: Hub,
         carried: Callable[[TopicPartition, int], Callable[[], None]],
         sent: Callable[[], None] = lambda: None,
     ) -> None:
         self._kafka = kafka
-        self._hub = hub
         self._carried = carried
         self._sent = sent
         self.written = {}
-        self.late: list[tuple[TopicPartition, Callable[[], Outcome]]] = []
+        self.late: list[LateDelete] = []
 
     def delete(
         self,
@@ -157,7 +150,7 @@ class SimDeleter(Deleter):
         good_until: float,
     ) -> None:
         for leader, offsets in by_leader.items():
-            self._hub.pause("delete_records written")
+            self._kafka.pause("delete_records written")
             if self._kafka.elapsed_s >= good_until:
                 for tp in offsets:
                     on_outcome(tp, NotSentError("its recheck was too old"))
@@ -165,10 +158,10 @@ class SimDeleter(Deleter):
             self._sent()
             self.written |= dict.fromkeys(offsets, self._kafka.elapsed_s)
             for tp, offset in offsets.items():
-                self._hub.pause("delete_records")
+                self._kafka.pause("delete_records")
                 how = self._kafka.lost.pop() if self._kafka.lost else None
                 outcome = self._one(leader, tp, offset, how)
-                self._hub.pause("delete_records answered")
+                self._kafka.pause("delete_records answered")
                 if how in ("before", "after", "late"):
                     self._kafka.pass_time(int(timeout_s * 1000))
                     outcome = LATE
@@ -197,12 +190,11 @@ class SimDeleter(Deleter):
 class SimStateTopic(StateTopic):
     """The shared topic in memory."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub) -> None:
+    def __init__(self, kafka: SimKafka) -> None:
         self._kafka = kafka
-        self._hub = hub
 
     def _ask(self, call: str) -> None:
-        self._hub.pause(call)
+        self._kafka.pause(call)
         if self._kafka.lose(call):
             raise BrokerError(f"{call}: timed out")
 
@@ -219,11 +211,11 @@ class SimStateTopic(StateTopic):
 
     def append(self, messages: Sequence[tuple[bytes, bytes | None]]) -> list[Appended | BrokerError]:
         """Append; of what gets lost half is carried out, and nobody knows which."""
-        self._hub.pause("state append")
+        self._kafka.pause("state append")
         lost = self._kafka.lose("state append")
         arriving = messages[: (len(messages) + 1) // 2] if lost else messages
         placed: list[Appended | BrokerError] = [self._kafka.append_state(key, value) for key, value in arriving]
-        self._hub.pause("state appended")
+        self._kafka.pause("state appended")
         return [BrokerError("timed out") for _ in messages] if lost else placed
 
     def connect(self) -> None:
@@ -236,10 +228,9 @@ class SimStateTopic(StateTopic):
 class SimBrokerClock(BrokerClock):
     """Has the brokers' time by an append to the shared topic."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, kafka: SimKafka, clock_ms: Callable[[], int]) -> None:
         self.compared = False
         self._kafka = kafka
-        self._hub = hub
         self._clock_ms = clock_ms
 
     def close(self) -> None:
@@ -247,7 +238,7 @@ class SimBrokerClock(BrokerClock):
 
     def compare(self) -> Unknown | None:
         before = self._clock_ms()
-        self._hub.pause("clock")
+        self._kafka.pause("clock")
         if self._kafka.lose("clock"):
             return Unknown.because("G8", f"no time: {RequestFailedError('timed out', retriable=True)}")
         value = messages.encode(None, messages.Written(before, 0))

@@ -34,7 +34,6 @@ class Topic:
     topic_id: str
     partitions: list[Partition]
     append_time: bool = False
-    cleanup: str = "delete"
     retention_ms: int = -1
     storage: Storage = "local"
 
@@ -89,6 +88,8 @@ class SimKafka:
 
     def __init__(self) -> None:
         self.cluster_id = "simulated"
+        self.pause: Callable[[str], None] = lambda _request: None
+        """Called before each request: others may act meanwhile."""
         self.now_ms = BEGAN_MS
         self.elapsed_s = 0.0
         self.topics: dict[str, Topic] = {}
@@ -142,10 +143,10 @@ class SimKafka:
 
     # -- topics ------------------------------------------------------------------------
 
-    def create(self, name: str, partitions: int, *, append_time: bool = False, cleanup: str = "delete") -> Topic:
+    def create(self, name: str, partitions: int, *, append_time: bool = False) -> Topic:
         topic_id = f"ID{next(self._ids):020d}"
         logs = [Partition.new(BROKERS[(n + i) % 3] for i in range(2)) for n in range(partitions)]
-        self.topics[name] = Topic(name, topic_id, logs, append_time, cleanup)
+        self.topics[name] = Topic(name, topic_id, logs, append_time)
         return self.topics[name]
 
     def delete(self, name: str, *, clear_commits: bool) -> None:
@@ -161,6 +162,10 @@ class SimKafka:
         logs = self.topics[name].partitions
         logs.append(Partition.new(BROKERS[(len(logs) + i) % 3] for i in range(2)))
         return name, len(logs) - 1
+
+    def logs(self) -> Iterator[tuple[Tp, Partition]]:
+        """Yield all partitions of all topics."""
+        return (((name, n), log) for name, topic in self.topics.items() for n, log in enumerate(topic.partitions))
 
     def partition(self, tp: Tp) -> Partition:
         return self.topics[tp[0]].partitions[tp[1]]

@@ -1,12 +1,13 @@
 """The simulated cluster behind the engine's own interface that reads; records come as the client library gives them.
 
-Each answer is made when the request is carried out; before it, the hub lets others act.
+Each answer is made when the request is carried out; before it, others may act.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 from confluent_kafka import Message
@@ -25,7 +26,7 @@ from retention_cli.observe.floors import outside
 from retention_cli.observe.floors.sources.interface import Consumer, Reach, SourceError
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
-from tests.simulation.clients import LATE, Hub, SimClock
+from tests.simulation.clients import LATE, SimClock
 from tests.simulation.kafka import BROKERS, NO_STAMP, Partition, Record, Replica, SimKafka, Topic, offsets_partition
 from tests.simulation.wire import SimWire
 
@@ -60,20 +61,14 @@ def _read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[outside.
 outside.read_sources = _read_sources
 
 
-class Later:
-    """Work that is done when it is waited for."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._work = work
-
-    def result(self, timeout_s: float | None = None) -> Any:
-        del timeout_s
-        return self._work()
+def later(work: Callable[[], Any]) -> Any:
+    """Return work that is done when it is waited for."""
+    return SimpleNamespace(result=lambda _timeout_s=None: work())
 
 
-def ready(value: Any) -> Later:
+def ready(value: Any) -> Any:
     """Return work that is done already."""
-    return Later(lambda: value)
+    return later(lambda: value)
 
 
 class Schemas(SchemaRegistry):
@@ -96,7 +91,7 @@ class Schemas(SchemaRegistry):
 class SimReader(ClusterReader):
     """What one kretain reads by. It has no connections: an engine that reaches past it, for its ``wire``, fails."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub, clock: SimClock) -> None:
+    def __init__(self, kafka: SimKafka, clock: SimClock) -> None:
         self.settings = ConnectionSettings("simulated:9092")
         self.timeout_s = 5.0
         self.clock = clock
@@ -104,9 +99,8 @@ class SimReader(ClusterReader):
         self.on_ends: Callable[[tuple[str, int]], None] = lambda _tp: None
         self.on_list: Callable[[], None] = lambda: None
         self._kafka = kafka
-        self._hub = hub
         self._configs_asked = 0
-        self._sim = SimWire(kafka, hub, self)
+        self._sim = SimWire(kafka, self)
         self._unsettled = set[str]()
 
     @property
@@ -115,7 +109,7 @@ class SimReader(ClusterReader):
 
     def _lost(self, call: str) -> RequestFailedError | None:
         """Carry out a request; return the error where it got lost."""
-        self._hub.pause(call)
+        self._kafka.pause(call)
         return RequestFailedError(f"{call}: timed out", retriable=True) if self._kafka.lose(call) else None
 
     def _ask(self, call: str) -> None:
@@ -160,17 +154,21 @@ class SimReader(ClusterReader):
 
     def topic_configs_soon(self, topics: Sequence[str], patience_s: float | None = None) -> Any:
         """Answer every other request when it is waited for: groups have been read by then."""
-        self._hub.pause("topic_configs")
+        self._kafka.pause("topic_configs")
         self._configs_asked += 1
-        return Later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
+        return later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
 
     def _configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
         return {name: self._config(self._kafka.topics[name]) for name in topics}
 
     def _config(self, topic: Topic) -> TopicConfig:
-        kind, policies = "LogAppendTime" if topic.append_time else "CreateTime", frozenset(topic.cleanup.split(","))
-        elsewhere = topic.storage == "tiered", topic.storage == "diskless"
-        return TopicConfig(policies, topic.retention_ms, kind, *elsewhere)  # type: ignore[arg-type]
+        return TopicConfig(
+            frozenset({"delete"}),
+            topic.retention_ms,
+            "LogAppendTime" if topic.append_time else "CreateTime",
+            topic.storage == "tiered",
+            topic.storage == "diskless",
+        )
 
     # -- groups ----------------------------------------------------------------------
 
@@ -283,7 +281,7 @@ class SimReader(ClusterReader):
         return found
 
     def sizes_soon(self, leaders: Leaders) -> Any:
-        self._hub.pause("sizes")
+        self._kafka.pause("sizes")
         led = {tp: log for tp in leaders if (log := self._kafka.partition(tp)).leader is not None}
         return ready(({tp: 100 * len(log.log.records) for tp, log in led.items()}, None))
 

@@ -15,7 +15,7 @@ from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.trim.report import TrimReport
-from tests.simulation.clients import Process, SimClock, SimDeleter
+from tests.simulation.clients import LateDelete, Process, SimClock
 from tests.simulation.kafka import BEGAN_MS, HOUR
 from tests.simulation.truth import MemoryTruth, Rules
 
@@ -73,14 +73,9 @@ MEMORIES: Final = ("each", "one", "cluster")
 STATE_ROOT: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
-def _small_blocks() -> None:
-    """Let a scan's blocks be as small as our logs are: with the true size a block's border would never be met."""
-    create: Any = event_scan.EventScan.__init__
-    first = event_scan.FIRST_BLOCK_RECORDS
-    create.__defaults__ = tuple(BLOCK_RECORDS if one == first else one for one in create.__defaults__)
-
-
-_small_blocks()
+# A scan's blocks are as small as our logs are: with the true size a block's border would never be met.
+_create: Any = event_scan.EventScan.__init__
+_create.__defaults__ = tuple(BLOCK_RECORDS if n == event_scan.FIRST_BLOCK_RECORDS else n for n in _create.__defaults__)
 
 
 @functools.cache
@@ -126,7 +121,7 @@ class Operator:
     process: Process = field(default_factory=lambda: Process("none yet", lambda: None, alive=False))
     source: str = ""
     saved: Plan | None = None
-    deleters: list[SimDeleter] = field(default_factory=list)
+    late: list[LateDelete] = field(default_factory=list)
     reports: list[TrimReport] = field(default_factory=list)
 
 

@@ -84,7 +84,7 @@ def do_recreate(world: World, topic: int, clear: int) -> None:
     """A topic is deleted and recreated; brokers before 4 keep its commits."""
     old = world.topic(topic)
     world.kafka.delete(old.name, clear_commits=bool(clear % 2))
-    world.kafka.create(old.name, len(old.partitions), append_time=old.append_time, cleanup=old.cleanup)
+    world.kafka.create(old.name, len(old.partitions), append_time=old.append_time)
     for number in range(len(old.partitions)):
         tp = (old.name, number)
         world.truth.forget_events(tp)
@@ -207,9 +207,8 @@ def do_lose_delete(world: World, how: int) -> None:
 def do_late_delete(world: World) -> None:
     """Brokers come to requests that nobody waits for any more."""
     for one in world.operators:
-        for deleter in one.deleters:
-            while deleter.late:
-                deleter.late.pop()[1]()
+        while one.late:
+            one.late.pop()[1]()
 
 
 def do_time(world: World, much: int) -> None:

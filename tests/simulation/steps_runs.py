@@ -54,13 +54,13 @@ def selection_of(world: World, one: Operator) -> Selection:
 
 
 def memories_of(world: World, one: Operator) -> Memories:
-    topic = SimStateTopic(world.kafka, world.hub) if world.memories == "cluster" else None
+    topic = SimStateTopic(world.kafka) if world.memories == "cluster" else None
     return Memories(one.folder, topic, clock_ms=one.clock.wall_ms)
 
 
 def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
     reading = Reading(one.memory, world.wanted, one.clock, world.memories == "cluster", one.name)
-    reader = SimReader(world.kafka, world.hub, one.clock)
+    reader = SimReader(world.kafka, one.clock)
 
     reader.on_commits = functools.partial(world.truth.read, reading)
     reader.on_ends = reading.ends_read
@@ -133,8 +133,8 @@ def carry_out_plan(
         if (old := world.kafka.elapsed_s - reading.began_s) > GOOD_FOR_S:
             world.truth.violations.append(f"a delete was sent {old:.0f} s after its recheck began")
 
-    deleter = SimDeleter(world.kafka, world.hub, carried, sent)
-    one.deleters = [deleter]
+    deleter = SimDeleter(world.kafka, carried, sent)
+    one.late = deleter.late
     job = TrimJob(
         reader=reader,
         plan=plan,
@@ -144,7 +144,7 @@ def carry_out_plan(
         clock_ms=one.clock.wall_ms,
         memories=memories,
         deleter_for=lambda _reader: deleter,
-        broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(world.kafka, world.hub, clock_ms),
+        broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(world.kafka, clock_ms),
         audit=AuditRules(evidence=None if len(one.reports) % EVIDENCE_EVERY == 0 else NONE),
     )
     began = world.truth.number
@@ -269,17 +269,15 @@ def do_clock(world: World, number: int, how: int) -> None:
         for other in world.operators:
             if other.memory is one.memory:
                 other.memory.clock_was_off = True
-    for name, topic in world.kafka.topics.items():
-        for index in range(len(topic.partitions)):
-            world.truth.hazard((name, index), "our clock was set")
+    for tp, _ in world.kafka.logs():
+        world.truth.hazard(tp, "our clock was set")
 
 
 def do_source(world: World, how: int) -> None:
     """Somebody changes the policy: where event times are."""
     world.source = how % 3
-    for topic in world.kafka.topics.values():
-        for number, log in enumerate(topic.partitions):
-            world.counts_events((topic.name, number), log.log.live())
+    for tp, log in world.kafka.logs():
+        world.counts_events(tp, log.log.live())
 
 
 def do_wipe(world: World, number: int) -> None:

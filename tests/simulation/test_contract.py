@@ -23,7 +23,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from tests.simulation import kafka as simulated_kafka
-from tests.simulation.clients import Hub, SimClock, SimDeleter
+from tests.simulation.clients import SimClock, SimDeleter
 from tests.simulation.kafka import Group, Partition, SimKafka
 from tests.simulation.reader import SimReader
 from tests.support.clusters import EmbeddedKafka
@@ -66,16 +66,14 @@ class Both:
         self.base_ms = now_ms() - MINUTE
         self.kafka = SimKafka()
         self.kafka.now_ms = now_ms()
-        self.place = (tp.topic, tp.partition)
-        hub = Hub()
         self.kafka.create(tp.topic, partitions)
         self.readers: tuple[ClusterReader, ClusterReader] = (
             reader,
-            SimReader(self.kafka, hub, SimClock(self.kafka, hub)),
+            SimReader(self.kafka, SimClock(self.kafka)),
         )
         self.deleters: tuple[Deleter, Deleter] = (
             Deleter(reader),
-            SimDeleter(self.kafka, hub, lambda _tp, _offset: lambda: None),
+            SimDeleter(self.kafka, lambda _tp, _offset: lambda: None),
         )
         self.open: dict[int, Producer] = {}
         self.alone = self.producer()
@@ -91,15 +89,15 @@ class Both:
             stamp = self.base_ms - chance.choice(AGES_MS)
             self.alone.produce(self.tp.topic, b"x", partition=self.tp.partition, timestamp=stamp)
             assert self.alone.flush(30) == 0
-            self.kafka.append(self.place, stamp=stamp)
+            self.kafka.append(self.tp, stamp=stamp)
 
     def transaction(self, chance: random.Random) -> None:
         if len(self.open) == 2:
             return
         stamp = self.base_ms - chance.choice(AGES_MS)
         producer = self.world.transaction(self.tp.topic, [stamp], end="open", partition=self.tp.partition)
-        txn = self.kafka.begin_transaction(self.place)
-        self.kafka.append(self.place, stamp=stamp, txn=txn)
+        txn = self.kafka.begin_transaction(self.tp)
+        self.kafka.append(self.tp, stamp=stamp, txn=txn)
         self.open[txn] = producer
 
     def end(self, chance: random.Random) -> None:
@@ -109,7 +107,7 @@ class Both:
         committed = chance.random() < 0.5
         self.kafka.now_ms = now_ms()
         end_transaction(self.open.pop(txn), commit=committed)
-        self.kafka.end_transaction(self.place, txn, "committed" if committed else "aborted")
+        self.kafka.end_transaction(self.tp, txn, "committed" if committed else "aborted")
         end = self.log.high_watermark
         wait_until(lambda: self._real_end() >= end, "the transaction's marker")
 
@@ -154,10 +152,10 @@ class Both:
         epoch = chance.choice((None, 0, 4))
         epochs = None if epoch is None else {self.tp.partition: epoch}
         self.world.commit(self.group, self.tp.topic, {self.tp.partition: offset}, epochs)
-        self.kafka.groups.setdefault(self.group, Group(self.group)).commits[self.place] = (offset, epoch)
+        self.kafka.groups.setdefault(self.group, Group(self.group)).commits[self.tp] = (offset, epoch)
 
     def forget(self, _chance: random.Random) -> None:
-        if self.group in self.kafka.groups and self.place in self.kafka.groups[self.group].commits:
+        if self.group in self.kafka.groups and self.tp in self.kafka.groups[self.group].commits:
             self.world.admin.delete_consumer_groups([self.group])[self.group].result(30)
             del self.kafka.groups[self.group]
 
@@ -166,7 +164,7 @@ class Both:
         stamps = [self.base_ms - chance.choice(AGES_MS) for _ in range(chance.randrange(2, 6))]
         self.world.produce_at(self.tp.topic, stamps, self.tp.partition, compression=chance.choice(("none", "gzip")))
         for stamp in stamps:
-            self.kafka.append(self.place, stamp=stamp)
+            self.kafka.append(self.tp, stamp=stamp)
 
     # -- answers ---------------------------------------------------------------------------
 
@@ -343,8 +341,7 @@ class BothGroups:
         self.kafka = SimKafka()
         for name in self.topics:
             self.kafka.create(name, 1)
-        hub = Hub()
-        self.readers = (reader, SimReader(self.kafka, hub, SimClock(self.kafka, hub)))
+        self.readers = (reader, SimReader(self.kafka, SimClock(self.kafka)))
         self.open: dict[str, Producer] = {}
         self.later: set[str] = set()
         """Topics with a commit that was written after the pending one. It stays, even if the transaction commits."""
@@ -463,8 +460,7 @@ def test_simulated_group_has_the_members_of_a_real_one(
         wanted = f"^{topic}$"
         one.pattern = f"({wanted})"  # librdkafka joins its patterns
         one.assigned.add(topic)
-    hub = Hub()
-    simulated = SimReader(sim, hub, SimClock(sim, hub))
+    simulated = SimReader(sim, SimClock(sim))
     with ExitStack() as stack:
         reader = stack.enter_context(reader_for(kafka.bootstrap))
         member = world.member(group, [wanted], group_protocol=kind)

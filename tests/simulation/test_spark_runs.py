@@ -23,7 +23,6 @@ from retention_cli.engines.spark import plans, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan, row_as_json
-from retention_cli.state.memories import Memories
 from tests.simulation.reader import SimReader
 from tests.simulation.run import sequence_of
 from tests.simulation.scene import Operator
@@ -79,10 +78,18 @@ def rows_of_tasks(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = 
     world, reader = _RUNS[getcurrent()]
     one, given = sender.send(whole).load(), cast(Any, reader)
     world.hub.pause("spark starts")
-    rows = [*own]
     with tempfile.TemporaryDirectory() as name:
-        for share in range(one.shares):
-            rows += tasks.read_share(one, share, one.memories[share].load_once(), given, Path(name) / f"share-{share}")
+
+        def shares(folder: str) -> list[Any]:
+            return [
+                row
+                for share in range(one.shares)
+                for row in tasks.read_share(
+                    one, share, one.memories[share].load_once(), given, Path(name) / f"{folder}-{share}"
+                )
+            ]
+
+        rows = [*own, *shares("share")]
         world.hub.pause("spark reads ends")
         for number, (_topics, sent) in enumerate(one.slices):
             floors = [(row["name"], from_bytes(row["content"])) for row in rows if row["slice"] == number]
@@ -91,23 +98,9 @@ def rows_of_tasks(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = 
                 yield {"name": None, **row, "slice": number}
         if again:
             world.hub.pause("spark loses a share")
-            rows = []
-            for share in range(one.shares):
-                folder = Path(name) / f"again-{share}"
-                rows += tasks.read_share(one, share, one.memories[share].load_once(), given, folder)
+            rows = shares("again")
     yield from ({"name": None, **row} for row in rows if row["slice"] < 0)
     world.hub.pause("spark remembers")
-
-
-def spark_plan(world: World, one: Operator, reader: TaskReader, memories: Memories) -> Plan:
-    """Make a plan, and remember what was seen."""
-    _RUNS[getcurrent()] = world, reader
-    try:
-        selection, clock_ms = selection_of(world, one), one.clock.wall_ms
-        job = PlanJob(reader, selection, clock_ms(), lambda _: Amount(), memories, clock_ms)
-        return plans.plan_giant(cast(Any, Sender()), job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1)
-    finally:
-        del _RUNS[getcurrent()]
 
 
 pytest.importorskip("pyarrow")
@@ -127,9 +120,15 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _by_spark(world: World, one: Operator) -> Rows:
-    reader = TaskReader(world.kafka, world.hub, one.clock)
-    with closing(memories_of(world, one)) as memories:
-        return _rows(spark_plan(world, one, reader, memories))
+    """Make a plan, and remember what was seen."""
+    reader, clock_ms = TaskReader(world.kafka, one.clock), one.clock.wall_ms
+    _RUNS[getcurrent()] = world, reader
+    try:
+        with closing(memories_of(world, one)) as memories:
+            job = PlanJob(reader, selection_of(world, one), clock_ms(), lambda _: Amount(), memories, clock_ms)
+            return _rows(plans.plan_giant(cast(Any, Sender()), job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1))
+    finally:
+        del _RUNS[getcurrent()]
 
 
 def _here(world: World, one: Operator) -> Rows:

@@ -102,6 +102,7 @@ class Seen(NamedTuple):
     looked_right: bool = False
     at: int = 0
     epoch: int = 0
+    saved: int = 0
 
 
 @dataclass
@@ -118,7 +119,6 @@ class MemoryTruth:
     kinds: dict[str, bool] = field(default_factory=dict)
     created_below: dict[tuple[str, int], int] = field(default_factory=dict)
     glimpsed: dict[tuple[str, str, int, tuple[int, int | None]], Seen] = field(default_factory=dict)
-    saved: dict[tuple[str, str, int], int] = field(default_factory=dict)
     widths: dict[str, dict[str, int]] = field(default_factory=dict)
     looks: list[int] = field(default_factory=list)
     clock_was_off: bool = False
@@ -345,11 +345,9 @@ class Truth:
             if seen.stale and looks_right(reading, key, log, seen.commit):  # H has grown since it was read
                 counted = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
                 if counted is None or counted.commit != seen.commit or self._uncut(tp, log, counted):
-                    memory.counted[key] = reading.seen[key] = seen._replace(looked_right=True)
-                    memory.saved[key] = self.number
+                    memory.counted[key] = reading.seen[key] = seen._replace(looked_right=True, saved=self.number)
             elif refused not in memory.refused and not seen.stale:
-                memory.counted[key] = seen
-                memory.saved[key] = self.number
+                memory.counted[key] = seen._replace(saved=self.number)
 
     def is_younger(self, memory: MemoryTruth, group: str, topic_id: str, number: int) -> bool:
         """Return whether a partition was added after a group had been seen on its topic (F2)."""

@@ -21,7 +21,6 @@ from retention_cli.brokers import commits, groups
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job
-from tests.simulation.clients import Hub
 from tests.simulation.kafka import BROKERS, Group, SimKafka, Tp, offsets_partition
 from tests.support.answers import batched
 
@@ -34,7 +33,6 @@ _SLEEP_S: Final = 3.0
 _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR, _DENIED, _NOT_FOUND, _UNSTABLE = 14, 15, 16, 30, 69, 88
 _BATCHED: Final = 8
 _VERSIONS: Final = {FindCoordinatorRequest.API_KEY: 6, OffsetFetchRequest.API_KEY: _BATCHED}
-_FIELDS: Final = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
 
 
 class _Elapsed:
@@ -78,10 +76,9 @@ _commits.list_offsets = _or_simulated(
 class SimWire:
     """See :class:`retention_cli.brokers.wire.connections.Wire`."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub, reader: SimReader) -> None:
+    def __init__(self, kafka: SimKafka, reader: SimReader) -> None:
         self.reader = reader
         self._kafka = kafka
-        self._hub = hub
 
     def goes_on(self) -> None:
         """Have the engine's modules read this cluster's clock again: another process ran meanwhile, and has ended."""
@@ -137,7 +134,7 @@ class SimWire:
                 call, answer = _CALLS[job.request.name.removesuffix("Request")]
                 if call == "read_commits" and job.request.groups[0].topics is not None:
                     call = "read_pending"
-                self._hub.pause(f"list_groups {broker}" if call == "list_groups" else call)
+                self._kafka.pause(f"list_groups {broker}" if call == "list_groups" else call)
                 self.goes_on()
                 if self._kafka.lose(call):
                     self._kafka.pass_time(int(1000 * self.reader.timeout_s))
@@ -241,8 +238,13 @@ def _row(group: Group | None, tp: Tp) -> dict[str, Any]:
     """Return the fields of a partition's row."""
     error = _UNSTABLE if group is not None and tp in group.pending else 0
     offset, epoch = (-1, None) if group is None or error else group.commits.get(tp, (-1, None))
-    values = (tp[1], offset, -1 if epoch is None else epoch, "", error)
-    return dict(zip(_FIELDS, values, strict=True))
+    return {
+        "partition_index": tp[1],
+        "committed_offset": offset,
+        "committed_leader_epoch": -1 if epoch is None else epoch,
+        "metadata": "",
+        "error_code": error,
+    }
 
 
 @functools.cache

@@ -52,6 +52,7 @@ class World(Simulated):
         self.memories = memories or "each"
         self.kafka = SimKafka()
         self.hub = Hub()
+        self.kafka.pause = self.hub.pause
         self.truth = Truth(self.kafka)
         self.hold = False
         self.source = 0
@@ -68,7 +69,7 @@ class World(Simulated):
             Operator(
                 f"op{n}",
                 self.root / ("op0" if self.memories == "one" else f"op{n}"),
-                SimClock(self.kafka, self.hub),
+                SimClock(self.kafka),
                 (MANAGED,) if n == 0 else (MANAGED, OTHER),
             )
             for n in range(2)
@@ -162,7 +163,7 @@ def settle(world: World) -> None:
         world.apply(("time", passed), ("trim", 0))
     _carry_out_remedies(world, one)  # some say more when records are old enough
     world.apply(("trim", 0))
-    fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka, world.hub), one.topics)
+    fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka), one.topics)
     reading, reader = reading_of(world, fresh)
     with contextlib.closing(memories_of(world, fresh)) as memories:
         wanted = planned(world, fresh, reading, reader, memories)
@@ -209,23 +210,21 @@ def heal(world: World) -> None:
         do_hold(world)
     while world.open:
         do_end_transaction(world, 1)
-    for name in world.kafka.topics:
-        for number, log in enumerate(world.kafka.topics[name].partitions):
-            if log.leader is None:
-                log.lead(min(log.in_sync))
-            log.catch_up()
-            for group in world.kafka.groups.values():  # what F2 and F5 say: let it commit (again)
-                group.members.clear()
-                group.away.clear()
-                group.pending.clear()
-                group.pattern, group.rebalancing = None, False
-                tp = (name, number)
-                if any(one[0] == name for one in group.commits):
-                    here = group.commits.get(tp, (log.log.start, None))
-                    offset = min(here[0] if here[0] >= 0 else log.log.start, log.last_stable)
-                    world.truth.committed(group.name, tp, log, offset)
-                    again = group.commits.get(tp) == (offset, log.epoch)  # a reset carries no leader epoch
-                    group.commits[tp] = (offset, None if again or group.kind == "outside" else log.epoch)
+    for tp, log in world.kafka.logs():
+        if log.leader is None:
+            log.lead(min(log.in_sync))
+        log.catch_up()
+        for group in world.kafka.groups.values():  # what F2 and F5 say: let it commit (again)
+            group.members.clear()
+            group.away.clear()
+            group.pending.clear()
+            group.pattern, group.rebalancing = None, False
+            if any(one[0] == tp[0] for one in group.commits):
+                here = group.commits.get(tp, (log.log.start, None))
+                offset = min(here[0] if here[0] >= 0 else log.log.start, log.last_stable)
+                world.truth.committed(group.name, tp, log, offset)
+                again = group.commits.get(tp) == (offset, log.epoch)  # a reset carries no leader epoch
+                group.commits[tp] = (offset, None if again or group.kind == "outside" else log.epoch)
 
 
 def _says_truly(world: World, own: Decision) -> bool:

@@ -19,13 +19,12 @@ from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
-from tests.support import ivy
 from tests.support.archives import archived, filled, policy, small, whole
 from tests.support.processes import beside, port_of
 from tests.support.says import refusal
 from tests.support.secured import show_none
 from tests.support.spark.commands import ON_YARN, Command
-from tests.support.spark.hadoop import Hdfs, Yarn, hdfs, libhdfs
+from tests.support.spark.hadoop import Hdfs, Yarn, hdfs, libhdfs, resolved
 from tests.support.trims import trimmed_with_evidence_at
 from tests.support.world import Cli, World, run_cli, written
 
@@ -92,7 +91,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     command = [
         *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
         *(f"-Dlogback.configurationFile={folder / 'logback.xml'}", "-cp"),
-        f"{ivy.resolved('org.gaul', 's3proxy', VERSION)}/*",
+        f"{resolved('org.gaul', 's3proxy', VERSION)}/*",
         *("org.gaul.s3proxy.Main", "--properties", str(folder / "s3.properties")),
     ]
     with beside(command, folder) as server:

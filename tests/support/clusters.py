@@ -193,6 +193,7 @@ class EmbeddedKafka(OneNode):
         return own | self._settings
 
 
+_SMALL_JAVA = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 _SCRIPTS = {
     "kafka-configs.sh": "ConfigCommand",
     "kafka-consumer-groups.sh": "consumer.group.ConsumerGroupCommand",
@@ -202,19 +203,10 @@ _SCRIPTS = {
 }
 
 
-def kafka_tool(name: str, *arguments: str) -> list[str]:
+def kafka_tool(name: str, *arguments: str, options: Sequence[str] = _SMALL_JAVA) -> list[str]:
     """Return the command line of one of Kafka's own tools, by its class in ``org.apache.kafka.tools``."""
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
-    java = (
-        str(find_java()),
-        "-Xmx512m",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
-        "-XX:-UsePerfData",
-        "-cp",
-        f"{lib}/*",
-    )
-    return [*java, f"org.apache.kafka.tools.{name}", *arguments]
+    return [str(find_java()), *options, "-cp", f"{lib}/*", f"org.apache.kafka.tools.{name}", *arguments]
 
 
 def tools_on_path(folder: Path) -> None:

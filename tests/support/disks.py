@@ -96,44 +96,63 @@ class Row(NamedTuple):
     active: bool
 
 
+class Closed(NamedTuple):
+    """A closed segment of one replica: its disk, where it ends, its bytes and its largest timestamp (below 0: unknown)."""
+
+    disk: Any
+    end: int
+    size_bytes: int
+    newest_ms: int
+
+
+class Candidate(NamedTuple):
+    """An offset at which a closed segment ends on some replica, in the order of the walk."""
+
+    newest_ms: int
+    tp: Any
+    end: int
+
+
 @dataclass
-class Simulation:
-    """The brokers' disks, and what goes of them."""
+class Walk:
+    """R6's walk over all closed segments, by partition.
 
-    rows: Sequence[Row]
-    above: dict[int, int]
-    """Bytes above the ceiling, by disk; falls while segments go."""
-    bounds: dict[int, int]
-    gone: set[int] = field(default_factory=set)
-    freed: dict[int, int] = field(default_factory=dict)
+    ``own`` is where the other rules trim to, ``left`` what is left to take of each disk, ``taken`` where R6 trims to.
+    """
 
-    def trim(self, partition: int, to: int) -> None:
-        """Trim a partition: every replica drops its own segments wholly below, but for the active one."""
-        self.bounds[partition] = to
-        for number, row in enumerate(self.rows):
-            if row.partition == partition and not row.active and row.next <= to and number not in self.gone:
-                self.gone.add(number)
-                self.above[row.disk] -= row.size
-                self.freed[row.disk] = self.freed.get(row.disk, 0) + row.size
+    closed: Mapping[Any, Sequence[Closed]]
+    own: Mapping[Any, int]
+    left: dict[Any, int]
+    taken: dict[Any, int] = field(default_factory=dict)
 
+    def candidates(self, limits: Mapping[Any, int]) -> list[Candidate]:
+        """Return what may go, the oldest first; what stands behind a segment of an unknown age stays."""
+        found = []
+        for tp, limit in limits.items():
+            newest = -1
+            held = [one for one in self.closed.get(tp, ()) if self.own.get(tp, 0) < one.end <= limit]
+            for end in sorted({one.end for one in held}):
+                times = [one.newest_ms for one in held if one.end == end]
+                if min(times) < 0:
+                    break
+                newest = max(newest, *times)
+                found.append(Candidate(newest, tp, end))
+        return sorted(found)
 
-def simulate(
-    rows: Sequence[Row], start: Mapping[int, int], limit: Mapping[int, int], excess: Mapping[int, int]
-) -> tuple[Simulation, dict[int, int]]:
-    """Return how it ends, and what the other rules' trims had freed before R6's walk began."""
-    world = Simulation(rows, dict(excess), dict(start))
-    for partition, offset in start.items():
-        world.trim(partition, offset)
-    before = dict(world.freed)
-    left = [row for number, row in enumerate(rows) if number not in world.gone and not row.active]
-    walk = []
-    for row in left:
-        so_far = [one for one in left if one.partition == row.partition and one.next <= row.next]
-        if any(one.time < 0 for one in so_far):  # its age is unknown
-            continue
-        walk.append((max(one.time for one in so_far), row.partition, row.next, row.disk))
-    for time, partition, offset in sorted({one[:3] for one in walk}):
-        holders = {disk for *where, disk in walk if where == [time, partition, offset]}
-        if offset <= limit[partition] and any(world.above[disk] > 0 for disk in holders):
-            world.trim(partition, offset)
-    return world, before
+    def take(self, one: Candidate) -> None:
+        """Take a candidate: every replica loses its own segments up to it."""
+        after = max(self.own.get(one.tp, 0), self.taken.get(one.tp, 0))
+        self.taken[one.tp] = one.end
+        for held in self.closed[one.tp]:
+            if after < held.end <= one.end:
+                self.left[held.disk] -= held.size_bytes
+
+    def holders(self, one: Candidate) -> set[Any]:
+        return {held.disk for held in self.closed[one.tp] if held.end == one.end}
+
+    def bounds(self, limits: Mapping[Any, int]) -> dict[Any, int]:
+        """Walk up to these limits; return where R6 trims to beyond the other rules."""
+        for one in self.candidates(limits):
+            if any(self.left[disk] > 0 for disk in self.holders(one)):
+                self.take(one)
+        return self.taken

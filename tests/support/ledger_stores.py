@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Decision, Sample
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory import documents as docs
@@ -19,7 +20,7 @@ from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state import messages
 from retention_cli.state.memories import Kind, Memories
-from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, StateTopic, read_stored, topic_ranges
+from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, StateTopic, initialize, read_stored, topic_ranges
 from tests.support.world import Cli, World, now_ms, reader_for
 
 CLUSTER = "the-cluster"
@@ -119,9 +120,6 @@ def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:
 
 
 def make_kretain_topics(bootstrap: str) -> None:
-    from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.state.own_topics import initialize
-
     with reader_for(bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
         assert {one.outcome for one in initialize(reader, writer)} <= {"made", "there"}
 

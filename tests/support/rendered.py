@@ -114,16 +114,12 @@ def _trim_row(_pick: random.Random, place: str) -> TrimRow:
 
 
 def _inventory(_pick: random.Random, seed: str) -> Any:
-    import pyarrow as pa
-
     from retention_cli.disks.inventory.format import InventoryFile, schema
     from retention_cli.disks.inventory.log_dirs import LogDir
 
     dirs = tuple(made(LogDir, seed, str(n)) for n in range(2))
     file = InventoryFile("b.parquet", 3, made(str | None, seed), 1_763_900_000_123, dirs)
-    rows = [made(dict[str, int], seed)]
-    table = pa.Table.from_pylist([{} for _ in rows][:0], schema=schema())
-    return Inventory((file,), table, made(dict[tuple[int, str, int], str], seed, "incomplete"))
+    return Inventory((file,), schema().empty_table(), made(dict[tuple[int, str, int], str], seed, "incomplete"))
 
 
 _SPECIAL: dict[Any, Any] = {

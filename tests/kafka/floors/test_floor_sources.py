@@ -22,9 +22,9 @@ from kazoo.security import make_digest_acl
 
 from kretain.embedded import jars
 from tests.support.clusters import kafka_tool
-from tests.support.ivy import zookeeper
 from tests.support.leaders import configure_group, from_the_start
 from tests.support.says import held, json_of, pick, rows_of, says
+from tests.support.spark.hadoop import zookeeper
 from tests.support.trims import only
 from tests.support.world import DAY, HOUR, OLD, World, codes, consumed, now_ms, reader_for, wait_until, written
 

@@ -17,22 +17,14 @@ from tests.simulation.disks.kafka import (
     Device,
     DiskKafka,
     Place,
-    Segment,
     segments_of,
 )
 from tests.simulation.kafka import Tp
 from tests.simulation.scene import ViolationError
+from tests.support.disks import Closed, Walk
 
 Bounds = dict[Tp, int]
 """By partition, where it is trimmed to."""
-
-
-class Candidate(NamedTuple):
-    """An offset at which a closed segment ends on some replica, in the order of the walk."""
-
-    newest_ms: int
-    tp: Tp
-    end: int
 
 
 @dataclass(slots=True)
@@ -46,7 +38,7 @@ class Files:
     used: dict[Device, int]
     leaving: dict[Device, int]
     kafka: dict[Device, int]
-    closed: dict[Tp, list[tuple[Device, Segment]]] = field(default_factory=dict)
+    closed: dict[Tp, list[Closed]] = field(default_factory=dict)
     starts: dict[Tp, int] = field(default_factory=dict)
 
     @classmethod
@@ -54,9 +46,7 @@ class Files:
         found = cls({one: kafka.used(one) for one in TOTALS}, dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0))
         for gone in kafka.going:
             found.leaving[gone.place.broker, gone.place.device] += gone.size_bytes
-        for name, topic in kafka.topics.items():
-            for number, log in enumerate(topic.partitions):
-                found.starts[name, number] = log.log.start
+        found.starts = {tp: log.log.start for tp, log in kafka.logs()}
         for (broker, tp), place in kafka.placed.items():
             log, device = kafka.partition(tp), (broker, place.device)
             for one in segments_of(log.replicas[broker]):
@@ -64,7 +54,7 @@ class Files:
                 if one.end <= log.log.start and not one.active:
                     found.leaving[device] += one.disk_bytes
                 elif not one.active:
-                    found.closed.setdefault(tp, []).append((device, one))
+                    found.closed.setdefault(tp, []).append(Closed(device, one.end, one.disk_bytes, one.newest_ms))
         return found
 
     def indexes(self, device: Device) -> int:
@@ -83,43 +73,13 @@ class Files:
                 over - self.leaving[device] if over > 0 and 2 * self.kafka[device] >= self.used[device] else 0
             )
         for tp, held in self.closed.items():
-            for device, one in held:
+            for one in held:
                 if one.end <= own.get(tp, 0):
-                    left[device] -= one.disk_bytes
+                    left[one.disk] -= one.size_bytes
         return left
 
-    def candidates(self, limits: Mapping[Tp, int], own: Mapping[Tp, int]) -> list[Candidate]:
-        """Return what may go, the oldest first."""
-        found = []
-        for tp, limit in limits.items():
-            newest = -1
-            held = [one for _, one in self.closed.get(tp, ()) if own.get(tp, 0) < one.end <= limit]
-            for end in sorted({one.end for one in held}):
-                newest = max([newest, *(one.newest_ms for one in held if one.end == end)])
-                found.append(Candidate(newest, tp, end))
-        return sorted(found)
-
-    def take(self, one: Candidate, after: int, left: dict[Device, int]) -> None:
-        """Take a candidate: every replica loses its own segments that end behind ``after`` and up to it."""
-        for device, held in self.closed[one.tp]:
-            if after < held.end <= one.end:
-                left[device] -= held.disk_bytes
-
-    def holders(self, one: Candidate) -> set[Device]:
-        return {device for device, held in self.closed[one.tp] if held.end == one.end}
-
-
-def brute_force(
-    files: Files, percent: int, limits: Mapping[Tp, int], own: Mapping[Tp, int]
-) -> tuple[dict[Tp, int], dict[Device, int]]:
-    """Walk over all segments; return where R6 trims to beyond the other rules, and what each device is short of."""
-    left = files.excess(percent, own)
-    bounds: dict[Tp, int] = {}
-    for one in files.candidates(limits, own):
-        if any(left[device] > 0 for device in files.holders(one)):
-            files.take(one, max(own.get(one.tp, 0), bounds.get(one.tp, 0)), left)
-            bounds[one.tp] = one.end
-    return bounds, left
+    def walk(self, percent: int, own: Mapping[Tp, int]) -> Walk:
+        return Walk(self.closed, own, self.excess(percent, own))
 
 
 def needless(
@@ -134,14 +94,12 @@ def needless(
         own: where the other rules do.
         slack: by how much a device may come out below its ceiling, where bytes are estimated.
     """
-    left = files.excess(percent, own)
-    wrong, last = [], dict(own)
-    for one in files.candidates(taken, own):
-        holders = files.holders(one)
-        if not any(left[device] > -slack.get(device, 0) for device in holders):
-            wrong.append(f"{one.tp} up to {one.end}: left over { ({device: left[device] for device in holders}) }")
-        files.take(one, last.get(one.tp, 0), left)
-        last[one.tp] = one.end
+    walk, wrong = files.walk(percent, own), []
+    for one in walk.candidates(taken):
+        left = {device: walk.left[device] for device in walk.holders(one)}
+        if not any(more > -slack.get(device, 0) for device, more in left.items()):
+            wrong.append(f"{one.tp} up to {one.end}: left over {left}")
+        walk.take(one)
     return wrong
 
 
@@ -202,7 +160,7 @@ class Judge:
                     )
                 self.counts["fresh, waits" if told > leaving else INDEXES] += 1
                 return
-        bounds, _ = brute_force(files, PERCENT, limits, own)
+        bounds = files.walk(PERCENT, own).bounds(limits)
         expected = {tp: max(own.get(tp, 0), bounds.get(tp, 0)) for tp in own.keys() | bounds.keys()}
         if expected != trims:
             raise ViolationError(f"with a fresh inventory the plan is {trims}, brute force takes {expected}")
@@ -211,12 +169,13 @@ class Judge:
     def reasons(self, plan: Plan, moment: Moment, trims: Bounds) -> None:
         """Where R6 takes less than brute force it says why."""
         files, own, limits = moment
-        _, left = brute_force(files, PERCENT, {tp: max(end, own.get(tp, 0)) for tp, end in trims.items()}, own)
-        more, _ = brute_force(files, PERCENT, limits, {**own, **trims})
+        walk = files.walk(PERCENT, own)
+        walk.bounds(trims)
+        more = files.walk(PERCENT, {**own, **trims}).bounds(limits)
         said = {(one.disk.broker, path): one for one in plan.disks for path in one.disk.dirs}
         for place in PLACES:
             device = (place.broker, place.device)
-            if left[device] <= self.segments_on(device) or not more:
+            if walk.left[device] <= self.segments_on(device) or not more:
                 continue
             one = said.get((place.broker, place.path))
             if one is None and place.broker in self.kafka.deaf:
@@ -224,7 +183,9 @@ class Judge:
             if one is not None and one.dead_bytes > files.leaving[device]:
                 continue  # it takes more for dead than is, and says how much
             if one is None or (one.unknown is None and one.waits is None and not one.short_bytes):
-                raise ViolationError(f"{device} stays {left[device]} above its ceiling, and nobody says why: {one}")
+                raise ViolationError(
+                    f"{device} stays {walk.left[device]} above its ceiling, and nobody says why: {one}"
+                )
 
 
 def _is_in(place: Place, one: DiskOutcome) -> bool:

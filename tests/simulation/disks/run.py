@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
-from tests.simulation.disks.judge import PERCENT, brute_force
+from tests.simulation.disks.judge import PERCENT
 from tests.simulation.disks.kafka import PLACES, TOTALS
 from tests.simulation.disks.world import PARTITIONS, DiskWorld
 from tests.simulation.scene import Step, ViolationError
@@ -77,20 +77,19 @@ def settle(world: DiskWorld) -> None:
     held = {(one.topic, one.partition) for one in plan.decisions if any(why.code == "R6" for why in one.reasons)}
     with closing(world.memories(world.folders[0])) as memories:
         files, own, limits = world.moment(memories)
-    _, after = brute_force(files, PERCENT, {tp: one for tp, one in limits.items() if tp not in held}, own)
-    before = files.excess(PERCENT, own)
+    before, walk = files.excess(PERCENT, own), files.walk(PERCENT, own)
+    walk.bounds({tp: one for tp, one in limits.items() if tp not in held})
     dead = {(one.disk.broker, path): one.dead_bytes for one in plan.disks for path in one.disk.dirs}
     said = {(one.broker, one.device) for one in PLACES if dead.get((one.broker, one.path), 0)}
     for one in TOTALS.keys() - said:
-        if before[one] > world.judge.segments_on(one) and before[one] - after[one] > world.judge.segments_on(one):
-            raise ViolationError(f"stands still: {one} is {before[one]} above its ceiling, {after[one]} would do")
+        if before[one] > world.judge.segments_on(one) and before[one] - walk.left[one] > world.judge.segments_on(one):
+            raise ViolationError(f"stands still: {one} is {before[one]} above its ceiling, {walk.left[one]} would do")
     for _ in range(3):
         world.kafka.pass_time(240_000)
         world.do_trim(0, 2)
     with closing(world.memories(world.folders[0])) as memories:
         files, own, limits = world.moment(memories)
-    more, _ = brute_force(files, PERCENT, limits, own)
-    if more:
+    if more := files.walk(PERCENT, own).bounds(limits):
         raise ViolationError(f"stands still: with a fresh inventory {more} could go")
 
 

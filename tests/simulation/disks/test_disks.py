@@ -147,7 +147,7 @@ def test_young_records_do_not_go_for_old_ones_of_a_partition_whose_times_are_unk
             decisions = LocalPlanner().plan(world.job(policy, memories, reader)).decisions
         return {(one.topic, one.partition): one.trim_to for one in decisions}
 
-    reader = Unsteady(world.kafka, world.hub, world.clock)
+    reader = Unsteady(world.kafka, world.clock)
     setattr(reader, what, True)
     young = trims(reader)["a", 1]
     assert trims(world.reader()) == {("a", 0): 36, ("a", 1): 9, ("a", 2): None}

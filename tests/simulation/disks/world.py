@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -22,7 +23,7 @@ from retention_cli.policy.settings import AuditRules
 from retention_cli.policy.urls import NONE
 from retention_cli.state.memories import Memories
 from retention_cli.trim.run import TrimJob, carry_out
-from tests.simulation.clients import Hub, SimBrokerClock, SimClock, SimDeleter
+from tests.simulation.clients import SimBrokerClock, SimClock, SimDeleter
 from tests.simulation.disks.judge import PERCENT, Bounds, Files, Judge, Moment
 from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, DiskKafka, DiskReader, inventory_of, scan
 from tests.simulation.kafka import BROKERS, HOUR, Group, Partition, Storage, Tp
@@ -59,10 +60,8 @@ class DiskWorld(Simulated):
     def __init__(self) -> None:
         super().__init__()
         self.kafka = DiskKafka()
-        self.hub = Hub()
-        self.clock = SimClock(self.kafka, self.hub)
+        self.clock = SimClock(self.kafka)
         self.folders = [self.root / "op0", self.root / "op1"]
-        self.wiped = 0
         self.scans: dict[int, Any] = {}
         self.judge = Judge(self.kafka)
         for name, places in TOPICS.items():
@@ -162,8 +161,7 @@ class DiskWorld(Simulated):
 
     def do_wipe(self, number: int) -> None:
         """An operator comes with a new machine, a new pod, a fresh state directory."""
-        self.wiped += 1
-        self.folders[number % 2] = self.root / f"new{self.wiped}"
+        self.folders[number % 2] = Path(tempfile.mkdtemp(dir=self.root))
 
     def do_plan(self, number: int, inventory: int) -> None:
         folder, view = self.folders[number % 2], self.view(inventory)
@@ -184,9 +182,9 @@ class DiskWorld(Simulated):
                 clock_ms=self.clock.wall_ms,
                 memories=memories,
                 inventory=view,
-                deleter_for=lambda _reader: SimDeleter(self.kafka, self.hub, lambda _tp, _offset: lambda: None),
+                deleter_for=lambda _reader: SimDeleter(self.kafka, lambda _tp, _offset: lambda: None),
                 audit=AuditRules(evidence=NONE),
-                broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(self.kafka, self.hub, clock_ms),
+                broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(self.kafka, clock_ms),
             )
             try:
                 carry_out(job)
@@ -201,7 +199,7 @@ class DiskWorld(Simulated):
     # -- what is behind it --------------------------------------------------------------------
 
     def reader(self) -> DiskReader:
-        return DiskReader(self.kafka, self.hub, self.clock)
+        return DiskReader(self.kafka, self.clock)
 
     def memories(self, folder: Path) -> Memories:
         return Memories(folder, None, clock_ms=self.clock.wall_ms)
@@ -213,11 +211,8 @@ class DiskWorld(Simulated):
         return InventoryView(inventory_of(self.scans)) if inventory % 3 and self.scans else None
 
     def moment(self, memories: Memories) -> Moment:
-        return Moment(Files.of(self.kafka), self.own(memories), self.limits(memories))
-
-    def own(self, memories: Memories) -> Bounds:
-        """Return where the rules other than R6 trim to."""
-        return trims_of(LocalPlanner().plan(self.job(WITHOUT, memories)))
+        own = trims_of(LocalPlanner().plan(self.job(WITHOUT, memories)))
+        return Moment(Files.of(self.kafka), own, self.limits(memories))
 
     def job(self, policy: Policy, memories: Memories, reader: DiskReader | None = None) -> PlanJob:
         now_ms = self.clock.wall_ms
@@ -246,8 +241,7 @@ class DiskWorld(Simulated):
         return plan
 
     def in_sync(self) -> bool:
-        logs = (log for topic in self.kafka.topics.values() for log in topic.partitions)
-        return all(log.in_sync == log.replicas.keys() for log in logs)
+        return all(log.in_sync == log.replicas.keys() for _, log in self.kafka.logs())
 
     def is_fresh(self) -> bool:
         """Return whether the scans say of all brokers what is there at this very moment, and all brokers answer."""

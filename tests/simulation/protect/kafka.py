@@ -116,35 +116,30 @@ class ProtectKafka:
         last = {one[0]: at for at, one in enumerate(self.messages[:end]) if one is not None}
         self.messages = [one if at in last.values() or at >= end else None for at, one in enumerate(self.messages)]
 
-
-@dataclass(slots=True)
-class Hands:
-    """What appends records and changes settings, as the engine's writer and alterer do."""
-
-    kafka: ProtectKafka
+    # -- as the engine's writer and alterer --------------------------------------------------
 
     def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:
         assert topic == PROTECTED_TOPIC
-        self.kafka.hook("append")
-        self.kafka.messages.append((key, value, self.kafka.now_ms))
-        at = len(self.kafka.messages) - 1
-        self.kafka.hook("appended")
-        return Appended(0, at, self.kafka.now_ms if self.kafka.stamped == "LogAppendTime" else None)
+        self.hook("append")
+        self.messages.append((key, value, self.now_ms))
+        at = len(self.messages) - 1
+        self.hook("appended")
+        return Appended(0, at, self.now_ms if self.stamped == "LogAppendTime" else None)
 
     def alter(self, topic: str, key: str, value: str | None, good_until: float) -> RequestFailedError | None:
-        if self.kafka.now_ms / 1000 > good_until:
+        if self.now_ms / 1000 > good_until:
             return NotSentError("not sent")
-        self.kafka.hook("alter")
-        if self.kafka.refused:
-            self.kafka.refused -= 1
+        self.hook("alter")
+        if self.refused:
+            self.refused -= 1
             return RequestFailedError("POLICY_VIOLATION", retriable=False, answered=True)
-        own = self.kafka.topics[topic].own
+        own = self.topics[topic].own
         if value is None:
             own.pop(key, None)
         else:
             own[key] = value
-        self.kafka.altered.append((topic, key, value))
-        self.kafka.hook("altered")
+        self.altered.append((topic, key, value))
+        self.hook("altered")
         return None
 
 

@@ -16,7 +16,7 @@ from retention_cli.policy.selection import Selection
 from retention_cli.protect.decision import SETTINGS, Protection, Terms
 from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume
 from tests.simulation.clients import KilledError
-from tests.simulation.protect.kafka import CHECK_MS, DISK, RECORD, Hands, ProtectKafka, ProtectReader
+from tests.simulation.protect.kafka import CHECK_MS, DISK, RECORD, ProtectKafka, ProtectReader
 from tests.simulation.scene import Simulated, Step, ViolationError
 
 HOUR: Final = 3_600_000
@@ -100,7 +100,7 @@ class ProtectWorld(Simulated):
                 self.kafka.groups[group][name] = 0
 
     def job(self, operator: int) -> ProtectJob:
-        hands: Any = Hands(self.kafka)
+        hands: Any = self.kafka
         return ProtectJob(
             reader=cast(Any, ProtectReader(self.kafka)),
             selection=self.selection,

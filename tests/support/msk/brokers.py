@@ -14,7 +14,6 @@ from kretain.embedded.java import find_java
 from tests.support.client_files import pkcs12_store, self_signed
 from tests.support.clusters import EmbeddedKafka
 
-HERE: Final = Path(__file__).parent
 LIBRARY: Final = "2.3.5"
 ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "AKIDKRETAIN", "s3cret/key+of=kretain", "session/token+of=kretain"
 REGION: Final = "eu-central-1"
@@ -71,6 +70,6 @@ def compiled(name: str, class_path: str, folder: Path) -> Path:
     beside = find_java().resolve().with_name("javac")
     compiler = str(beside) if beside.exists() else shutil.which("javac")
     assert compiler is not None, "javac is needed for these tests"
-    source = str(HERE / f"{name}.java")
+    source = str(Path(__file__).with_name(f"{name}.java"))
     subprocess.run([compiler, "-nowarn", "-d", str(folder), "-cp", class_path, source], check=True, capture_output=True)
     return folder

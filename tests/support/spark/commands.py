@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from kretain.options.rules import topic_arguments
-from retention_cli.core.clock import SYSTEM
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory_view import READ, InventoryView
@@ -160,7 +159,6 @@ class Engines:
     session: Any
     world: World
     folder: Path
-    local_state: str = "local"
     inventory: Path | None = None
     in_parts: bool = False
     """Whether Spark plans the cluster in many tasks, as it does a giant one."""
@@ -176,12 +174,10 @@ class Engines:
         """What sends values to tasks."""
         return Sender(self.session, self.folder)
 
-    def local(self, policy: str, now: int, clock_ms: Callable[[], int] = SYSTEM.wall_ms) -> Plan:
+    def local(self, policy: str, now: int) -> Plan:
         inventory = None if self.inventory is None else InventoryView(read_inventory([self.inventory], READ))
-        with closing(Memories(self.folder / self.local_state)) as memories, reader_for(self.world.bootstrap) as reader:
-            return LocalPlanner(inventory).plan(
-                PlanJob(reader, self.selection(policy), now, past_day=past_day, memories=memories, clock_ms=clock_ms)
-            )
+        with closing(Memories(self.folder / "local")) as memories, reader_for(self.world.bootstrap) as reader:
+            return LocalPlanner(inventory).plan(PlanJob(reader, self.selection(policy), now, past_day, memories))
 
     def spark(self, policy: str, now: int) -> Plan:
         with closing(Memories(self.folder / "spark")) as memories, reader_for(self.world.bootstrap) as reader:

@@ -1,4 +1,4 @@
-"""YARN on this machine, with Spark that runs in it, and files in HDFS."""
+"""Servers of Hadoop's world on this machine: YARN, with Spark that runs in it, HDFS, and ZooKeeper; and jars by Ivy."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ import pytest
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
-from tests.support import ivy
-from tests.support.processes import locked
+from tests.support.processes import beside, locked, port_of
 from tests.support.spark.clusters import HOST, Process, SparkProcesses, asked, own_folder, spark_home
 from tests.support.world import wait_until
 
@@ -40,6 +39,38 @@ log4j.appender.stderr.target=System.err
 log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
 log4j.appender.stderr.layout.ConversionPattern=%d %p %c{1}: %m%n
 """
+
+
+def resolved(group: str, artifact: str, version: str) -> Path:
+    """Return a folder with the jars of an artifact and of all that it needs, downloaded once."""
+    root = jars.cache_dir() / "jars"
+    root.mkdir(parents=True, exist_ok=True)
+    target = root / f"{artifact}-{version}"
+    (ivy,) = (spark_home() / "jars").glob("ivy-*.jar")
+    with locked(root / ".lock"):
+        if not target.is_dir():
+            part = root / f".{target.name}.part"
+            command = [
+                *(str(find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
+                *(
+                    "-dependency",
+                    group,
+                    artifact,
+                    version,
+                    "-confs",
+                    "default",
+                    "-types",
+                    "jar",
+                    "bundle",
+                    "maven-plugin",
+                ),
+                *("-retrieve", f"{part}/[artifact]-[revision](-[classifier]).[ext]"),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            assert (part / f"{artifact}-{version}.jar").is_file(), done.stdout + done.stderr
+            assert "FAILED DOWNLOADS" not in done.stdout, done.stdout
+            part.rename(target)
+    return target
 
 
 @dataclass(frozen=True)
@@ -68,7 +99,8 @@ class Yarn:
     def said(self, application: str) -> list[str]:
         """Return what each of an application's containers has said; the first is its master."""
         folders = sorted((self.folder / "logs" / application).glob("container_*"))
-        return ["\n".join(_text(one / name) for name in _SAID if (one / name).is_file()) for one in folders]
+        files = [[one / name for name in _SAID if (one / name).is_file()] for one in folders]
+        return ["\n".join(one.read_text(encoding="utf-8", errors="replace") for one in said) for said in files]
 
     def files(self) -> list[Path]:
         """Return every file that was made for containers, or by them: launch scripts, settings, logs."""
@@ -101,7 +133,7 @@ def hadoop() -> list[str]:
 
 
 def hadoop_jars() -> Path:
-    return ivy.resolved("org.apache.hadoop", "hadoop-minicluster", VERSION)
+    return resolved("org.apache.hadoop", "hadoop-minicluster", VERSION)
 
 
 def _configure(folder: Path) -> str:
@@ -162,10 +194,6 @@ def _containers(folder: Path) -> list[int]:
     """The processes of this cluster's containers, by the folder that stands in their commands."""
     found = psutil.process_iter(["cmdline"])
     return [one.pid for one in found if one.pid != os.getpid() and f"{folder}/" in str(one.info["cmdline"])]
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace")
 
 
 @pytest.fixture(scope="session")
@@ -283,3 +311,23 @@ def hadoop_files() -> Iterator[Hdfs]:
     """An HDFS that no test may harm."""
     with own_folder() as folder, hdfs(folder) as cluster:
         yield cluster
+
+
+_ZOOKEEPER = """
+tickTime=500
+dataDir={folder}/data
+clientPort=0
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+"""
+
+
+@contextlib.contextmanager
+def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Start a server on a port that it chooses itself; give its address, and its process to kill."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "zoo.cfg").write_text(_ZOOKEEPER.format(folder=folder))
+    command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{spark_home()}/jars/*"]
+    command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg")]
+    with beside(command, folder) as process:
+        yield f"127.0.0.1:{port_of(process, folder)}", process

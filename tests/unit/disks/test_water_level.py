@@ -33,7 +33,7 @@ from retention_cli.disks.disk import Disk, Leaving, Room, reached, usage_for
 from retention_cli.disks.estimate import Known, estimate, estimated_segments
 from retention_cli.disks.water_level import NO_LEVEL, OldestFirst, WaterLevel, in_the_way, water_level, wholly_below
 from retention_cli.policy.settings import DiskRules, Settings
-from tests.support.disks import Row, in_the_way_bytes, segments_of, simulate
+from tests.support.disks import Closed, Row, Walk, in_the_way_bytes, segments_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, wanted_lookups
 
 MAD = 2**62
@@ -83,19 +83,26 @@ def clusters(draw: st.DrawFn) -> Cluster:
 def test_water_level_equals_a_simulated_walk_over_the_segments(cluster: Cluster) -> None:
     """The issue's oracle: replicas on shared disks, ties, boundaries that differ, unknown times, holds."""
     found = cluster.level()
-    world, before = simulate(
-        cluster.rows, *(dict(enumerate(one)) for one in (cluster.start, cluster.limit, cluster.excess))
+    start, excess = dict(enumerate(cluster.start)), cluster.excess
+    closed = [row for row in cluster.rows if not row.active]
+    freed = Counter[int]()
+    for row in closed:
+        freed[row.disk] += row.size * (row.next <= start[row.partition])
+    walk = Walk(
+        {n: [Closed(row.disk, row.next, row.size, row.time) for row in closed if row.partition == n] for n in start},
+        start,
+        {disk: above - freed[disk] for disk, above in enumerate(excess)},
     )
-    disks = range(len(cluster.excess))
-    assert found.bound.tolist() == list(world.bounds.values())
+    bounds = start | walk.bounds(dict(enumerate(cluster.limit)))
+    assert found.bound.tolist() == list(bounds.values())
     assert {
         "already freed": found.already_freed.tolist(),
         "freed in all": (found.freed + found.already_freed).tolist(),
         "short": found.short.tolist(),
     } == {
-        "already freed": [before.get(disk, 0) for disk in disks],
-        "freed in all": [world.freed.get(disk, 0) for disk in disks],
-        "short": [max(0, world.above[disk]) for disk in disks],
+        "already freed": [freed[disk] for disk in walk.left],
+        "freed in all": [excess[disk] - left for disk, left in walk.left.items()],
+        "short": [max(0, left) for left in walk.left.values()],
     }
 
 
