@@ -10,6 +10,7 @@ from typing import Any, Final
 from kretain.render.output import (
     BLANK,
     Column,
+    Document,
     Line,
     Part,
     Table,
@@ -75,9 +76,7 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
     """
     show(
         output,
-        forecast_head(one, other) if output in ("json", "yaml") else {},
-        "topics",
-        topic_rows(one, other),
+        *forecast_document(one, other),
         lambda: _forecast(one, other, every_row=every_row),
         CSV_COLUMNS,
     )
@@ -289,10 +288,12 @@ def _between(span: Maybe[Span], text: Callable[[float], str], endless: str, unbo
     return "–".join(dict.fromkeys(map(text, span)))
 
 
-def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
-    """Return the JSON without the topics."""
-    others = {} if other is None else {disk.disk.key: disk for disk in other.disks}
-    return {
+def forecast_document(one: Forecast, other: Forecast | None = None) -> Document:
+    """Return what JSON has: a row per topic, with another policy's numbers if there is one."""
+    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
+    topics = {} if other is None else {topic.name: topic for topic in other.topics}
+    disks = {} if other is None else {disk.disk.key: disk for disk in other.disks}
+    head = {
         "format": FORMAT,
         "created_at": timestamp(one.created_at_ms),
         "cluster": {"id": one.cluster_id, "bootstrap": one.bootstrap},
@@ -302,17 +303,11 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
         "least_ms": one.least_ms,
         "totals": _totals(one) | {"compared": None if other is None else _totals(other)},
         "cost": money_json(one.bills),
-        "disks": [_disk(disk, others.get(disk.disk.key)) for disk in one.disks],
+        "disks": [_disk(disk, disks.get(disk.disk.key)) for disk in one.disks],
         "groups": [_group(group) for group in one.groups],
         "notes": [*map(asdict, one.notes)],
     }
-
-
-def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
-    """Return the topics' rows of JSON, with another policy's if there is one."""
-    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
-    others = {} if other is None else {topic.name: topic for topic in other.topics}
-    return (_topic(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics)
+    return head, "topics", (_topic(row, topics.get(row.name), bills.get(row.name)) for row in one.topics)
 
 
 def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None) -> dict[str, Any]:

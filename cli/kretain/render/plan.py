@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import nsmallest
-from itertools import chain, count as count_from, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kretain.render.output import (
@@ -21,6 +20,7 @@ from kretain.render.output import (
     number,
     print_table,
     reasons,
+    shortened,
     show,
     size,
     that_matter_most,
@@ -242,8 +242,7 @@ def given_back(space: Space | None) -> str:
     freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)} of disk space, counting all replicas"
     dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are already dead"
     both = ", and ".join(text for text, some in ((freed, space.freed_bytes), (dead, space.dead_bytes)) if some)
-    missing = space.disks - space.disks_known
-    rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
+    rest = f" Unknown for {count(space.disks - space.disks_known, 'disk')}." if space.disks != space.disks_known else ""
     frees = f"Brokers free {both}, {when}." if both else "It deletes no complete segment, so it frees no disk space."
     return frees + rest
 
@@ -300,31 +299,22 @@ def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Fail
 
 
 def _topics(fleet: FleetPlan) -> Iterator[Part]:
-    """Yield a table of the topics; of many, those that matter most. Few are in memory at a time."""
-    topics = (
+    """Yield a table of the topics; of many, those that matter most."""
+    topics = [
         (name, topic)
         for name, one in fleet.plans.items()
         for topic in by_topic(one.decisions)
         if topic.totals.trim or topic.totals.hold
-    )
-    shown = list(islice(topics, SHOWN + 1))
-    if not shown:
+    ]
+    if not topics:
         return
+    most = shortened(
+        range(len(topics)), lambda at: (-topics[at][1].totals.records, -topics[at][1].totals.hold), every_row=False
+    )
+    shown = [topics[at] for at in sorted(most)]
     yield BLANK
-    if len(shown) > SHOWN:
-        numbers = count_from(0)
-        shown = [
-            one
-            for _, one in sorted(
-                nsmallest(
-                    MOST,
-                    ((next(numbers), one) for one in chain(shown, topics)),
-                    key=lambda row: (-row[1][1].totals.records, -row[1][1].totals.hold, row[0]),
-                ),
-                key=lambda row: row[0],
-            )
-        ]
-        yield f"The {len(shown)} of {next(numbers):,} topics that matter most (all: --all; partitions: -o csv):"
+    if len(shown) < len(topics):
+        yield f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
         yield BLANK
     yield Table(
         (
