@@ -338,9 +338,8 @@ def _measured(one: PartitionState) -> dict[str, Any]:
 
 def _live(topic: TopicState) -> dict[str, Any]:
     live = topic.settings
-    policy = known(live.cleanup_policy)
     return {
-        "cleanup.policy": None if policy is None else sorted(policy),
+        "cleanup.policy": None if isinstance(live.cleanup_policy, Unknown) else sorted(live.cleanup_policy),
         "retention.ms": _plain(live.retention_ms),
         "retention.bytes": _plain(live.retention_bytes),
         "segment.ms": known(live.segment_ms),

@@ -129,8 +129,7 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
     lines = [_GOES * goes + _STAYS * (cells - goes)]
     for mark in marks:
         at = cell(mark.offset)
-        outside = " (before the log start)" if mark.offset < start else ""
-        label = f"{mark.name} {mark.offset:,}  {mark.text}{outside}"
+        label = f"{mark.name} {mark.offset:,}  {mark.text}{' (before the log start)' if mark.offset < start else ''}"
         right, left = cells - at - 2, at - 1  # the room on either side of the sign
         to_the_right = len(label) <= right or (len(label) > left and at < cells // 2)
         room = right if to_the_right else left

@@ -41,6 +41,7 @@ from retention_cli.forecast.value import (
     Span,
     TopicBill,
     TopicForecast,
+    Totals,
 )
 from retention_cli.memory.disk import Growth
 
@@ -109,8 +110,8 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
         *_chart(topics),
         BLANK,
         *_totals_text(one, other),
-        *_disks(one, other),
-        *_groups(one, every_row=every_row),
+        *(_disks(one, other) if one.disks else ()),
+        *(_groups(one, every_row=every_row) if one.groups else ()),
         *(() if one.bills is None else _money(one.bills, None if every_row else SHOWN)),
         *_reasons_text(one),
     ]
@@ -124,8 +125,11 @@ def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
 
 def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
     """Draw what brokers alone keep, and what the policy keeps of it, each bar to the same scale."""
-    sizes = ((one.name, one.alone.size_bytes, one.policy.size_bytes) for one in topics)
-    rows = [(name, a, b) for name, a, b in sizes if isinstance(a, Span) and isinstance(b, Span)]
+    rows = [
+        (one.name, one.alone.size_bytes, one.policy.size_bytes)
+        for one in topics
+        if isinstance(one.alone.size_bytes, Span) and isinstance(one.policy.size_bytes, Span)
+    ]
     most = max((span.high for _, alone, policy in rows for span in (alone, policy) if span.bounded), default=0)
     if most <= 0:
         return
@@ -191,8 +195,11 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
             for disk in one.disks
         ],
     )
-    taken = Line(f"{size(still)} of other files and other topics are assumed to stay the same.", "dim")
-    return [heading("When disks are full"), table, taken if still else None] if one.disks else []
+    return [
+        heading("When disks are full"),
+        table,
+        still != 0 and Line(f"{size(still)} of other files and other topics are assumed to stay the same.", "dim"),
+    ]
 
 
 def _measured(grows: object) -> str:
@@ -213,8 +220,11 @@ def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
             for loss in losses
         ],
     )
-    more = Line(f"and {left:,} more (--all, or -o json).", "dim")
-    return [heading("Who loses data next"), table, more if left > 0 else None] if groups else []
+    return [
+        heading("Who loses data next"),
+        table,
+        left > 0 and Line(f"and {left:,} more (--all, or -o json).", "dim"),
+    ]
 
 
 def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
@@ -301,7 +311,7 @@ def forecast_document(one: Forecast, other: Forecast | None = None) -> Document:
         "compared": None if other is None else {"source": other.policy_source, "digest": other.policy_digest},
         "every_ms": one.every_ms,
         "least_ms": one.least_ms,
-        "totals": _totals(one) | {"compared": None if other is None else _totals(other)},
+        "totals": _totals(one.totals) | {"compared": None if other is None else _totals(other.totals)},
         "cost": money_json(one.bills),
         "disks": [_disk(disk, disks.get(disk.disk.key)) for disk in one.disks],
         "groups": [_group(group) for group in one.groups],
@@ -331,8 +341,7 @@ def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | No
     }
 
 
-def _totals(one: Forecast) -> dict[str, Any]:
-    totals = one.totals
+def _totals(totals: Totals) -> dict[str, Any]:
     return {
         "topics": totals.topics,
         "steady": totals.known,
@@ -350,7 +359,7 @@ def _totals(one: Forecast) -> dict[str, Any]:
 def _disk(one: DiskForecast, other: DiskForecast | None) -> dict[str, Any]:
     room = known(one.disk.room)
     grows = one.growth if isinstance(one.growth, Growth) else None
-    unknown = [value for value in (one.alone, one.policy) if isinstance(value, Unknown)]
+    whys = [reason for value in (one.alone, one.policy) if isinstance(value, Unknown) for reason in value.reasons]
     return {
         "broker": one.disk.broker,
         "dirs": list(one.disk.dirs),
@@ -364,7 +373,7 @@ def _disk(one: DiskForecast, other: DiskForecast | None) -> dict[str, Any]:
         **_when("full_policy_in", one.policy),
         **_when("full_compared_in", None if other is None else other.policy),
         **_when("ceiling_in", one.ceiling),
-        "reasons": [*map(asdict, dict.fromkeys(reason for value in unknown for reason in value.reasons))],
+        "reasons": [*map(asdict, dict.fromkeys(whys))],
     }
 
 
@@ -427,7 +436,6 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
-    text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
         Table(
@@ -446,7 +454,10 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         bool(consumers)
         and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
-        Line(text, "bold"),
+        Line(
+            f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind.",
+            "bold",
+        ),
     ]
 
 

@@ -313,12 +313,12 @@ def _folded(cell: str, width: int) -> str:
         joined = f"{lines[-1]} {word}" if lines[-1] else word
         if cell_len(joined) <= width:
             lines[-1] = joined
-            continue
-        lines += [""] if lines[-1] else []
-        for piece in [word] if cell_len(word) <= width else _BREAKABLE.findall(word):
-            if lines[-1] and cell_len(lines[-1] + piece) > width:
-                lines.append("")
-            lines[-1] += piece
+        else:
+            lines += [""] if lines[-1] else []
+            for piece in [word] if cell_len(word) <= width else _BREAKABLE.findall(word):
+                if lines[-1] and cell_len(lines[-1] + piece) > width:
+                    lines.append("")
+                lines[-1] += piece
     return "\n".join(lines)
 
 

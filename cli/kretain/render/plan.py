@@ -179,7 +179,7 @@ def summary(totals: Totals, where: str = "") -> str:
 def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     """Return the totals, which groups would lose unread records, and the notes that are new."""
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
-    asks = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
+    clock = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
     young = (
         f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}: kretain does not know groups "
         "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Run plans for a few "
@@ -194,7 +194,7 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
         Line(_unread(totals.unconsumed, named)) if totals.trim else None,
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
-        Line(f"Broker clock not verified; {asks} (G8).", "dim") if is_new("clock") else None,
+        Line(f"Broker clock not verified; {clock} (G8).", "dim") if is_new("clock") else None,
         Line(young, "dim") if is_young and is_new("first look") else None,
     ]
 

@@ -138,11 +138,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) 
 
 def cards(figures: Iterable[tuple[str, str, str]]) -> Element:
     """Return large figures: each with its value, its name and its class."""
-    made = (
-        element("div", element("b", value), element("span", name), class_=f"card {kind}".strip())
-        for value, name, kind in figures
+    return element(
+        "div",
+        *(
+            element("div", element("b", value), element("span", name), class_=f"card {kind}".strip())
+            for value, name, kind in figures
+        ),
+        class_="cards",
     )
-    return element("div", *made, class_="cards")
 
 
 def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Element | None) -> str:
