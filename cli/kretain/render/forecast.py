@@ -233,8 +233,11 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
         return "?", "?", "?"
     first = loss.if_stopped_ms
     stopped = time(first) if loss.is_measured else "?" if math.isinf(first.high) else f"within {_age(first.high)}"
-    text = "has lost some" if loss.cause == "gone" else stopped
-    return "—" if math.isinf(first.low) else loss.cause, text, time(loss.at_its_rate_ms)
+    return (
+        "—" if math.isinf(first.low) else loss.cause,
+        "has lost some" if loss.cause == "gone" else stopped,
+        time(loss.at_its_rate_ms),
+    )
 
 
 def _reasons_text(made: Forecast) -> list[Part]:

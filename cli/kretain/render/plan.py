@@ -168,9 +168,8 @@ def summary(totals: Totals, where: str = "") -> str:
         about = (
             "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
         )
-        rest = amounts(stay) if any(stay.values()) else ""
-        going = f"Trim {count(totals.records, 'record')}{about} from {count(totals.trim, 'partition')}{where}"
-        return f"{going}{rest and f'; {rest}'}."
+        rest = f"; {amounts(stay)}" if any(stay.values()) else ""
+        return f"Trim {count(totals.records, 'record')}{about} from {count(totals.trim, 'partition')}{where}{rest}."
     first = next((amount for amount in stay.values() if amount), 0)
     noun = " partition " if first == 1 else " partitions "
     return f"No changes{where}. {amounts(stay).replace(' ', noun, 1) if first else 'No partitions'}."

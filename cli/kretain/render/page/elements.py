@@ -326,8 +326,10 @@ def _in_short(value: float, _position: int) -> str:
 
 
 def _cleaned(one: ET.Element) -> Element:
-    attributes = {_plain(key): value for key, value in one.items() if not _plain(key).lower().startswith("on")}
-    made = ET.Element(_plain(one.tag), {key: _colored(value) for key, value in attributes.items()})
+    made = ET.Element(
+        _plain(one.tag),
+        {_plain(key): _colored(value) for key, value in one.items() if not _plain(key).lower().startswith("on")},
+    )
     made.text, made.tail = one.text, one.tail
     made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _ALLOWED)
     return made
