@@ -323,7 +323,7 @@ def _traffic(topic: TopicState) -> dict[str, Any]:
         key: [known(one[key]) for one in measured]
         for key in ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes")
     }
-    return {key: None if None in values else _rounded(sum(values)) for key, values in found.items()}
+    return {key: None if None in values else round(sum(values), 3) for key, values in found.items()}
 
 
 def _measured(one: PartitionState) -> dict[str, Any]:
@@ -358,15 +358,11 @@ def _partition(one: PartitionState, topic: TopicState) -> dict[str, Any]:
         "partition": one.number,
         "log_start": known(one.log_start),
         "high_watermark": known(one.high_watermark),
-        **{key: _rounded(known(value)) for key, value in _measured(one).items()},
+        **{key: None if isinstance(value, Unknown) else round(value, 3) for key, value in _measured(one).items()},
         "newest_offset": None if newest is None else newest.offset,
         "newest_ms": None if newest is None else newest.time_ms,
         "normal": _in_traffic(in_normal_traffic(one, topic)),
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) else round(value, 3)
 
 
 def _plain(value: Any) -> Any:

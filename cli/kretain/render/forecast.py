@@ -177,27 +177,26 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
     ceilings = any(disk.ceiling is not None for disk in one.disks)
     still = sum(disk.still_bytes for disk in one.disks)
     more = (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
-    table = Table(
-        (
-            Column("disk"),
-            *(Column(title, "right") for title in ["used", "as measured", "brokers alone", "policy", *more]),
-        ),
-        [
-            (
-                disk.disk.name,
-                "?" if isinstance(disk.disk.room, Unknown) else f"{disk.disk.room.percent:.1f} %",
-                _measured(disk.growth),
-                time(disk.alone),
-                time(disk.policy),
-                *((time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
-                *(("—" if disk.ceiling is None else time(disk.ceiling),) if ceilings else ()),
-            )
-            for disk in one.disks
-        ],
-    )
     return [
         heading("When disks are full"),
-        table,
+        Table(
+            (
+                Column("disk"),
+                *(Column(title, "right") for title in ["used", "as measured", "brokers alone", "policy", *more]),
+            ),
+            [
+                (
+                    disk.disk.name,
+                    "?" if isinstance(disk.disk.room, Unknown) else f"{disk.disk.room.percent:.1f} %",
+                    _measured(disk.growth),
+                    time(disk.alone),
+                    time(disk.policy),
+                    *((time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
+                    *(("—" if disk.ceiling is None else time(disk.ceiling),) if ceilings else ()),
+                )
+                for disk in one.disks
+            ],
+        ),
         still != 0 and Line(f"{size(still)} of other files and other topics are assumed to stay the same.", "dim"),
     ]
 
@@ -209,20 +208,22 @@ def _measured(grows: object) -> str:
 def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
     groups = one.groups if every_row else one.groups[:SHOWN]
     left, losses = len(one.groups) - len(groups), [known(group.loss) for group in groups]
-    table = Table(
-        (
-            *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", unbroken=True)),
-            *(Column("if it stops now", "right"), Column("at its rate", "right")),
-        ),
-        [(group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss)) for group in groups],
-        [
-            "red" if loss is not None and loss.is_measured and loss.if_stopped_ms.low < HOUR_MS else None
-            for loss in losses
-        ],
-    )
     return [
         heading("Who loses data next"),
-        table,
+        Table(
+            (
+                *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", unbroken=True)),
+                *(Column("if it stops now", "right"), Column("at its rate", "right")),
+            ),
+            [
+                (group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss))
+                for group in groups
+            ],
+            [
+                "red" if loss is not None and loss.is_measured and loss.if_stopped_ms.low < HOUR_MS else None
+                for loss in losses
+            ],
+        ),
         left > 0 and Line(f"and {left:,} more (--all, or -o json).", "dim"),
     ]
 
