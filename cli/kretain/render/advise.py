@@ -195,11 +195,13 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     yield from map(_verbatim, text.splitlines())
 
 
-def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> Iterator[Part]:
-    for lines in items if every_row else items[:_LINES]:
-        yield from lines
-    if not every_row and len(items) > _LINES:
-        yield Line(f"and {len(items) - _LINES:,} more (--all, or -o json)", "dim", 4)
+def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> list[Part]:
+    shown = items if every_row else items[:_LINES]
+    more = len(items) - len(shown)
+    return [
+        *(line for lines in shown for line in lines),
+        more > 0 and Line(f"and {more:,} more (--all, or -o json)", "dim", 4),
+    ]
 
 
 def _at_most(value: Maybe[AtMost | str]) -> str:
