@@ -247,8 +247,8 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
 
     widths = _widths(columns, lines, console().width)
     if widths is not None and any(one.spare for one in columns):
-        kept = [at for at, one in enumerate(columns) if not one.spare]
-        print_table(Table([columns[at] for at in kept], [[row[at] for at in kept] for row in table.rows], styles))
+        shown = [at for at, one in enumerate(columns) if not one.spare]
+        print_table(Table([columns[at] for at in shown], [[row[at] for at in shown] for row in table.rows], styles))
         return
     made = RichTable(
         box=SIMPLE_HEAD,
