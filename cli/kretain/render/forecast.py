@@ -75,12 +75,7 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
-    show(
-        output,
-        *forecast_document(one, other),
-        lambda: _forecast(one, other, every_row=every_row),
-        CSV_COLUMNS,
-    )
+    show(output, *forecast_document(one, other), lambda: _forecast(one, other, every_row=every_row), CSV_COLUMNS)
 
 
 def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
