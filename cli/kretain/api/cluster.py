@@ -23,7 +23,7 @@ from kretain.options.common import Common, now_ms
 from kretain.options.plans import InventoryOption, SparkFlags
 from kretain.render.consumers import groups_document, positions_document
 from kretain.render.explain import explained_document
-from kretain.render.forecast import forecast_document
+from kretain.render.forecast import forecast_head, topic_rows
 from kretain.render.history import HISTORY_FORMAT, partitions_of, run_row
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
@@ -359,7 +359,7 @@ class Cluster:
         terms = Terms(duration_ms("every", every), duration_ms("least", least), now_ms())
         with self._opened():
             [found] = forecasts(self._settings, self._reader, [self._selection(given)], terms, silent)
-        return Result(*forecast_document(found), found.notes)
+        return Result(forecast_head(found, None), "topics", topic_rows(found, None), found.notes)
 
     def _carried_out(self, job: TrimJob, memories: Memories, sent: list[TrimReport]) -> Report:
         """Trim. Return the report even if something fails after a request was sent."""

@@ -10,7 +10,6 @@ from typing import Any, Final
 from kretain.render.output import (
     BLANK,
     Column,
-    Document,
     Line,
     Part,
     Table,
@@ -75,7 +74,9 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
-    show(output, *forecast_document(one, other), lambda: _forecast(one, other, every_row=every_row), CSV_COLUMNS)
+    head = forecast_head(one, other) if output in ("json", "yaml") else {}
+    rows = topic_rows(one, other)
+    show(output, head, "topics", rows, lambda: _forecast(one, other, every_row=every_row), CSV_COLUMNS)
 
 
 def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
@@ -297,12 +298,10 @@ def _between(span: Maybe[Span], text: Callable[[float], str], endless: str, unbo
     return "–".join(dict.fromkeys(map(text, span)))
 
 
-def forecast_document(one: Forecast, other: Forecast | None = None) -> Document:
-    """Return what JSON has: a row per topic, with another policy's numbers if there is one."""
-    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
-    topics = {} if other is None else {topic.name: topic for topic in other.topics}
+def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
+    """Return the JSON without the topics."""
     disks = {} if other is None else {disk.disk.key: disk for disk in other.disks}
-    head = {
+    return {
         "format": FORMAT,
         "created_at": timestamp(one.created_at_ms),
         "cluster": {"id": one.cluster_id, "bootstrap": one.bootstrap},
@@ -316,7 +315,13 @@ def forecast_document(one: Forecast, other: Forecast | None = None) -> Document:
         "groups": [_group(group) for group in one.groups],
         "notes": [*map(asdict, one.notes)],
     }
-    return head, "topics", (_topic(row, topics.get(row.name), bills.get(row.name)) for row in one.topics)
+
+
+def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
+    """Return the topics' rows of JSON, with another policy's if there is one."""
+    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
+    topics = {} if other is None else {topic.name: topic for topic in other.topics}
+    return (_topic(row, topics.get(row.name), bills.get(row.name)) for row in one.topics)
 
 
 def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None) -> dict[str, Any]:
