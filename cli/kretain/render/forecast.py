@@ -230,11 +230,8 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
         return "?", "?", "?"
     first = loss.if_stopped_ms
     stopped = time(first) if loss.is_measured else "?" if math.isinf(first.high) else f"within {_age(first.high)}"
-    return (
-        "—" if math.isinf(first.low) else loss.cause,
-        "has lost some" if loss.cause == "gone" else stopped,
-        time(loss.at_its_rate_ms),
-    )
+    text = "has lost some" if loss.cause == "gone" else stopped
+    return "—" if math.isinf(first.low) else loss.cause, text, time(loss.at_its_rate_ms)
 
 
 def _reasons_text(made: Forecast) -> list[Part]:
@@ -440,6 +437,7 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
+    text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
         Table(
@@ -458,10 +456,7 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         bool(consumers)
         and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
-        Line(
-            f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind.",
-            "bold",
-        ),
+        Line(text, "bold"),
     ]
 
 
