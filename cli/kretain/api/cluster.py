@@ -21,11 +21,10 @@ from kretain.flows.trims import exit_codes, todays_rules
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
 from kretain.options.plans import InventoryOption, SparkFlags
-from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, positions_document
-from kretain.render.explain import EXPLAIN_FORMAT, explained_as_json
+from kretain.render.consumers import groups_document, positions_document
+from kretain.render.explain import explained_document
 from kretain.render.forecast import forecast_head, topic_rows
 from kretain.render.history import HISTORY_FORMAT, partitions_of, run_row
-from kretain.render.output import cluster_head
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import silent
@@ -254,8 +253,7 @@ class Cluster:
             found = read_positions(
                 self._reader, chosen, now_ms(), groups=wanted, unread=unread, memories=memories, progress=silent
             )
-        key, rows = positions_document(found, unread, of_groups=bool(wanted))
-        return Result(cluster_head(OFFSETS_FORMAT, found.cluster_id, found.bootstrap), key, rows, memories.notes)
+        return Result(*positions_document(found, unread, of_groups=bool(wanted)), memories.notes)
 
     def groups(self, *names: str) -> Result:
         """Return consumer groups: which count, how far behind they are, and what they hold, as ``kretain groups`` does.
@@ -272,7 +270,7 @@ class Cluster:
             memories = self._settings.memories(self._reader, policy.state, will_save=False)
             found = list_all(self._reader, policy.groups, wanted, memories=memories, now_ms=now_ms(), progress=silent)
         notes = [*memories.notes] if found.incomplete is None else [*memories.notes, found.incomplete]
-        return Result(groups_head(found), "groups", map(group_as_json, found.groups), notes)
+        return Result(*groups_document(found), notes)
 
     def explain(
         self,
@@ -300,7 +298,7 @@ class Cluster:
             with contextlib.closing(self._memories(chosen)) as memories:
                 found = explain(self._reader, chosen, topic, partition, now_ms(), memories, silent, view)
                 memories.save(now_ms())
-            return Result({"format": EXPLAIN_FORMAT}, "partitions", map(explained_as_json, found), memories.notes)
+            return Result(*explained_document(found), memories.notes)
 
     def history(
         self,

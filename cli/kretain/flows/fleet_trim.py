@@ -27,7 +27,7 @@ from kretain.options.common import Common, now_ms
 from kretain.options.plans import TrimFlags
 from kretain.render.plan import print_plan, print_saved_fleet
 from kretain.render.progress import shown_by_name
-from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
+from kretain.render.trim import fleet_question, print_fleet_report, topics_to_trim
 from retention_cli.disks.inventory.read import inventory_paths, inventory_view
 from retention_cli.engines.fleet.plan import Failure, FleetReport
 from retention_cli.engines.fleet.planning import Member
@@ -77,15 +77,14 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
         chosen = _saved(fleet, topics, one_off, how.flags.plan, how.flags.max_age)
         members = fleet.members(topics, one_off)
     # All of a saved plan is read and validated before the first request; rows are not kept.
-    shares = [fleet_share(name, plan(), how.flags.max_partitions) for name, plan in chosen.plans.items()]
+    going = {name: topics_to_trim(plan(), how.flags.max_partitions) for name, plan in chosen.plans.items()}
     for member in members if how.flags.plan is not None else ():
         if member.name in chosen.plans:
             warn_of_earlier_run(member.state_dir, chosen.plans[member.name](), f"{how.flags.plan} for {member.name}")
-    if not how.flags.dry_run and not how.flags.yes and any(share.totals.trim for share in shares):
-        _leave_out_exceeding(members, chosen, how, {one.name for one in shares if one.totals.trim})
-        shares = [one for one in shares if one.name not in chosen.failures]
+    if not how.flags.dry_run and not how.flags.yes and any(going.values()):
+        _leave_out_exceeding(members, chosen, how, {name for name, some in going.items() if some})
         confirm_trim(
-            lambda: fleet_question(shares, list(chosen.failures)),
+            lambda: fleet_question({name: going[name] for name in chosen.plans}, list(chosen.failures)),
             chosen.show,
             [name for member in members for name in fleet.clusters[member.name].typed],
         )

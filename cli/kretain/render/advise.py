@@ -195,11 +195,13 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     yield from map(_verbatim, text.splitlines())
 
 
-def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> Iterator[Part]:
-    for lines in items if every_row else items[:_LINES]:
-        yield from lines
-    if not every_row and len(items) > _LINES:
-        yield Line(f"and {len(items) - _LINES:,} more (--all, or -o json)", "dim", 4)
+def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> list[Part]:
+    shown = items if every_row else items[:_LINES]
+    more = len(items) - len(shown)
+    return [
+        *(line for lines in shown for line in lines),
+        more > 0 and Line(f"and {more:,} more (--all, or -o json)", "dim", 4),
+    ]
 
 
 def _at_most(value: Maybe[AtMost | str]) -> str:
@@ -323,7 +325,7 @@ def _traffic(topic: TopicState) -> dict[str, Any]:
         key: [known(one[key]) for one in measured]
         for key in ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes")
     }
-    return {key: None if None in values else _rounded(sum(values)) for key, values in found.items()}
+    return {key: None if None in values else round(sum(values), 3) for key, values in found.items()}
 
 
 def _measured(one: PartitionState) -> dict[str, Any]:
@@ -338,9 +340,8 @@ def _measured(one: PartitionState) -> dict[str, Any]:
 
 def _live(topic: TopicState) -> dict[str, Any]:
     live = topic.settings
-    policy = known(live.cleanup_policy)
     return {
-        "cleanup.policy": None if policy is None else sorted(policy),
+        "cleanup.policy": None if isinstance(live.cleanup_policy, Unknown) else sorted(live.cleanup_policy),
         "retention.ms": _plain(live.retention_ms),
         "retention.bytes": _plain(live.retention_bytes),
         "segment.ms": known(live.segment_ms),
@@ -359,15 +360,11 @@ def _partition(one: PartitionState, topic: TopicState) -> dict[str, Any]:
         "partition": one.number,
         "log_start": known(one.log_start),
         "high_watermark": known(one.high_watermark),
-        **{key: _rounded(known(value)) for key, value in _measured(one).items()},
+        **{key: None if isinstance(value, Unknown) else round(value, 3) for key, value in _measured(one).items()},
         "newest_offset": None if newest is None else newest.offset,
         "newest_ms": None if newest is None else newest.time_ms,
         "normal": _in_traffic(in_normal_traffic(one, topic)),
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) else round(value, 3)
 
 
 def _plain(value: Any) -> Any:

@@ -123,22 +123,22 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
         for url, one, work in done
     ]
     numbers = ("segments", "files", "joined", "into")
-
-    def people() -> list[Part]:
-        shown = [row for row in rows if row["joined"] or row["problems"]]
-        table = Table(
-            (
-                Column("partition"),
-                *(
-                    Column(title, "right")
-                    for title in ("segments", "files", "to join" if dry_run else "joined", "into")
-                ),
-            ),
-            [(f"{row['topic']}-{row['partition']}", *(number(row[key]) for key in numbers)) for row in shown],
-            ["bold red" if row["problems"] else None for row in shown],
-        )
-        joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
-        return [
+    shown = [row for row in rows if row["joined"] or row["problems"]]
+    joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
+    table = Table(
+        (
+            Column("partition"),
+            *(Column(title, "right") for title in ("segments", "files", "to join" if dry_run else "joined", "into")),
+        ),
+        [(f"{row['topic']}-{row['partition']}", *(number(row[key]) for key in numbers)) for row in shown],
+        ["bold red" if row["problems"] else None for row in shown],
+    )
+    show(
+        output,
+        {"format": "kretain.compaction/v1", "dry_run": dry_run},
+        "partitions",
+        rows,
+        lambda: [
             *((table, BLANK) if shown else ()),
             Line(
                 f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
@@ -147,14 +147,7 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
                 "bold",
             ),
             *_damaged([(one.partition.source, problem) for _url, one, _work in done for problem in one.problems]),
-        ]
-
-    show(
-        output,
-        {"format": "kretain.compaction/v1", "dry_run": dry_run},
-        "partitions",
-        rows,
-        people,
+        ],
         (*_SOURCE, *numbers, "problems"),
     )
 

@@ -9,6 +9,7 @@ from kretain.render.output import (
     BLANK,
     NAMED_TOPICS,
     Column,
+    Document,
     Line,
     Part,
     Table,
@@ -58,12 +59,9 @@ def print_positions(
 
     With ``each`` print what each consumer has yet to read: a row per consumer, and topic or partition.
     """
-    key, rows = positions_document(positions, each, of_groups=of_groups)
     show(
         output,
-        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
-        key,
-        rows,
+        *positions_document(positions, each, of_groups=of_groups),
         lambda: _positions(positions, each, of_groups=of_groups, every_row=every_row),
         {
             "topics": offsets.BY_TOPIC,
@@ -73,11 +71,12 @@ def print_positions(
     )
 
 
-def positions_document(positions: Positions, each: offsets.Rows | None, *, of_groups: bool) -> tuple[str, list[Row]]:
-    """Return the rows of JSON, and their name there; see :func:`print_positions`."""
+def positions_document(positions: Positions, each: offsets.Rows | None, *, of_groups: bool) -> Document:
+    """Return what JSON has; see :func:`print_positions`."""
+    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
     if each is None:
-        return "partitions", positions.groups if of_groups else positions.floors
-    return each, [{**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups]
+        return head, "partitions", positions.groups if of_groups else positions.floors
+    return head, each, [{**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups]
 
 
 def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bool, every_row: bool) -> list[Part]:
@@ -189,37 +188,33 @@ def _unknown(floors: Sequence[Row]) -> list[Part]:
 
 def print_groups(found: GroupList, output: str, now_ms: int, *, is_first: bool) -> None:
     """Print a row per group. ``is_first``: nothing is remembered of this cluster yet."""
-    show(
-        output,
-        groups_head(found),
+    show(output, *groups_document(found), lambda: _groups(found, now_ms, is_first=is_first), GROUP_COLUMNS)
+
+
+def groups_document(found: GroupList) -> Document:
+    """Return what JSON has: a row per group."""
+    head = cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap)
+    return (
+        head | {"complete": found.incomplete is None},
         "groups",
-        map(group_as_json, found.groups),
-        lambda: _groups(found, now_ms, is_first=is_first),
-        GROUP_COLUMNS,
+        (
+            {
+                "group": one.name,
+                "type": one.kind,
+                "protocol_type": one.protocol_type,
+                "state": one.state,
+                "counts": one.counts,
+                "topics": one.topics,
+                "partitions": one.partitions,
+                "lag": one.lag,
+                "lag_bytes": one.lag_bytes,
+                "alone_bytes": one.alone_bytes,
+                "unread_since": _timestamp(one.unread_since_ms),
+                "unmoved_since": _timestamp(one.unmoved_since_ms),
+            }
+            for one in found.groups
+        ),
     )
-
-
-def groups_head(found: GroupList) -> dict[str, Any]:
-    """Return the JSON without the groups."""
-    return {**cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap), "complete": found.incomplete is None}
-
-
-def group_as_json(one: GroupSummary) -> dict[str, Any]:
-    """Return a group's row of JSON."""
-    return {
-        "group": one.name,
-        "type": one.kind,
-        "protocol_type": one.protocol_type,
-        "state": one.state,
-        "counts": one.counts,
-        "topics": one.topics,
-        "partitions": one.partitions,
-        "lag": one.lag,
-        "lag_bytes": one.lag_bytes,
-        "alone_bytes": one.alone_bytes,
-        "unread_since": _timestamp(one.unread_since_ms),
-        "unmoved_since": _timestamp(one.unmoved_since_ms),
-    }
 
 
 def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
@@ -375,8 +370,7 @@ def _ledger_row(topic: str, one: PartitionView) -> dict[str, Any]:
 def print_pruned(cluster_id: str, topics: int, groups: int, output: str, *, dry_run: bool) -> None:
     """Print how many topics that are gone, and groups, were forgotten, or would be."""
     row = {"topics": topics, "groups": groups, "dry_run": dry_run}
-    what = f"{count(topics, 'topic')} and {count(groups, 'group')}"
-    text = f"{'Would be forgotten' if dry_run else 'Forgotten'}: {what}."
+    text = f"{'Would be forgotten' if dry_run else 'Forgotten'}: {count(topics, 'topic')} and {count(groups, 'group')}."
     head = {"format": "kretain.pruned/v1", "cluster": {"id": cluster_id}, **row}
     show(output, head, "", [head], lambda: [text], tuple(row))
 

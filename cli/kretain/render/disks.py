@@ -72,14 +72,16 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
     if ceilings:
         left_out = () if width is None or width >= _NARROW else ("Kafka", "others", "ceiling")
         names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
-    kinds = {"disk": Column("disk"), "usage": Column("usage", unbroken=True), "growth": Column("growth")}
     top = largest_topics([one.disk for one in outcomes], TOPICS)
     above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
     cordoned = "  × cordoned" if any(one.disk.cordoned for one in outcomes) else ""
     key = f"█ Kafka  ▒ others  · free{cordoned}" + ("  | the ceiling" if ceilings else "")
     return [
         Table(
-            [kinds.get(name) or Column(name, "right") for name in names],
+            [
+                Column(name, "left" if name in ("disk", "usage", "growth") else "right", unbroken=name == "usage")
+                for name in names
+            ],
             [[cells.get(name, "?") for name in names] for cells in (_disk_cells(one, length) for one in outcomes)],
             ["red" if one.short_bytes else "magenta" if one.unknown is not None else None for one in outcomes],
         ),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kretain.render.output import BLANK, Line, Part, picture_width, show
+from kretain.render.output import BLANK, Document, Line, Part, picture_width, show
 from retention_cli.core.model import ANCIENT_MS, Unknown, known
 from retention_cli.core.units import format_duration, format_time, timestamp
 from retention_cli.decide.decision import Weighed
 from retention_cli.plan.value import row_as_json
 from retention_cli.reports.explain import Explained, cutoff_ms, why
 
-EXPLAIN_FORMAT: Final = "kretain.explain/v1"
 SHOWN: Final = 8
 _GOES, _STAYS = "░", "█"
 
@@ -30,9 +29,7 @@ def print_explained(found: Sequence[Explained], output: str, *, every_row: bool,
     """Print one picture per partition, or their numbers for scripts; ``run`` is the run that saw them."""
     show(
         output,
-        {"format": EXPLAIN_FORMAT} if run is None else {"format": EXPLAIN_FORMAT, "run": run},
-        "partitions",
-        map(explained_as_json, found),
+        *explained_document(found, run),
         lambda: (run and Line(f"As run {run} saw it", "bold"), *_explained(found, every_row=every_row)),
         ("topic", "partition", "marker", "offset", "text"),
         (
@@ -132,8 +129,7 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
     lines = [_GOES * goes + _STAYS * (cells - goes)]
     for mark in marks:
         at = cell(mark.offset)
-        outside = " (before the log start)" if mark.offset < start else ""
-        label = f"{mark.name} {mark.offset:,}  {mark.text}{outside}"
+        label = f"{mark.name} {mark.offset:,}  {mark.text}{' (before the log start)' if mark.offset < start else ''}"
         right, left = cells - at - 2, at - 1  # the room on either side of the sign
         to_the_right = len(label) <= right or (len(label) > left and at < cells // 2)
         room = right if to_the_right else left
@@ -146,26 +142,33 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
     return [f"  {line}" for line in lines]
 
 
-def explained_as_json(one: Explained) -> dict[str, Any]:
-    """Return a partition's row of JSON."""
-    return {
-        **row_as_json(one.decision),
-        "bounds": [
+def explained_document(found: Sequence[Explained], run: str | None = None) -> Document:
+    """Return what JSON has: a row per partition."""
+    return (
+        {"format": "kretain.explain/v1", **({} if run is None else {"run": run})},
+        "partitions",
+        (
             {
-                "rule": bound.rule,
-                "code": bound.code,
-                "asked": bound.bound,
-                "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
-                "limited_by": bound.limited_by,
-                "before": _before(cutoff_ms(one, bound.code)),
-                "reasons": [{"code": r.code, "text": r.text} for r in bound.allowed.reasons]
-                if isinstance(bound.allowed, Unknown)
-                else [],
+                **row_as_json(one.decision),
+                "bounds": [
+                    {
+                        "rule": bound.rule,
+                        "code": bound.code,
+                        "asked": bound.bound,
+                        "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
+                        "limited_by": bound.limited_by,
+                        "before": _before(cutoff_ms(one, bound.code)),
+                        "reasons": [{"code": r.code, "text": r.text} for r in bound.allowed.reasons]
+                        if isinstance(bound.allowed, Unknown)
+                        else [],
+                    }
+                    for bound in one.weighed
+                ],
+                "why": why(one),
             }
-            for bound in one.weighed
-        ],
-        "why": why(one),
-    }
+            for one in found
+        ),
+    )
 
 
 def _before(cutoff: int | None) -> str | None:

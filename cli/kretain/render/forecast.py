@@ -40,6 +40,7 @@ from retention_cli.forecast.value import (
     Span,
     TopicBill,
     TopicForecast,
+    Totals,
 )
 from retention_cli.memory.disk import Growth
 
@@ -73,14 +74,9 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
-    show(
-        output,
-        forecast_head(one, other) if output in ("json", "yaml") else {},
-        "topics",
-        topic_rows(one, other),
-        lambda: _forecast(one, other, every_row=every_row),
-        CSV_COLUMNS,
-    )
+    head = forecast_head(one, other) if output in ("json", "yaml") else {}
+    rows = topic_rows(one, other)
+    show(output, head, "topics", rows, lambda: _forecast(one, other, every_row=every_row), CSV_COLUMNS)
 
 
 def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
@@ -110,8 +106,8 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
         *_chart(topics),
         BLANK,
         *_totals_text(one, other),
-        *_disks(one, other),
-        *_groups(one, every_row=every_row),
+        *(_disks(one, other) if one.disks else ()),
+        *(_groups(one, every_row=every_row) if one.groups else ()),
         *(() if one.bills is None else _money(one.bills, None if every_row else SHOWN)),
         *_reasons_text(one),
     ]
@@ -125,8 +121,11 @@ def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
 
 def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
     """Draw what brokers alone keep, and what the policy keeps of it, each bar to the same scale."""
-    sizes = ((one.name, one.alone.size_bytes, one.policy.size_bytes) for one in topics)
-    rows = [(name, a, b) for name, a, b in sizes if isinstance(a, Span) and isinstance(b, Span)]
+    rows = [
+        (one.name, one.alone.size_bytes, one.policy.size_bytes)
+        for one in topics
+        if isinstance(one.alone.size_bytes, Span) and isinstance(one.policy.size_bytes, Span)
+    ]
     most = max((span.high for _, alone, policy in rows for span in (alone, policy) if span.bounded), default=0)
     if most <= 0:
         return
@@ -174,26 +173,28 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
     ceilings = any(disk.ceiling is not None for disk in one.disks)
     still = sum(disk.still_bytes for disk in one.disks)
     more = (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
-    table = Table(
-        (
-            Column("disk"),
-            *(Column(title, "right") for title in ["used", "as measured", "brokers alone", "policy", *more]),
-        ),
-        [
+    return [
+        heading("When disks are full"),
+        Table(
             (
-                disk.disk.name,
-                "?" if isinstance(disk.disk.room, Unknown) else f"{disk.disk.room.percent:.1f} %",
-                _measured(disk.growth),
-                time(disk.alone),
-                time(disk.policy),
-                *((time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
-                *(("—" if disk.ceiling is None else time(disk.ceiling),) if ceilings else ()),
-            )
-            for disk in one.disks
-        ],
-    )
-    taken = Line(f"{size(still)} of other files and other topics are assumed to stay the same.", "dim")
-    return [heading("When disks are full"), table, taken if still else None] if one.disks else []
+                Column("disk"),
+                *(Column(title, "right") for title in ["used", "as measured", "brokers alone", "policy", *more]),
+            ),
+            [
+                (
+                    disk.disk.name,
+                    "?" if isinstance(disk.disk.room, Unknown) else f"{disk.disk.room.percent:.1f} %",
+                    _measured(disk.growth),
+                    time(disk.alone),
+                    time(disk.policy),
+                    *((time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
+                    *(("—" if disk.ceiling is None else time(disk.ceiling),) if ceilings else ()),
+                )
+                for disk in one.disks
+            ],
+        ),
+        still != 0 and Line(f"{size(still)} of other files and other topics are assumed to stay the same.", "dim"),
+    ]
 
 
 def _measured(grows: object) -> str:
@@ -203,19 +204,24 @@ def _measured(grows: object) -> str:
 def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
     groups = one.groups if every_row else one.groups[:SHOWN]
     left, losses = len(one.groups) - len(groups), [known(group.loss) for group in groups]
-    table = Table(
-        (
-            *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", unbroken=True)),
-            *(Column("if it stops now", "right"), Column("at its rate", "right")),
+    return [
+        heading("Who loses data next"),
+        Table(
+            (
+                *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", unbroken=True)),
+                *(Column("if it stops now", "right"), Column("at its rate", "right")),
+            ),
+            [
+                (group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss))
+                for group in groups
+            ],
+            [
+                "red" if loss is not None and loss.is_measured and loss.if_stopped_ms.low < HOUR_MS else None
+                for loss in losses
+            ],
         ),
-        [(group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss)) for group in groups],
-        [
-            "red" if loss is not None and loss.is_measured and loss.if_stopped_ms.low < HOUR_MS else None
-            for loss in losses
-        ],
-    )
-    more = Line(f"and {left:,} more (--all, or -o json).", "dim")
-    return [heading("Who loses data next"), table, more if left > 0 else None] if groups else []
+        left > 0 and Line(f"and {left:,} more (--all, or -o json).", "dim"),
+    ]
 
 
 def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
@@ -291,7 +297,7 @@ def _between(span: Maybe[Span], text: Callable[[float], str], endless: str, unbo
 
 def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
     """Return the JSON without the topics."""
-    others = {} if other is None else {disk.disk.key: disk for disk in other.disks}
+    disks = {} if other is None else {disk.disk.key: disk for disk in other.disks}
     return {
         "format": FORMAT,
         "created_at": timestamp(one.created_at_ms),
@@ -300,9 +306,9 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
         "compared": None if other is None else {"source": other.policy_source, "digest": other.policy_digest},
         "every_ms": one.every_ms,
         "least_ms": one.least_ms,
-        "totals": _totals(one) | {"compared": None if other is None else _totals(other)},
+        "totals": _totals(one.totals) | {"compared": None if other is None else _totals(other.totals)},
         "cost": money_json(one.bills),
-        "disks": [_disk(disk, others.get(disk.disk.key)) for disk in one.disks],
+        "disks": [_disk(disk, disks.get(disk.disk.key)) for disk in one.disks],
         "groups": [_group(group) for group in one.groups],
         "notes": [*map(asdict, one.notes)],
     }
@@ -311,8 +317,8 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
 def topic_rows(one: Forecast, other: Forecast | None) -> Iterator[dict[str, Any]]:
     """Return the topics' rows of JSON, with another policy's if there is one."""
     bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
-    others = {} if other is None else {topic.name: topic for topic in other.topics}
-    return (_topic(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics)
+    topics = {} if other is None else {topic.name: topic for topic in other.topics}
+    return (_topic(row, topics.get(row.name), bills.get(row.name)) for row in one.topics)
 
 
 def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None) -> dict[str, Any]:
@@ -336,8 +342,7 @@ def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | No
     }
 
 
-def _totals(one: Forecast) -> dict[str, Any]:
-    totals = one.totals
+def _totals(totals: Totals) -> dict[str, Any]:
     return {
         "topics": totals.topics,
         "steady": totals.known,
@@ -355,7 +360,7 @@ def _totals(one: Forecast) -> dict[str, Any]:
 def _disk(one: DiskForecast, other: DiskForecast | None) -> dict[str, Any]:
     room = known(one.disk.room)
     grows = one.growth if isinstance(one.growth, Growth) else None
-    unknown = [value for value in (one.alone, one.policy) if isinstance(value, Unknown)]
+    whys = [reason for value in (one.alone, one.policy) if isinstance(value, Unknown) for reason in value.reasons]
     return {
         "broker": one.disk.broker,
         "dirs": list(one.disk.dirs),
@@ -369,7 +374,7 @@ def _disk(one: DiskForecast, other: DiskForecast | None) -> dict[str, Any]:
         **_when("full_policy_in", one.policy),
         **_when("full_compared_in", None if other is None else other.policy),
         **_when("ceiling_in", one.ceiling),
-        "reasons": [*map(asdict, dict.fromkeys(reason for value in unknown for reason in value.reasons))],
+        "reasons": [*map(asdict, dict.fromkeys(whys))],
     }
 
 

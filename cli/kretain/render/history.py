@@ -25,12 +25,6 @@ COLUMNS: Final = (
 RUN_COLUMNS: Final = (
     *("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason"),
 )
-SETTINGS: Final = ("run", "at", "cluster", "topic", "setting", "from", "to", "original", "outcome", "reason")
-
-REPLAY_COLUMNS: Final = (
-    *("cluster", "topic", "partition", "earlier", "later", "never", "same", "unread", "unread_by", "unread_run"),
-    *("held", "lacking"),
-)
 _REPLAYED: Final = {
     "earlier": "deleted that the real runs deleted later, or never",
     "later": "deleted later than by the real runs",
@@ -75,7 +69,7 @@ def print_changes(settings: Sequence[dict[str, Any]], output: str) -> None:
         "settings",
         settings,
         lambda: _changes(settings),
-        SETTINGS,
+        ("run", "at", "cluster", "topic", "setting", "from", "to", "original", "outcome", "reason"),
     )
 
 
@@ -237,8 +231,10 @@ def run_row(run: Run) -> dict[str, Any]:
 def partitions_of(run: Run) -> Iterator[dict[str, Any]]:
     """Yield a run's rows, one per partition and batch."""
     for batch_number, batch in run.batches.items():
-        result = run.results.get(batch_number) or {"partitions": ()}
-        outcomes = {(row["topic"], row["partition"]): row for row in result["partitions"]}
+        outcomes = {
+            (row["topic"], row["partition"]): row
+            for row in (run.results.get(batch_number) or {"partitions": ()})["partitions"]
+        }
         for row in batch["partitions"]:
             result_row = outcomes.get((row["topic"], row["partition"]), {})
             outcome = result_row.get("outcome", "unverified")
@@ -366,13 +362,15 @@ def print_replayed(found: Replayed, source: str, output: str) -> None:
         "partitions",
         (one._asdict() for one in found.differences()),
         lambda: _replayed(found, source),
-        REPLAY_COLUMNS,
+        (
+            *("cluster", "topic", "partition", "earlier", "later", "never", "same", "unread", "unread_by"),
+            *("unread_run", "held", "lacking"),
+        ),
     )
 
 
 def _replayed(found: Replayed, source: str) -> list[Part]:
     totals, days = found.totals, found.days
-    lacking = f"{count(totals['lacking'], 'partition')} of {totals['partitions']:,}"
     most = max(max(one.retained, one.under_policy) for one in days) or 1
     return [
         Line(f"{count(len(found.runs), 'run')}, decided again by {source}", "bold"),
@@ -380,7 +378,8 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
         and Line(f"It would have deleted {count(totals['unread'], 'record')} that a group had not read.", "bold red"),
         totals["lacking"] > 0
         and Line(
-            f"The evidence of some runs lacks a fact for {lacking}: they hold there.",
+            f"The evidence of some runs lacks a fact for {count(totals['lacking'], 'partition')} of "
+            f"{totals['partitions']:,}: they hold there.",
             "yellow",
         ),
         *(Line(f"{count(totals[name], 'record')} {text}", indent=2) for name, text in _REPLAYED.items()),

@@ -82,6 +82,8 @@ class Line(NamedTuple):
     code: str | None = None
 
 
+Document = tuple[Mapping[str, Any], str, Iterable[Mapping[str, Any]]]
+"""What JSON and YAML have: the head, the rows' name (empty if the head is all), and the rows."""
 Part = Table | Line | str | Literal[False] | None
 """A part of what people read; a text is a line. None, False and empty texts are left out."""
 BLANK: Final = Line()
@@ -245,9 +247,9 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
 
     widths = _widths(columns, lines, console().width)
     if widths is not None and any(one.spare for one in columns):
-        lines = [[cell for cell, one in zip(line, columns, strict=True) if not one.spare] for line in lines]
-        columns = [one for one in columns if not one.spare]
-        widths = _widths(columns, lines, console().width)
+        shown = [at for at, one in enumerate(columns) if not one.spare]
+        print_table(Table([columns[at] for at in shown], [[row[at] for at in shown] for row in table.rows], styles))
+        return
     made = RichTable(
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 1 if widths is None else 0),
@@ -311,12 +313,12 @@ def _folded(cell: str, width: int) -> str:
         joined = f"{lines[-1]} {word}" if lines[-1] else word
         if cell_len(joined) <= width:
             lines[-1] = joined
-            continue
-        lines += [""] if lines[-1] else []
-        for piece in [word] if cell_len(word) <= width else _BREAKABLE.findall(word):
-            if lines[-1] and cell_len(lines[-1] + piece) > width:
-                lines.append("")
-            lines[-1] += piece
+        else:
+            lines += [""] if lines[-1] else []
+            for piece in [word] if cell_len(word) <= width else _BREAKABLE.findall(word):
+                if lines[-1] and cell_len(lines[-1] + piece) > width:
+                    lines.append("")
+                lines[-1] += piece
     return "\n".join(lines)
 
 
@@ -443,15 +445,11 @@ def reason_line(reason: Reason) -> Line:
     return Line(f"{reason.code}  {reason.text}", indent=4, code=reason.code)
 
 
-def hinted(parts: Iterable[Part]) -> Iterator[Part]:
-    """Yield parts; if there are reasons among them, the command that explains the first code follows."""
-    code = None
-    for part in parts:
-        if code is None and isinstance(part, Line):
-            code = part.code
-        yield part
-    if code is not None:
-        yield from (BLANK, Line(f"What to do about a code: kretain why {code}", "dim"))
+def hinted(parts: Iterable[Part]) -> list[Part]:
+    """Return parts; if there are reasons among them, the command that explains the first code follows."""
+    found = list(parts)
+    codes = [one.code for one in found if isinstance(one, Line) and one.code is not None]
+    return [*found, *((BLANK, Line(f"What to do about a code: kretain why {codes[0]}", "dim")) if codes else ())]
 
 
 def partitions(tps: Iterable[tuple[str, int]], of_topics: int | None = None) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import nsmallest
-from itertools import chain, count as count_from, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kretain.render.output import (
@@ -21,6 +20,7 @@ from kretain.render.output import (
     number,
     print_table,
     reasons,
+    shortened,
     show,
     size,
     that_matter_most,
@@ -168,9 +168,8 @@ def summary(totals: Totals, where: str = "") -> str:
         about = (
             "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
         )
-        rest = amounts(stay) if any(stay.values()) else ""
-        going = f"Trim {count(totals.records, 'record')}{about} from {count(totals.trim, 'partition')}{where}"
-        return f"{going}{rest and f'; {rest}'}."
+        rest = f"; {amounts(stay)}" if any(stay.values()) else ""
+        return f"Trim {count(totals.records, 'record')}{about} from {count(totals.trim, 'partition')}{where}{rest}."
     first = next((amount for amount in stay.values() if amount), 0)
     noun = " partition " if first == 1 else " partitions "
     return f"No changes{where}. {amounts(stay).replace(' ', noun, 1) if first else 'No partitions'}."
@@ -179,7 +178,7 @@ def summary(totals: Totals, where: str = "") -> str:
 def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     """Return the totals, which groups would lose unread records, and the notes that are new."""
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
-    asks = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
+    clock = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
     young = (
         f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}: kretain does not know groups "
         "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Run plans for a few "
@@ -194,7 +193,7 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
         Line(_unread(totals.unconsumed, named)) if totals.trim else None,
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
-        Line(f"Broker clock not verified; {asks} (G8).", "dim") if is_new("clock") else None,
+        Line(f"Broker clock not verified; {clock} (G8).", "dim") if is_new("clock") else None,
         Line(young, "dim") if is_young and is_new("first look") else None,
     ]
 
@@ -242,8 +241,7 @@ def given_back(space: Space | None) -> str:
     freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)} of disk space, counting all replicas"
     dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are already dead"
     both = ", and ".join(text for text, some in ((freed, space.freed_bytes), (dead, space.dead_bytes)) if some)
-    missing = space.disks - space.disks_known
-    rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
+    rest = f" Unknown for {count(space.disks - space.disks_known, 'disk')}." if space.disks != space.disks_known else ""
     frees = f"Brokers free {both}, {when}." if both else "It deletes no complete segment, so it frees no disk space."
     return frees + rest
 
@@ -300,31 +298,22 @@ def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Fail
 
 
 def _topics(fleet: FleetPlan) -> Iterator[Part]:
-    """Yield a table of the topics; of many, those that matter most. Few are in memory at a time."""
-    topics = (
+    """Yield a table of the topics; of many, those that matter most."""
+    topics = [
         (name, topic)
         for name, one in fleet.plans.items()
         for topic in by_topic(one.decisions)
         if topic.totals.trim or topic.totals.hold
-    )
-    shown = list(islice(topics, SHOWN + 1))
-    if not shown:
+    ]
+    if not topics:
         return
+    most = shortened(
+        range(len(topics)), lambda at: (-topics[at][1].totals.records, -topics[at][1].totals.hold), every_row=False
+    )
+    shown = [topics[at] for at in sorted(most)]
     yield BLANK
-    if len(shown) > SHOWN:
-        numbers = count_from(0)
-        shown = [
-            one
-            for _, one in sorted(
-                nsmallest(
-                    MOST,
-                    ((next(numbers), one) for one in chain(shown, topics)),
-                    key=lambda row: (-row[1][1].totals.records, -row[1][1].totals.hold, row[0]),
-                ),
-                key=lambda row: row[0],
-            )
-        ]
-        yield f"The {len(shown)} of {next(numbers):,} topics that matter most (all: --all; partitions: -o csv):"
+    if len(shown) < len(topics):
+        yield f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
         yield BLANK
     yield Table(
         (

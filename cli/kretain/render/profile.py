@@ -92,8 +92,8 @@ def columns_of(values: Sequence[int], width: int, *, height: int = HEIGHT) -> li
 def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
     """Yield sentences about a topic's records, each with its color."""
     if not summary.records:
-        windowed = found.wanted.from_ms is not None or found.wanted.to_ms is not None
-        yield "no records" + (" in that time" if windowed else ""), None
+        everything = found.wanted.from_ms is None and found.wanted.to_ms is None
+        yield "no records" if everything else "no records in that time", None
         return
     yield _order(topic, summary), None
     yield from _implausible(topic, summary)
@@ -127,9 +127,11 @@ def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str
         )
         yield future, "red"
     if (first := summary.ancient_from) is not None:
-        ancient = count(summary.kinds["before-2000"].records, "record")
-        remedy = "seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)"
-        yield f"before 2000: {ancient}, the first at {_at(topic, first)}: {remedy}", "red"
+        ancient = (
+            f"before 2000: {count(summary.kinds['before-2000'].records, 'record')}, the first at {_at(topic, first)}: "
+            "seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)"
+        )
+        yield ancient, "red"
     unreadable, timeless = count(summary.unreadable, "record"), summary.kinds["no-time"].records
     if topic.source is not None and summary.unreadable:
         yield f"no event time: {unreadable} without one that can be read ({topic.source})", "yellow"

@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kretain import BEGAN
@@ -42,14 +42,12 @@ class _Screen:
         self._lock = threading.RLock()
         self._tasks: dict[str, _Task] = {}
         self._lines = 0
-        self._frame = 0
         self._hidden = False
         """stdout has its result: draw nothing until there is more to wait for."""
         self._in_line = False
         """A question waits in the last line."""
         self._ended = threading.Event()
-        utf8 = (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
-        self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if utf8 else "|/-\\"
+        self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if (sys.stderr.encoding or "").lower() in ("utf-8", "utf8") else "|/-\\"
 
     def report(self, name: str, phase: str, done: int = 0, total: int | None = None) -> None:
         before = self._tasks.get(name)
@@ -69,8 +67,7 @@ class _Screen:
             report("connecting")
             yield report
         finally:
-            with self._lock:
-                self._tasks.pop(name, None)
+            self._tasks.pop(name, None)
 
     def run(self) -> None:
         """Draw until the end."""
@@ -81,26 +78,18 @@ class _Screen:
 
     def end(self) -> None:
         """Erase the lines, and draw no more."""
-        self._ended.set()
-        self._erase()
+        with self._lock:
+            self._ended.set()
+            self._replace([])
 
     def make_room(self, number: int, some: bytes) -> None:
         """Erase the lines before something is written to a terminal (:data:`stdio.before_write`)."""
         if number == 1 and not os.isatty(1):
             return
         with self._lock:
-            self._erase()
+            self._replace([])
             self._hidden = self._hidden or number == 1
             self._in_line = not some.endswith(b"\n")
-
-    def _erase(self) -> None:
-        with self._lock:
-            if self._lines:
-                self._write(self._erasing())
-            self._lines = 0
-
-    def _erasing(self) -> str:
-        return "\r" + "\x1b[A" * (self._lines - 1) + "\x1b[J"
 
     def _draw(self) -> None:
         with self._lock:
@@ -109,18 +98,21 @@ class _Screen:
             columns, rows = shutil.get_terminal_size()
             shown = [one for name, one in list(self._tasks.items()) if name] or [*self._tasks.values()]
             most = max(1, min(rows - 2, _MOST_LINES))
-            self._frame += 1
-            frame = self._frames[self._frame % len(self._frames)]
-            lines = [f"{frame} {_text(one, time.monotonic())}"[: columns - 1] for one in shown[:most]]
+            now = time.monotonic()
+            frame = self._frames[int(now / EVERY_S) % len(self._frames)]
+            lines = [f"{frame} {_text(one, now)}"[: columns - 1] for one in shown[:most]]
             if len(shown) > most:
                 lines[-1] = f"{frame} and {len(shown) - most + 1:,} more"
-            # Without automatic wrapping, so that a wide character can't make a line two.
-            self._write(self._erasing() + "\x1b[?7l" + "\n".join(lines) + "\x1b[?7h")
-            self._lines = len(lines)
+            self._replace(lines)
 
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # the terminal was closed: SIGHUP ends the command
-            os.write(2, text.encode(sys.stderr.encoding or "utf-8", "kretain"))
+    def _replace(self, lines: Sequence[str]) -> None:
+        """Erase the lines, and draw these in their place: without wrapping, so that a wide character adds no line."""
+        drawn = "\x1b[?7l" + "\n".join(lines) + "\x1b[?7h" if lines else ""
+        if self._lines or lines:
+            erased = "\r" + "\x1b[A" * (self._lines - 1) + "\x1b[J"
+            with contextlib.suppress(OSError):  # the terminal was closed: SIGHUP ends the command
+                os.write(2, (erased + drawn).encode(sys.stderr.encoding or "utf-8", "kretain"))
+        self._lines = len(lines)
 
 
 def _text(task: _Task, now: float) -> str:

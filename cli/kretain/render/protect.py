@@ -11,7 +11,6 @@ from retention_cli.core.model import Reason
 from retention_cli.core.units import count, format_bytes, format_duration
 from retention_cli.protect.decision import Decision, Protection
 
-FORMAT: Final = "kretain.protect/v1"
 COLUMNS: Final = (
     *("topic", "setting", "action", "group", "partition", "left_ms", "old", "new", "original", "extra_bytes"),
     *("outcome", "problem", "reasons"),
@@ -33,7 +32,7 @@ def print_protection(made: Protection, output: str) -> None:
     ]
     show(
         output,
-        cluster_head(FORMAT, made.cluster_id, made.bootstrap) | {"notes": [*map(asdict, made.notes)]},
+        cluster_head("kretain.protect/v1", made.cluster_id, made.bootstrap) | {"notes": [*map(asdict, made.notes)]},
         "settings",
         rows,
         lambda: [

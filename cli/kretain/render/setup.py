@@ -142,8 +142,8 @@ def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) 
         for key, value in entry.items()
         if key != "settings"
     }
-    settings = entry.get("settings") or {}
-    rows = sorted({**plain, **{f"settings.{key}": masked(str(key), str(one)) for key, one in settings.items()}}.items())
+    settings = {f"settings.{key}": masked(str(key), str(one)) for key, one in (entry.get("settings") or {}).items()}
+    rows = sorted({**plain, **settings}.items())
     show(
         output,
         {"format": _CONTEXTS_FORMAT, "context": name},
@@ -206,8 +206,10 @@ def _value(key: str, value: Any) -> str:
         case dict() if key == "labels":
             return ", ".join(f"{name}={one}" for name, one in value.items()) or "none"
         case dict():
-            keys = {name: "" if name == "max.bytes" else f"retention.{name}" for name in value}
-            return ", ".join(f"{name}: {_value(keys[name], one)}" for name, one in value.items())
+            return ", ".join(
+                f"{name}: {_value('' if name == 'max.bytes' else f'retention.{name}', one)}"
+                for name, one in value.items()
+            )
         case int() if key == "log.retention.min.timestamp":
             return f"{format_time(value)} ({value})" if value else "off (0)"
         case -1 if key == "retention.ms":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kretain.render.output import (
@@ -28,7 +27,7 @@ from retention_cli.core.grouping import by_key
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, some_of
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
-from retention_cli.plan.value import Plan, Totals, json_lines
+from retention_cli.plan.value import Plan, TopicRows, Totals, by_topic, json_lines
 from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json, row_as_json
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
@@ -139,30 +138,20 @@ def _unread(records: int, readers: str = "") -> str:
     return f" {count(records, 'of them has', 'of them have')} NOT been read by {by}." if records else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The amounts that a cluster's plan would trim: enough for the question, without its rows."""
-
-    name: str
-    topics: int
-    totals: Totals
+def topics_to_trim(plan: Plan, limited_to: int | None) -> list[TopicRows]:
+    """Return the sums of the topics in the first ``limited_to`` rows that trim, or in all (None)."""
+    return list(by_topic([row for row in plan.decisions if row.action == "trim"][:limited_to]))
 
 
-def fleet_share(name: str, one: Plan, limited_to: int | None) -> Share:
-    """Return the amounts that a plan would trim in its first ``limited_to`` rows that trim, or in all (None)."""
-    rows = [row for row in one.decisions if row.action == "trim"][:limited_to]
-    return Share(name, len({row.topic for row in rows}), Totals.of(rows))
-
-
-def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
-    """Return the question to ask before anything is deleted, once for all clusters."""
-    going = [one for one in shares if one.totals.trim]
-    totals = sum((one.totals for one in going), Totals.of(()))
+def fleet_question(topics: Mapping[str, Sequence[TopicRows]], left_alone: Sequence[str]) -> str:
+    """Return the question to ask before anything is deleted, once for all clusters, by their topics to trim."""
+    going = {name: sum((one.totals for one in some), Totals.of(())) for name, some in topics.items() if some}
+    totals = sum(going.values(), Totals.of(()))
     alone = f" Left alone: {', '.join(left_alone)}." if left_alone else ""
     return (
         f"Trim {count(totals.records, 'record')} from {count(totals.trim, 'partition')} of "
-        f"{count(sum(one.topics for one in going), 'topic')} in {count(len(going), 'cluster')}: "
-        f"{', '.join(f'{one.name} {one.totals.records:,}' for one in going)}?"
+        f"{count(sum(map(len, topics.values())), 'topic')} in {count(len(going), 'cluster')}: "
+        f"{', '.join(f'{name} {one.records:,}' for name, one in going.items())}?"
         f"{_unread(totals.unconsumed)}{alone} This can't be undone."
     )
 

@@ -21,7 +21,7 @@ from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common
 from kretain.options.plans import PlanFlags, SparkFlags, TrimFlags
-from kretain.render.trim import fleet_question, fleet_share
+from kretain.render.trim import fleet_question, topics_to_trim
 from retention_cli.brokers.errors import RequestFailedError, UnreachableError
 from retention_cli.brokers.records import Ended, Range
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -424,12 +424,12 @@ def test_ctrl_c_during_a_fleet_trim_skips_later_clusters(monkeypatch: pytest.Mon
 
 
 def test_fleet_confirmation_covers_all_clusters_and_names_those_left_out() -> None:
-    shares = [fleet_share("eu", EU, None), fleet_share("us", US, None), fleet_share("none", plan(HOLD), None)]
-    assert fleet_question(shares, ["ap"]) == (
+    topics = {name: topics_to_trim(one, None) for name, one in (("eu", EU), ("us", US), ("none", plan(HOLD)))}
+    assert fleet_question(topics, ["ap"]) == (
         "Trim 150 records from 3 partitions of 2 topics in 2 clusters: eu 100, us 50? 7 of them have NOT been read by "
         "every consumer that counts. Left alone: ap. This can't be undone."
     )
-    assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
+    assert "Trim 50 records from 1 partition of" in fleet_question({"eu": topics_to_trim(EU, 1)}, [])
 
 
 GOOD = """\

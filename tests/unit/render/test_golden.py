@@ -175,7 +175,7 @@ def restored_with_groups(value: tuple[Restored, GroupPlan], output: Any) -> None
 
 def questions(value: Any, output: Any) -> None:
     fleet, alone = value
-    Common().warn(trim.question(alone), trim.fleet_question([trim.fleet_share("eu", alone, 2)], ["us"]))
+    Common().warn(trim.question(alone), trim.fleet_question({"eu": trim.topics_to_trim(alone, 2)}, ["us"]))
     plan.print_saved_fleet({name: partial(replace, one) for name, one in fleet.plans.items()})
     del output
 

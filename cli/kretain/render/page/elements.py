@@ -138,11 +138,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) 
 
 def cards(figures: Iterable[tuple[str, str, str]]) -> Element:
     """Return large figures: each with its value, its name and its class."""
-    made = (
-        element("div", element("b", value), element("span", name), class_=f"card {kind}".strip())
-        for value, name, kind in figures
+    return element(
+        "div",
+        *(
+            element("div", element("b", value), element("span", name), class_=f"card {kind}".strip())
+            for value, name, kind in figures
+        ),
+        class_="cards",
     )
-    return element("div", *made, class_="cards")
 
 
 def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Element | None) -> str:
@@ -323,8 +326,10 @@ def _in_short(value: float, _position: int) -> str:
 
 
 def _cleaned(one: ET.Element) -> Element:
-    attributes = {_plain(key): value for key, value in one.items() if not _plain(key).lower().startswith("on")}
-    made = ET.Element(_plain(one.tag), {key: _colored(value) for key, value in attributes.items()})
+    made = ET.Element(
+        _plain(one.tag),
+        {_plain(key): _colored(value) for key, value in one.items() if not _plain(key).lower().startswith("on")},
+    )
     made.text, made.tail = one.text, one.tail
     made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _ALLOWED)
     return made

@@ -117,8 +117,8 @@ def read_forecast_file(path: Path, cluster_id: str | None) -> SavedForecast:
     return found
 
 
-def _retention_and_loss(found: SavedForecast) -> Element:
-    """Return the part: what is kept with and without the policy, who loses data next, when disks are full."""
+def forecast_parts(found: SavedForecast) -> list[Element | None]:
+    """Return a saved forecast's parts: what is kept and lost, when disks are full; what it costs if it has prices."""
     totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
     more = "" if high == low else " or more" if high is None else f" to {size(high)}"
     saves = "an unknown amount" if low is None else size(low) + more
@@ -129,7 +129,7 @@ def _retention_and_loss(found: SavedForecast) -> Element:
     ]
     drawn = sorted(known_topics, key=lambda one: (-one[1], one[0]))[:DRAWN]
     losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST_ROWS]
-    return section(
+    retention_and_loss = section(
         "Forecast",
         bars(
             "The most bytes kept in steady state: by the policy, and what brokers alone would add",
@@ -177,11 +177,7 @@ def _retention_and_loss(found: SavedForecast) -> Element:
             f"{totals.unknown:,} unknown. It saves {saves}, one replica each."
         ),
     )
-
-
-def forecast_parts(found: SavedForecast) -> list[Element | None]:
-    """Return a saved forecast's parts: what is kept and lost, and what it costs if it has prices."""
-    return [_retention_and_loss(found), None if found.cost is None else _money(found.cost, found.topics)]
+    return [retention_and_loss, None if found.cost is None else _money(found.cost, found.topics)]
 
 
 def _full(known: bool, ms: int | None) -> str:

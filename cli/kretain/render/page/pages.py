@@ -113,8 +113,7 @@ def _lead(found: PlanSummary) -> str:
 def _topics(found: PlanSummary) -> Element | None:
     if not found.topics:
         return None
-    largest = sorted(found.topics, key=lambda one: (-one.records, one.name))
-    drawn = [one for one in largest[:DRAWN] if one.records]
+    drawn = [one for one in sorted(found.topics, key=lambda one: (-one.records, one.name)) if one.records][:DRAWN]
     return section(
         "Topics",
         bars(
@@ -173,17 +172,17 @@ def _consumers(found: PlanSummary) -> Element | None:
 
 def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
     for action, title in _ACTIONS.items():
-        note = _of(len(found.reasons), "reason") if action == "hold" else None
         if mine := [_reason(*why, one, plan) for why, one in found.reasons[:MOST_ROWS] if why[0] == action]:
-            yield section(title, *mine, note=note)
+            yield section(title, *mine, note=_of(len(found.reasons), "reason") if action == "hold" else None)
 
 
 def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.first[0], one.partitions - len(one.first)
     named = ", ".join(short(str(tp)) for tp in one.first)
     where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {named}"
-    place = shell_word(f"{first.topic}:{first.partition}")
-    line = command_for(reason.code).replace("{topic}", shell_word(first.topic)).replace("{place}", place)
+    line = command_for(reason.code).format(
+        topic=shell_word(first.topic), place=shell_word(f"{first.topic}:{first.partition}")
+    )
     policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
     return element(
         "div",
