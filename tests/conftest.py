@@ -84,7 +84,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _ON_BROKERS = ("spark", "clients", "kafka")
 _SAMPLE = frozenset(
     (
-        *("test_scenarios", "test_observe", "test_time_guards", "test_floors", "test_trim", "test_who_deleted"),
+        *("test_scenarios", "test_observe", "test_time_guards", "test_floors", "test_trim"),
         *("test_turns", "test_kretain_topics", "test_cli", "test_archive", "test_watch"),
     )
 )

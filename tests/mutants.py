@@ -383,7 +383,6 @@ NEAREST: Final = {
     "trim/archive_gate": ("tests/kafka/archive/test_archive.py",),
     "trim/": (
         "tests/kafka/trim/test_trim.py",
-        "tests/kafka/trim/test_who_deleted.py",
         "tests/kafka/trim/test_approval.py",
     ),
     "decide/guards/approval": ("tests/kafka/trim/test_approval.py",),
@@ -419,7 +418,7 @@ NEAREST: Final = {
     "disks/": ("tests/kafka/disks/test_disks.py", "tests/kafka/plan/test_observe.py"),
     "plan/approval": ("tests/kafka/trim/test_approval.py",),
     "plan/": ("tests/kafka/trim/test_trim.py",),
-    "audit/": ("tests/kafka/trim/test_who_deleted.py",),
+    "audit/": ("tests/kafka/trim/test_trim.py",),
     "engines/spark/plans": (
         "tests/simulation/test_spark_runs.py",
         "tests/spark/test_local.py",

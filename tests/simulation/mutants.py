@@ -315,7 +315,7 @@ ELSEWHERE: Final = {
     "M3: a start that moved back is let be": "what stood at the front is remembered with its offset, and a scan with its "
     "own beginning",
     "report: what others moved is ours": "a delete that was refused is tried again after a recheck, which sees what others "
-    "did; tests/kafka/trim/test_who_deleted.py has it on brokers",
+    "did; tests/kafka/trim/test_trim.py has it on brokers",
     "recheck: a topic recreated is the same": "the fresh decision, of the new log, is as safe by itself; that the plan "
     "spoke of another is the report's matter",
 }

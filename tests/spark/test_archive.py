@@ -20,6 +20,7 @@ from tests.support.archives import (
     archive,
     archived,
     filled,
+    flipped,
     odd_flights,
     policy,
     produce,
@@ -130,10 +131,7 @@ def test_file_damaged_after_the_tasks_read_back_is_found_by_the_client(
         """The same bytes count, others in the middle."""
 
         def digest(self, path: str) -> str:
-            file = max(place.rglob("*.parquet"))
-            content = bytearray(file.read_bytes())
-            content[len(content) // 3] ^= 0xFF
-            file.write_bytes(content)
+            flipped(max(place.rglob("*.parquet")))
             return super().digest(path)
 
     monkeypatch.setattr(writer, "Store", Harmed)

@@ -93,10 +93,7 @@ def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
 def test_spark_plan_counts_unread_records_by_group(engines: Engines) -> None:
     """G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
     world = engines.world
-    topic = world.topic(partitions=2)
-    for partition in (0, 1):
-        world.produce(topic, [40 * DAY] * 9, partition)
-    world.commit(f"{topic}-g", topic, {0: 4, 1: 7})
+    topic = world.filled([40 * DAY] * 9, {"g": {0: 4, 1: 7}}, 2)
     policy = f"version: 1\nlimits: {{max.records: 3}}\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n"
     plan = engines.same(policy, now_ms)
     assert plan.unconsumed_by == {f"group:{topic}-g": 5 + 2}
@@ -184,11 +181,7 @@ def one_task(local_spark: Any, world: World, tmp_path: Path) -> Engines:
 
 def ready(world: World, partitions: int = 1) -> str:
     """Return a new topic of ten records a partition, of which a group has read four."""
-    topic = world.topic(partitions=partitions)
-    for partition in range(partitions):
-        world.produce(topic, [5 * HOUR] * 10, partition)
-    world.commit(f"{topic}-g", topic, dict.fromkeys(range(partitions), 4))
-    return topic
+    return world.filled([5 * HOUR] * 10, {"g": 4}, partitions)
 
 
 def planned(

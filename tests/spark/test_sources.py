@@ -64,17 +64,12 @@ def test_data_source_tests_pass_on_another_spark(where: str, world: World, reque
 
 
 def load(notebook: Any, source: str, world: World, **options: str) -> Any:
-    given = {"bootstrap.servers": world.bootstrap, **options}
-    return notebook.read.format(f"kretain.{source}").options(**given).load()
+    return notebook.read.format(f"kretain.{source}").options(**{"bootstrap.servers": world.bootstrap, **options}).load()
 
 
 def test_commits_source_has_rows_and_lists_missing_commits(notebook: Any, world: World) -> None:
     """F2: a partition without a commit of a group that reads the topic is no gap in the rows."""
-    topic = world.topic(partitions=3)
-    for partition in range(3):
-        world.produce(topic, [HOUR] * 9, partition)
-    world.commit(f"{topic}-a", topic, {0: 4, 2: 9})
-    world.commit(f"{topic}-b", topic, {0: 1, 1: 2, 2: 3})
+    topic = world.filled([HOUR] * 9, {"a": {0: 4, 2: 9}, "b": {0: 1, 1: 2, 2: 3}}, 3)
     frame = load(notebook, "commits", world, topics=topic)
     rows = [(row.group, row.partition, row.kind, row.offset) for row in frame.where(f"topic = '{topic}'").collect()]
     assert sorted(rows) == [

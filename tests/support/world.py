@@ -214,10 +214,13 @@ class World:
             self.commit(f"{made}-{name}", made, dict.fromkeys(range(each), upto) if isinstance(upto, int) else upto)
         return made
 
-    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Set settings of a topic, by Kafka's names."""
-        entries = [ConfigEntry(*one, incremental_operation=AlterConfigOpType.SET) for one in settings.items()]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    def configure(self, name: str, settings: Mapping[str, str | None], kind: ResourceType = ResourceType.TOPIC) -> None:
+        """Set settings of a topic or a broker, by Kafka's names; None gives it the default again."""
+        operation = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
+        entries = [
+            ConfigEntry(key, to or "", incremental_operation=operation[to is None]) for key, to in settings.items()
+        ]
+        resource = ConfigResource(kind, name, incremental_configs=entries)
         self.admin.incremental_alter_configs([resource])[resource].result(60)
 
     def settings(self, name: str, kind: ResourceType = ResourceType.TOPIC) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tests.support.archives import (
     archive,
     archived,
     filled,
+    flipped,
     killed_at,
     odd_flights,
     policy,
@@ -108,11 +109,33 @@ def test_changes_during_archiving_are_seen_by_the_recheck(
     assert len(archived(place, topic)) == 1_200
 
 
-def test_topic_recreated_during_archiving_leaves_no_manifest(
-    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+def delete_manifests(place: Path) -> None:
+    for path in manifests(place):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "act", "said"),
+    [
+        (ClusterReader, "read_complete", lambda world, topic, _: world.renew(topic), "recreated"),
+        (PartitionArchiver, "copy", lambda _world, _topic, place: delete_manifests(place), "was archived, and is held"),
+    ],
+    ids=["the topic is recreated while it is read", "segments are deleted after they were written"],
+)
+def test_records_that_the_archive_does_not_have_before_the_trim_hold(
+    world: World,
+    topic: str,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    act: Callable[[World, str, Path], None],
+    said: str,
 ) -> None:
-    after(monkeypatch, ClusterReader, "read_complete", lambda: world.renew(topic))
-    assert (trim(world, topic, place).outcome, manifests(place)) == ("held", [])
+    after(monkeypatch, owner, method, lambda: act(world, topic, place))
+    got = trim(world, topic, place)
+    assert said in got.reasons[0].text
+    assert (got.outcome, manifests(place), world.ends(topic)[0]) == ("held", [], 0)
 
 
 def test_records_deleted_before_archiving_are_reported_and_the_rest_archived(
@@ -213,14 +236,6 @@ def test_unwritable_archive_holds_its_topic_and_no_other(world: World, topic: st
 # -- damage ---------------------------------------------------------------------
 
 
-def harm(path: Path) -> None:
-    """Change bytes in the middle of a file's data, not its size."""
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 3
-    content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("what", ["*.parquet", "*.json"])
 def test_damaged_archive_is_written_again_from_the_log(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -228,7 +243,7 @@ def test_damaged_archive_is_written_again_from_the_log(
     """It was archived, then damaged, and the records are still there: the trim reads before it believes."""
     before = whole(world, topic)
     archive(world, topic, place)
-    harm(min(place.rglob(what)))
+    flipped(min(place.rglob(what)))
     assert not whole_and_tidy(place)
     small(monkeypatch)
     assert (trim(world, topic, place).outcome, archived(place, topic)) == ("trimmed", before)
@@ -285,21 +300,6 @@ def test_compacted_archive_is_accepted_by_the_next_trim(world: World, topic: str
     assert "Nothing to merge." in world.cli("archive", "compact", f"{place}/", "--yes", check=0).out
     assert (trim(world, topic, place).outcome, world.ends(topic)[0]) == ("trimmed", 1_200)
     assert files(place) == joined, "it was believed, so nothing was written again"
-
-
-def test_segment_deleted_before_the_trim_holds(
-    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody deletes in the archive just after it was written: what is not there any more is not trimmed."""
-
-    def delete() -> None:
-        for path in manifests(place):
-            path.unlink()
-
-    after(monkeypatch, PartitionArchiver, "copy", delete)
-    got = trim(world, topic, place)
-    assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
-    assert "was archived, and is held" in got.reasons[0].text
 
 
 def test_slow_use_of_records_is_not_taken_for_a_silent_broker(

@@ -67,9 +67,8 @@ def test_init_honours_the_replication_factor(fresh: World) -> None:
     assert len(fresh.admin.list_topics(STATE_TOPIC, timeout=60).topics[STATE_TOPIC].partitions[0].replicas) == 1
     assert config(fresh, STATE_TOPIC)["min.insync.replicas"] == "1"
     delete_both(fresh)
-    refused = run(fresh, "cluster", "init", "--yes", "--replication-factor", "9", check=1)
     says(
-        refused.err,
+        run(fresh, "cluster", "init", "--yes", "--replication-factor", "9", check=1).err,
         "topic _kretain_policy could not be created: ",
         "fewer brokers than the requested replicas",
     )
@@ -152,11 +151,8 @@ def test_writer_refuses_any_other_topic(kafka: EmbeddedKafka, world: World) -> N
     topic = world.topic()
     with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, {STATE_TOPIC}, 30) as writer:
         for name in (topic, POLICY_TOPIC):
-            said = [
-                refusal(ValueError, writer.append, name, b"k", b"v"),
-                refusal(ValueError, writer.create, name, 1, {}),
-            ]
-            assert ["this writer is for _kretain_state" in one for one in said] == [True, True], said
+            says(refusal(ValueError, writer.append, name, b"k", b"v"), "this writer is for _kretain_state")
+            says(refusal(ValueError, writer.create, name, 1, {}), "this writer is for _kretain_state")
     assert world.ends(topic) == (0, 0)
 
 
@@ -223,15 +219,13 @@ Journal = tuple[World, str, Path]
 def test_set_and_unset_move_the_minimum_timestamp(journal: Journal) -> None:
     world, topic, policy = journal
 
-    def move(to_ms: int) -> Cli:
-        return run(world, "policy", "set", topic, f"log.retention.min.timestamp={to_ms}", "-p", str(policy), check=0)
+    def move(to_ms: int, *more: str) -> Cli:
+        pair = f"log.retention.min.timestamp={to_ms}"
+        return run(world, "policy", "set", topic, pair, "-p", str(policy), *more, check=0)
 
-    assert trim_to(world, policy, topic) is None
     at = now_ms()
-    pair = f"log.retention.min.timestamp={at - DAY}"
-    rehearsed = run(world, "policy", "set", topic, pair, "--dry-run", "-p", str(policy), check=0)
-    assert rehearsed.out == f"{topic}: {pair.replace('=', ' = ')} (dry run: nothing was written).\n"
-    assert trim_to(world, policy, topic) is None, "nothing was written"
+    shown = f"{topic}: log.retention.min.timestamp = {at - DAY} (dry run: nothing was written).\n"
+    assert (move(at - DAY, "--dry-run").out, trim_to(world, policy, topic)) == (shown, None)
     said = move(at - DAY)
     assert re.fullmatch(
         rf"{topic}: log\.retention\.min\.timestamp = {at - DAY} \({POLICY_TOPIC}-0 offset [\d,]+\)\.\n", said.out

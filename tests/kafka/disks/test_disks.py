@@ -77,15 +77,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Full]:
 
 
 def policy_of(folder: Path, percent: float = CEILING, entry: str = "unconsumed: hold") -> Path:
-    lines = ("version: 1", f"disks: {{log.retention.disk.usage.percent: {percent}}}", "topics:")
-    entries = ("  - match: [old-*, middle-*, young-*]", f"    {entry}", "")
-    return written(folder / "policy.yaml", "\n".join([*lines, *entries]))
-
-
-def disks_in(plan: Cli) -> list[dict[str, Any]]:
-    found = plan.json()["disks"]
-    assert [one["broker"] for one in found] == [1, 2, 3]
-    return found
+    ceiling = f"disks: {{log.retention.disk.usage.percent: {percent}}}"
+    text = f"version: 1\n{ceiling}\ntopics: [{{match: [old-*, middle-*, young-*], {entry}}}]\n"
+    return written(folder / "policy.yaml", text)
 
 
 def test_lagging_group_keeps_its_data_on_a_full_disk_and_is_named(full: Full, tmp_path: Path) -> None:
@@ -94,7 +88,9 @@ def test_lagging_group_keeps_its_data_on_a_full_disk_and_is_named(full: Full, tm
     made = full.run("plan", policy, "--inventory", str(inventory), "-o", "json", "--fail-on-hold", check=4)
     [old] = [row for row in made.json()["partitions"] if row["topic"] == full.topics["old"]]
     assert old["action"] == "keep" or old["trim_to"] <= 250
-    for disk in disks_in(made):
+    disks = made.json()["disks"]
+    assert [one["broker"] for one in disks] == [1, 2, 3]
+    for disk in disks:
         assert disk["short_bytes"] > 0
         assert any("group:reader" in one["reason"]["text"] for one in disk["in_the_way"])
         assert any(one["reason"]["code"] == "active" for one in disk["in_the_way"])

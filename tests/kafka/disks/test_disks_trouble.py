@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 from kafka.admin import KafkaAdminClient
 
 from kretain.embedded import jars
@@ -34,10 +29,7 @@ SETTINGS: Final = {
 
 
 def set_broker(world: World, key: str, value: str) -> None:
-    """Set a setting of broker 1 while it runs."""
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    world.admin.incremental_alter_configs([broker])[broker].result(60)
+    world.configure("1", {key: value}, ResourceType.BROKER)
 
 
 @pytest.fixture
@@ -168,8 +160,7 @@ def test_disk_is_cordoned_where_all_its_log_dirs_are(tmp_path: Path) -> None:
         def cordoned(devices: str) -> list[bool]:
             text = f'version: 1\ndisks: {{devices: {devices}}}\ntopics: [{{match: "*"}}]\n'
             policy = str(written(tmp_path / "policy.yaml", text))
-            found = world.cli("disk", "-p", policy, "-o", "json", check=0).json()["disks"]
-            return [disk["cordoned"] for disk in found]
+            return [disk["cordoned"] for disk in world.cli("disk", "-p", policy, "-o", "json", check=0).json()["disks"]]
 
         assert cordoned(apart) == [False, False]
         assert "×" not in world.cli("disk", check=0).out

@@ -135,12 +135,6 @@ class Truth:
                         del ours[offset]
 
 
-def lowest(offsets: Iterable[int | None]) -> int | None:
-    """The smallest of them; None if one is unknown, or none is there."""
-    found = list(offsets)
-    return None if not found or None in found else min(one for one in found if one is not None)
-
-
 @dataclass(frozen=True)
 class Promise:
     """What the policy protects on one topic.
@@ -176,10 +170,6 @@ class Sent:
         return f"run {self.run}: {self.topic}-{self.log[1]} of {self.log[0]} from {self.start} to {self.target}"
 
 
-def unix_ms(timestamp: str) -> int:
-    return round(dt.datetime.fromisoformat(timestamp).timestamp() * 1000)
-
-
 def sent_in(events: Sequence[Mapping[str, Any]]) -> Iterator[Sent]:
     """Read the audit log's announcements. A batch's recheck began no earlier than its run's first line."""
     began: dict[str, int] = {}
@@ -190,7 +180,7 @@ def sent_in(events: Sequence[Mapping[str, Any]]) -> Iterator[Sent]:
         for row in event["partitions"]
     }
     for event in events:
-        run, at = event["run"], unix_ms(event["at"])
+        run, at = event["run"], round(dt.datetime.fromisoformat(event["at"]).timestamp() * 1000)
         if event["event"] == "run":
             began[run] = at
         elif event["event"] == "batch":
@@ -214,8 +204,7 @@ def breaches(
     began = sent.began if since is None else min(since, sent.began)
     if promise.groups is not None:
         stood = {group: commits[group].most(sent.log, began, sent.at) for group in promise.groups}
-        floor = lowest(stood.values())
-        if floor is None or sent.target > floor:
+        if any(one is None or sent.target > one for one in stood.values()):
             found.append(f"{sent}: its consumers stood at {stood} at the most")
         if sent.floor is None or sent.target > sent.floor:
             found.append(f"{sent}: beyond the floor {sent.floor} that it names")
@@ -302,8 +291,10 @@ def untrue(
         elif outcome == "unverified":
             wrong = {"neither here nor there": now not in (start, row["target"])}
         elif outcome in ("held", "unchanged", "failed"):
-            reasonless = outcome != "unchanged" and not row["reasons"]
-            wrong = {"it moved": whole and now != start, "no reason": reasonless}
+            wrong = {
+                "it moved": whole and now != start,
+                "no reason": outcome != "unchanged" and not row["reasons"],
+            }
         else:
             wrong = {"no outcome": True}
         place = f"{row['topic']}-{row['partition']} from {start}, now {now}: {row}"

@@ -1,4 +1,4 @@
-"""Consumers outside Kafka's groups on real brokers (F7): files as Kafka's own tool writes them, commands, ZooKeeper."""
+"""Consumers outside Kafka's groups on real brokers (F7): files as Kafka's tool writes them, commands, ZooKeeper, Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from confluent_kafka import (  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
+from kretain.embedded import jars
 from tests.support.clusters import kafka_tool
 from tests.support.ivy import zookeeper
 from tests.support.leaders import configure_group, from_the_start
@@ -75,8 +78,7 @@ def test_plans_of_the_first_week_warn_of_groups_expired_before_the_first_look(wo
         table = world.cli("groups", "--group", f"{topic}*", check=0).out
         assert ("kretain has not seen this cluster before" in table) != looked
         plan = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0).out
-        told = re.findall(r"First look at this cluster( [\w ]+ ago)?:", plan)
-        assert [ago != "" for ago in told] == [looked]
+        assert [ago != "" for ago in re.findall(r"First look at this cluster( [\w ]+ ago)?:", plan)] == [looked]
 
 
 def test_recheck_reads_the_file_again(world: World, topic: str, tmp_path: Path) -> None:
@@ -323,8 +325,7 @@ def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path
         (0, 5, 5, by_partition[0] * 5 // 10),
         (1, 0, 12, by_partition[1]),
     ]
-    table = world.cli(*asked, check=0).out
-    says(table, f"{topic}-leaves", "Some consumers no longer exist", "—: unknown;")
+    says(world.cli(*asked, check=0).out, f"{topic}-leaves", "Some consumers no longer exist", "—: unknown;")
 
 
 REJECTED = 3
@@ -403,3 +404,78 @@ def test_plan_says_until_when_r1_waits_and_nothing_where_there_is_nothing_to_tri
     world.commit(f"{topic}-reader", topic, 5)
     said = " ".join(world.cli(*asked, check=0).out.split())
     assert re.search(r"R1 holds until 20.*\(groups\.watch\.first: 3 d\)", said)
+
+
+# -- a streaming query of Spark's, stopped in the middle of a batch --------------------------------
+
+CONNECTOR = "4.2.0"
+"""The newest that is published, not always with PySpark's own version; checkpoints are written by PySpark's Spark."""
+_NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+
+Place = tuple[str, int, int]
+
+
+class Query:
+    """The query of ``streaming_query.py``, run again and again from one checkpoint, in one process of Spark's."""
+
+    def __init__(self, world: World, topics: list[str], folder: Path) -> None:
+        lib = jars.resolve("spark-sql-kafka-0-10_2.13", CONNECTOR, print, group="org.apache.spark")
+        needed = ",".join(str(jar) for jar in sorted(lib.iterdir()) if jar.name.startswith(_NEEDED))
+        given = {"bootstrap": world.bootstrap, "topics": topics, "folder": str(folder), "jars": needed}
+        script = Path(__file__).parents[2] / "support" / "spark" / "streaming_query.py"
+        command = [sys.executable, str(script), json.dumps(given)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._folder = folder
+        (folder / "in").mkdir()
+
+    def run(self, *, fails_at: int = -1) -> None:
+        """Run it to its end, or to the batch that its sink refuses."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(fails_at, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == ("done\n" if fails_at < 0 else "failed\n")
+
+    def written(self) -> Counter[Place]:
+        lines = (line for file in (self._folder / "out").glob("*.json") for line in file.read_text().splitlines())
+        return Counter((row["topic"], row["partition"], row["offset"]) for row in map(json.loads, lines))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_query_that_failed_in_a_batch_replays_it_after_a_trim(world: World, tmp_path: Path) -> None:
+    """Before its first batch is done nothing goes; then what the last committed batch holds, and no more."""
+    orders, payments = world.topic(partitions=2), world.topic()
+    everything: set[Place] = set()
+    for topic, partition in ((orders, 0), (orders, 1), (payments, 0)):
+        world.produce(topic, [5 * HOUR] * 10, partition)
+        everything |= {(topic, partition, offset) for offset in range(10)}
+    policy = written(
+        tmp_path / "policy.yaml",
+        f"version: 1\ntopics: [{{match: ['{orders}', '{payments}'], retention.commitoffset.enable: true, "
+        "retention.commitoffset.ms: 0}]\nfloors:\n  - {checkpoint: checkpoint, name: enrich}\n",
+    )
+
+    def trim() -> dict[tuple[str, int], int]:
+        """Trim, and return each log start."""
+        world.cli("trim", "-p", str(policy), "--yes", check=0)
+        return {place[:2]: world.ends(*place[:2])[0] for place in everything}
+
+    def planned() -> set[tuple[str, str | None]]:
+        rows = json_of(world, "plan", "-p", str(policy))["partitions"]
+        return {pick(row, "action", "min_commit_by") for row in rows}
+
+    assert planned() == {("hold", None)}  # there is no checkpoint yet
+    query = Query(world, [orders, payments], tmp_path)
+    with query.process:
+        query.run(fails_at=0)
+        assert set(trim().values()) == {0}
+        assert planned() == {("keep", "checkpoint:enrich")}
+        query.run(fails_at=1)
+        done = query.written()
+        assert 10 <= len(done) < len(everything)
+        starts = trim()
+        assert starts == {place: sum(one[:2] == place for one in done) for place in starts}
+        assert max(starts.values()) > 0
+        query.run()
+    assert query.written() == Counter(everything)
+    assert set(trim().values()) == {10}

@@ -98,8 +98,7 @@ def test_share_group_counts_by_its_start_offset(world: World) -> None:
     by_share = (start, f"share:{group}")
     assert pick(world.decide(consumed(topic), topic), "trim_to", "min_commit_by") == by_share
     assert world.decide(consumed(other), other).trim_to == 10
-    as_listed = ("share", [topic], end - start, "counts")
-    assert pick(listed(world)[group], "type", "topics", "lag", "counts") == as_listed
+    assert pick(listed(world)[group], "type", "topics", "lag", "counts") == ("share", [topic], end - start, "counts")
     unread = json_of(world, "offsets", topic, "--unread")["topics"]
     assert {row["group"]: row["records"] for row in unread} == {f"share:{group}": end - start, f"{topic}-done": 0}
     for rules in ('{ignore: ["*-share"]}', "{share: ignore}"):
@@ -359,7 +358,8 @@ def test_refused_commit_is_no_position_after_its_deletion(world: World, remedy: 
     [reason] = plan_row(world, topic)["reasons"]
     assert (reason["code"], "delete its offsets" in reason["text"]) == ("F5", True)
     if remedy == "offsets":
-        delete_offsets(world, group, topic)
+        with closing(KafkaAdminClient(bootstrap_servers=world.bootstrap)) as admin:
+            admin.delete_group_offsets(group, [Partition(topic, 0)])
     else:
         world.delete_group(group)
     [reason] = plan_row(world, topic)["reasons"]
@@ -402,11 +402,6 @@ def test_metadata_without_topic_ids_makes_no_commit_a_leftover(world: World, mon
 
 def plan_row(world: World, topic: str) -> dict[str, Any]:
     return rows_of(world, "plan", topic, "--consumed-after", "1h")[topic]  # type: ignore[no-any-return]
-
-
-def delete_offsets(world: World, group: str, topic: str) -> None:
-    with closing(KafkaAdminClient(bootstrap_servers=world.bootstrap)) as admin:
-        admin.delete_group_offsets(group, [Partition(topic, 0)])
 
 
 def test_plan_says_where_no_group_has_committed(world: World) -> None:

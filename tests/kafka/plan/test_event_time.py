@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
@@ -23,7 +22,7 @@ from tests.support.client_files import properties
 from tests.support.http_server import Registry, apicurio, avro_long, framed
 from tests.support.raw_headers import Raw, send_raw
 from tests.support.says import json_of, pick, rows_of, said, says
-from tests.support.world import DAY, HOUR, QUIET, World, now_ms, texts, wait_until, written
+from tests.support.world import DAY, HOUR, World, end_transaction, now_ms, texts, wait_until, written
 
 NOW = now_ms()
 
@@ -36,13 +35,6 @@ def policy(topic: str, keep: str = "24h", **more: str) -> str:
 
 def hours_ago(*ages: float) -> list[int]:
     return [NOW - int(age * HOUR) for age in ages]
-
-
-def stamped(world: World, *ages_h: float) -> str:
-    """Make a topic with a record of each age in hours."""
-    topic = world.topic("event")
-    world.produce_at(topic, hours_ago(*ages_h))
-    return topic
 
 
 # -- the broker's own timestamps -------------------------------------------------------------
@@ -69,7 +61,7 @@ def test_marker_at_the_log_start_does_not_keep_the_records_behind_it(world: Worl
 @pytest.mark.parametrize("end", ["abort", "open"])
 def test_timestamp_of_an_uncommitted_record_is_no_event_time(world: World, end: str) -> None:
     """Yet: that of a transaction that is open may become one."""
-    topic = stamped(world, 900, 890, 880)
+    topic = world.filled([age * HOUR for age in (900, 890, 880)])
     producer = world.transaction(topic, hours_ago(10), end=end)
     assert world.decide(policy(topic), topic).action == "keep"
     if end == "open":
@@ -79,7 +71,7 @@ def test_timestamp_of_an_uncommitted_record_is_no_event_time(world: World, end: 
 
 def test_largest_event_time_is_remembered_after_its_record_is_deleted(world: World) -> None:
     """Removing the memory changes the decision: maxEventTime is the largest that was ever held."""
-    topic = stamped(world, 10, 100, 90, 80)
+    topic = world.filled([age * HOUR for age in (10, 100, 90, 80)])
     assert world.decide(policy(topic), topic).trim_to is None
     world.delete_records(topic, 1)
     assert world.decide(policy(topic), topic).trim_to == 4
@@ -89,21 +81,15 @@ def test_largest_event_time_is_remembered_after_its_record_is_deleted(world: Wor
 
 def test_newest_record_is_found_behind_many_markers(world: World) -> None:
     """The last data record stands more than a window before L: it is found all the same, and said to be at least."""
-    topic = stamped(world, 1060, 960)
-    producer = transactional(world, f"many-{topic}")
+    topic = world.filled([1060 * HOUR, 960 * HOUR])
+    producer = world.begin_transaction()
     for _ in range(70):
-        producer.begin_transaction()
         producer.produce(topic, b"x", timestamp=NOW - HOUR)
         producer.flush(30)
         producer.abort_transaction(30)
+        producer.begin_transaction()
     decision = world.decide(policy(topic), topic)
     assert (decision.trim_to, "at least" in texts(decision)) == (1, True), decision
-
-
-def transactional(world: World, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": name, "logger": QUIET})
-    producer.init_transactions(30)
-    return producer
 
 
 @pytest.mark.parametrize("looked", [False, True], ids=["never looked", "looked with source: timestamp"])
@@ -135,8 +121,7 @@ def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: Wor
     topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
     world.produce_at(topic, [*hours_ago(72, 48, 2), stamp, *hours_ago(1)])
     decision = world.decide(policy(topic), topic)
-    stamped_so = "G4 the record at offset 3 is stamped" in texts(decision)
-    assert (decision.action, stamped_so) == ("hold", True), decision
+    assert (decision.action, "G4 the record at offset 3 is stamped" in texts(decision)) == ("hold", True), decision
     assert world.decide(policy(topic, retention__eventtime__ignore__future="true"), topic).trim_to == 2
     explained = world.cli("explain", topic, "-p", str(written(tmp_path / "policy.yaml", policy(topic))), check=0).out
     says(explained, "offset 3")
@@ -144,8 +129,7 @@ def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: Wor
 
 
 def test_ignore_future_continues_once_the_bad_record_is_deleted(world: World) -> None:
-    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
-    world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48, 2)])
+    topic = world.filled([-9 * DAY, 72 * HOUR, 48 * HOUR, 2 * HOUR], message_timestamp_after_max_ms=str(2**63 - 1))
     ignoring = policy(topic, retention__eventtime__ignore__future="true")
     blocked = world.decide(ignoring, topic)
     assert (blocked.trim_to, "in the future" in texts(blocked)) == (None, True), blocked
@@ -197,14 +181,13 @@ def test_records_without_an_event_time_hold(world: World) -> None:
 
 def test_event_times_come_from_json_values_despite_transactions_and_tombstones(world: World) -> None:
     topic = world.topic("event", message_timestamp_type="LogAppendTime", cleanup_policy="compact,delete")
-    producer = transactional(world, f"json-{topic}")
 
     def batch(*values: bytes | None, end: str) -> None:
-        producer.begin_transaction()
+        producer = world.begin_transaction()
         for number, value in enumerate(values):
             producer.produce(topic, value, f"k{number}")
         producer.flush(30)
-        producer.commit_transaction(30) if end == "commit" else producer.abort_transaction(30)
+        end_transaction(producer, commit=end == "commit")
 
     def at(hours: float) -> bytes:
         return json.dumps({"meta": {"at": NOW - int(hours * HOUR)}}).encode()
@@ -231,8 +214,7 @@ def test_event_times_in_seconds_hold_the_topic_and_are_named(world: World, kind:
 
     def write(time: int, count: int) -> None:
         text = str(time).encode()
-        value = b'{"et": %b}' % text
-        world.produce_at(topic, [now_ms()] * count, value=value, headers=lambda _number: [("et", text)])
+        world.produce_at(topic, [now_ms()] * count, value=b'{"et": %b}' % text, headers=lambda _: [("et", text)])
 
     write(NOW // 1000, 20)
     write(NOW, 1)
@@ -340,8 +322,7 @@ def client_file(tmp_path: Path, url: str, **more: str) -> str:
 
 
 def policy_file(tmp_path: Path, topic: str, source: str, **more: str) -> str:
-    text = policy(topic, retention__eventtime__source=f"'{source}'", **more)
-    return str(written(tmp_path / f"{topic}.yaml", text))
+    return str(written(tmp_path / f"{topic}.yaml", policy(topic, retention__eventtime__source=f"'{source}'", **more)))
 
 
 def planned(world: World, config: str, rules: str) -> dict[str, Any]:

@@ -1,8 +1,11 @@
-"""Carrying a plan out on a real cluster: what changed since is honoured, and only ever narrows."""
+"""Carrying a plan out on a real cluster: what changed since only ever narrows it; and who deleted what (docs/plan.md)."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -17,13 +20,17 @@ from retention_cli.brokers import deleter
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError, trim_lock
+from retention_cli.policy.settings import Limits
 from retention_cli.trim import batches
 from retention_cli.trim.batches import RefusedError
+from retention_cli.trim.history import past_day
+from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.run import PlanRefusedError
-from tests.support.says import json_of, pick
-from tests.support.trims import audit, only, read_topic
-from tests.support.world import OLD, LateClock, World, consumed, reader_for, written
+from tests.support.plain import before
+from tests.support.says import json_of, pick, refusal, says
+from tests.support.trims import audit, leave_unanswered, no_answer, only, read_topic
+from tests.support.world import HOUR, OLD, LateClock, World, consumed, now_ms, reader_for, written
 
 
 def test_planned_records_are_deleted_and_logged_and_a_dry_run_leaves_no_trace(world: World, topic: str) -> None:
@@ -68,9 +75,7 @@ def recreate(world: World, topic: str) -> None:
     ("change", "more", "outcome", "start", "why"),
     [
         pytest.param(lambda world, topic: world.commit(f"{topic}-a", topic, 10), "", "trimmed", 8, "", id="reads on"),
-        pytest.param(
-            lambda world, topic: world.commit(f"{topic}-a", topic, 3), "", "held", 0, "went back to 3", id="goes back"
-        ),
+        pytest.param(lambda w, name: w.commit(f"{name}-a", name, 3), "", "held", 0, "went back to 3", id="goes back"),
         pytest.param(lambda world, topic: world.commit(f"{topic}-late", topic, 1), "", "held", 0, "", id="is new"),
         pytest.param(recreate, "", "held", 0, "recreated", id="topic recreated"),
         pytest.param(None, 'hold: "case 4711"', "held", 0, "", id="hold"),
@@ -175,8 +180,7 @@ def test_daily_limit_counts_earlier_runs_and_refuses_the_entire_plan(world: Worl
     world.commit(f"{topic}-a", topic, 10)
     plan = world.plan(policy)
     for dry_run in (False, True):
-        with pytest.raises(RefusedError, match="8 in the last 24 hours"):
-            world.trim(plan, policy, dry_run=dry_run)
+        assert "8 in the last 24 hours" in refusal(RefusedError, world.trim, plan, policy, dry_run=dry_run)
     assert (world.ends(topic), audit(world)[-1]["event"]) == ((8, 10), "end")
 
 
@@ -206,8 +210,9 @@ def test_unreadable_audit_log_stops_before_any_request(world: World, topic: str)
     world.commit(f"{topic}-a", topic, 12)
     log = next(world.state_dir.glob("*/audit.jsonl"))
     log.write_text(log.read_text().replace('"event":"batch"', '"event":'))
-    with pytest.raises(StateError, match=r"audit\.jsonl:3: a broken line"):
-        world.trim(world.plan(consumed(topic)), consumed(topic))
+    assert "audit.jsonl:3: a broken line" in refusal(
+        StateError, world.trim, world.plan(consumed(topic)), consumed(topic)
+    )
     assert world.ends(topic)[0] == 8
 
 
@@ -220,8 +225,8 @@ def test_broken_audit_chain_refuses_daily_limits_and_else_warns_once(world: Worl
     world.commit(f"{topic}-a", topic, 9)
     plan = world.plan(policy)
     for dry_run in (False, True):
-        with pytest.raises(StateError, match=r"audit\.jsonl:3: edited.*kretain history --verify"):
-            world.trim(plan, policy, dry_run=dry_run)
+        refused = refusal(StateError, world.trim, plan, policy, dry_run=dry_run)
+        says(refused, "audit.jsonl:3: edited", "kretain history --verify")
     file = str(written(tmp_path / "policy.yaml", policy))
     for command in ("plan", "trim"):
         refused = world.cli(command, "-p", file, check=1).err
@@ -242,8 +247,7 @@ def test_saved_plan_that_expired_behind_the_lock_is_refused(world: World, topic:
         with trim_lock(world.state_dir / plan.cluster_id, "then"):
             waiting = other.submit(world.trim, plan, consumed(topic), wait_lock_s=30.0, max_age_ms=500)
             time.sleep(0.8)
-        with pytest.raises(PlanRefusedError, match="run kretain plan again"):
-            waiting.result(30)
+        assert "run kretain plan again" in refusal(PlanRefusedError, waiting.result, 30)
     assert world.ends(topic) == (0, 10)
     assert world.trim(plan, consumed(topic), max_age_ms=600_000).count("trimmed") == 1
 
@@ -300,11 +304,194 @@ def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.
     monkeypatch.setattr(Wire, "send", sending)
     monkeypatch.setattr(Wire, "settle", settling)
     assert {row.outcome for row in world.trim(world.plan(consumed(topic)), consumed(topic)).rows} == {"trimmed"}
-    seen = {
-        "requests": len(most),
-        "of a leader": max(max(one.values()) for one in most),
-        "at once": max(map(len, most)),
-    }
+    of_a_leader, at_once = max(max(one.values()) for one in most), max(map(len, most))
     # three leaders, two batches; leaders wait for each other between batches alone
-    assert seen == {"requests": 6, "of a leader": 1, "at once": 3}
+    assert (len(most), of_a_leader, at_once) == (6, 1, 3)
     assert [line["event"] for line in audit(world)] == ["run", "batch", "result", "batch", "result", "end"]
+
+
+@pytest.mark.parametrize(
+    ("other", "request_is", "outcome", "start", "records"),
+    [
+        (9, "answered", "unchanged", 9, 0),  # success, and a log start beyond the target
+        (5, "answered", "trimmed", 8, 8),  # what of it was retention's share can't be known
+        (8, "refused", "unchanged", 8, 0),
+        (9, "refused", "unchanged", 9, 0),
+        (8, "unanswered", "trimmed", 8, 8),
+        (9, "unanswered", "unverified", 9, 8),
+        (3, "unanswered", "unverified", 3, 8),
+    ],
+)
+def test_trim_claims_what_nobody_else_has_deleted(
+    world: World,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    other: int,
+    request_is: str,
+    outcome: str,
+    start: int,
+    records: int,
+) -> None:
+    """Another trimmer deletes up to ``other`` right before the request, whose target is 8."""
+    if request_is == "unanswered":
+        monkeypatch.setattr(deleter.Deleter, "delete", lambda _, *given, **_times: no_answer(*given, retriable=False))
+    before(monkeypatch, deleter.Deleter, "delete", lambda: world.delete_records(topic, other))
+    if request_is == "refused":  # the broker is asked for an offset that it can't have
+        honest = deleter.delete_request
+        monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 10**6), t))
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert pick(row, "outcome", "target", "log_start", "records") == (outcome, 8, start, records)
+    if outcome == "unchanged":
+        why = "OFFSET_OUT_OF_RANGE" if request_is == "refused" else "starts at 9"
+        assert (row.reasons[0].code, why in row.reasons[0].text) == ("gone", True), row
+        # It counts neither in the report's totals nor in the audit log, nor in what limits per day go by.
+        assert (report.trimmed.records, report.count("unchanged")) == (0, 1)
+        _run, _batch, result, end = audit(world)
+        assert result["partitions"][0]["outcome"] == "unchanged"
+        assert pick(end["totals"], "records", "trimmed", "unchanged") == (0, 0, 1)
+        assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 0
+        assert pick(json_of(world, "history")["runs"][0], "records", "trimmed") == (0, 0)
+        one = json_of(world, "history", "--run", report.run)["partitions"][0]
+        assert pick(one, "outcome", "records", "bytes") == ("unchanged", 0, 0)
+        assert "not this trim" in one["reason"]
+        return
+    assert report.trimmed.records == (8 if outcome == "trimmed" else 0)
+    past = past_day(world.state_dir, report.cluster_id, now_ms(), Limits())
+    assert past.records == 8, "what may have gone counts for limits"
+    assert outcome == "trimmed" or "may have moved it" in row.reasons[0].text or "may still move" in row.reasons[0].text
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_second_request_recognises_that_the_first_was_executed(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, answered: bool
+) -> None:
+    """No answer came to the first; the policy becomes stricter, the second asks for less, and the first comes late."""
+    name = world.filled([30 * HOUR] * 5 + [2 * HOUR] * 5, {"a": 8})
+    honest = deleter.Deleter.delete
+    lost: list[Any] = []
+
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        if lost:
+            honest(self, lost[0], lambda *_: None, **(times | {"good_until": math.inf}))
+            if answered:
+                honest(self, by_leader, on_outcome, **times)
+                return
+        lost.append(by_leader)
+        no_answer(by_leader, on_outcome)
+
+    monkeypatch.setattr(deleter.Deleter, "delete", delete)
+    clock = LateClock(meanwhile=lambda _seconds: None)
+    report = world.trim(
+        world.plan(consumed(name)), lambda: consumed(name, "10h") if lost else consumed(name), clock=clock
+    )
+    assert [line["partitions"][0]["target"] for line in audit(world) if line["event"] == "batch"] == [8, 5]
+    assert pick(only(report), "outcome", "target", "log_start", "records") == ("trimmed", 8, 8, 8)
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8
+
+
+def test_delete_that_timed_out_at_followers_still_counts_as_trimmed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REQUEST_TIMED_OUT comes after the leader has moved its log start: an error, and no refusal."""
+    name = world.filled(OLD, {"a": 8}, replicas=3)
+    plan = world.plan(consumed(name))
+    said: list[str] = []
+    honest_delete, honest_request = deleter.Deleter.delete, deleter.delete_request
+
+    def impatient(offsets: Any, timeout_s: float) -> Any:
+        request = honest_request(offsets, timeout_s)
+        request.timeout_ms = 1
+        return request
+
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        def hear(tp: Any, outcome: Any) -> None:
+            said.append(str(outcome))
+            on_outcome(tp, outcome)
+
+        honest_delete(self, by_leader, hear, **times)
+
+    monkeypatch.setattr(deleter, "delete_request", impatient)
+    monkeypatch.setattr(deleter.Deleter, "delete", delete)
+    row = only(world.trim(plan, consumed(name)))
+    assert said == ["the broker did not finish in time (REQUEST_TIMED_OUT)"]
+    assert pick(row, "outcome", "log_start", "records") == ("trimmed", 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("start", "outcome", "held"),
+    [(8, "trimmed", False), (8, "trimmed", True), (9, "unverified", False)],
+    ids=["nothing is left", "the policy holds", "the log start is beyond it"],
+)
+def test_unanswered_request_executed_late_is_reported_as_trimmed_unless_the_log_start_is_beyond_it(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch, start: int, outcome: str, held: bool
+) -> None:
+    """The next recheck has nothing left to trim, or the policy holds it. Whose doing a start beyond is, it can't tell."""
+    asked = leave_unanswered(monkeypatch)
+    clock = LateClock(meanwhile=lambda _seconds: world.delete_records(topic, start))
+    more = f"\n  - {{match: {topic}, hold: a case}}\n"
+    report = world.trim(
+        world.plan(consumed(topic)), lambda: consumed(topic) + (more if held and asked else ""), clock=clock
+    )
+    row = only(report)
+    assert pick(row, "outcome", "log_start", "records") == (outcome, start, 8)
+    assert (world.ends(topic), report.trimmed.records) == ((start, 10), 8 if outcome == "trimmed" else 0)
+    if outcome == "unverified":
+        assert "may have moved it" in row.reasons[0].text
+        return
+    lines = audit(world)
+    assert [line["event"] for line in lines] == ["run", "batch", "result", "result", "end"]
+    _run, _batch, first, found, end = lines
+    assert [line["partitions"][0]["outcome"] for line in (first, found)] == ["unverified", "trimmed"]
+    assert (found["batch"], found["partitions"][0]["log_start"], end["totals"]["records"]) == (1, 8, 8)
+    assert "unverified" not in world.cli("history", "--run", report.run, check=0).out
+
+
+def test_unanswered_request_stays_unverified_while_it_may_execute(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not held, not failed: the broker may still have it."""
+    sent = leave_unanswered(monkeypatch)
+    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
+    more = f"\n  - {{match: {topic}, hold: a case}}\n"
+    row = only(world.trim(world.plan(consumed(topic)), lambda: consumed(topic) + (more if sent else "")))
+    assert (row.outcome, row.log_start, len(sent)) == ("unverified", 0, 1)
+
+
+def test_batch_announced_too_slowly_is_rechecked_before_it_is_sent(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recheck is at most 30 s old when the request goes out, also where the disk of the audit log stalls."""
+    clock = LateClock()
+
+    def stall() -> None:
+        world.commit(f"{topic}-a", topic, 3)
+        clock.passed.append(31)
+
+    plan = world.plan(consumed(topic))
+    before(monkeypatch, AuditJournal, "batch", stall)
+    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
+    row = only(world.trim(plan, consumed(topic), clock=clock))
+    assert world.ends(topic) == (0, 10), "the group went back while the disk stalled"
+    assert row.outcome != "trimmed"
+    result = audit(world)[2]["partitions"][0]
+    assert (result["outcome"], result["reason"][:8]) == ("failed", "not sent")
+
+
+def test_answer_during_an_interrupt_is_still_recorded(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before the log start that is read back: without it nobody knew whose trim had moved that."""
+    honest = Wire.send
+
+    def send(self: Wire, request: Any, node: int | None, timeout_s: float | None = None) -> Any:
+        if isinstance(request, DeleteRecordsRequest):
+            world.delete_records(topic, 9)  # another trimmer, which goes farther
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return honest(self, request, node, timeout_s)
+
+    monkeypatch.setattr(Wire, "send", send)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert (report.interrupted, row.outcome, row.log_start) == (True, "unchanged", 9)
+    assert [reason.code for reason in row.reasons] == ["gone"]

@@ -14,13 +14,7 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from retention_cli.brokers.metadata import TopicValue
 from retention_cli.forecast.reading import read_forecast
@@ -60,22 +54,6 @@ def value(world: World, topic: str, key: str = "retention.ms") -> TopicValue:
 def own(world: World, topic: str, key: str = "retention.ms") -> str | None:
     found = value(world, topic, key)
     return found.value if found.own else None
-
-
-@contextmanager
-def defaults(world: World, key: str, value: str) -> Iterator[None]:
-    """Let the broker have a default meanwhile."""
-
-    def alter(operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry(key, value, incremental_operation=operation)
-        brokers = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        world.admin.incremental_alter_configs([brokers])[brokers].result(60)
-
-    alter(AlterConfigOpType.SET)
-    try:
-        yield
-    finally:
-        alter(AlterConfigOpType.DELETE)
 
 
 def expiring(world: World, stem: str, retention_ms: int = 20 * SECOND) -> str:
@@ -138,11 +116,14 @@ def test_default_that_becomes_larger_while_a_topic_is_raised_is_restored(world: 
     made = protect(world, policy, "--yes", every="30s")["retention.ms"]
     assert pick(made, "action", "original", "outcome") == ("raise", 7 * DAY, "done")
     assert int(own(world, topic) or 0) > 7 * DAY
-    with defaults(world, "log.retention.ms", str(9 * DAY)):
+    world.configure("1", {"log.retention.ms": str(9 * DAY)}, ResourceType.BROKER)
+    try:
         wait_until(lambda: value(world, "_kretain_protected") == (str(9 * DAY), False), "the brokers' new default")
         made = protect(world, policy, "--yes", every="30s")["retention.ms"]
         assert pick(made, "action", "original", "outcome") == ("restore", 9 * DAY, "done")
         assert value(world, topic) == (str(9 * DAY), False)
+    finally:
+        world.configure("1", {"log.retention.ms": None}, ResourceType.BROKER)
 
 
 @pytest.mark.thorough

@@ -6,6 +6,7 @@ import json
 import resource
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,25 +64,23 @@ def test_clock_set_ahead_forgets_no_group(here: World, monkeypatch: pytest.Monke
         assert here.ends(topic)[0] == 4
 
 
-def test_deleted_audit_log_does_not_reset_the_daily_limit(here: World) -> None:
-    topic = read_topic(here)
-    with trimming(here, topic, "--standby-group", topic, more="limits: {max.records: 8}\n") as watcher:
-        watcher.wait_for("trimmed 7 records")
-        watcher.wait_passes(1)
-        for name in ("audit.jsonl", "audit.head"):
-            next(here.state_dir.glob(f"*/{name}")).unlink()
-        here.commit(f"{topic}-group", topic, 10)
-        watcher.wait_passes(3)
-        assert here.ends(topic)[0] <= 8
+def delete_log(state_dir: Path) -> None:
+    for name in ("audit.jsonl", "audit.head"):
+        next(state_dir.glob(f"*/{name}")).unlink()
 
 
-def test_deleted_state_directory_does_not_reset_the_daily_limit(electing: World) -> None:
+@pytest.mark.parametrize(
+    ("kind", "delete"), [("local", delete_log), ("cluster", shutil.rmtree)], ids=["audit log", "state directory"]
+)
+def test_deleted_memory_of_the_day_does_not_reset_the_daily_limit(
+    electing: World, kind: str, delete: Callable[[Path], None]
+) -> None:
     topic = read_topic(electing)
-    more = "state: cluster\nlimits: {max.records: 8}\n"
-    with trimming(electing, topic, "--standby-group", topic, more=more) as watcher:
+    rules = f"state: {kind}\nlimits: {{max.records: 8}}\n"
+    with trimming(electing, topic, "--standby-group", topic, more=rules) as watcher:
         watcher.wait_for("trimmed 7 records")
         watcher.wait_passes(1)
-        shutil.rmtree(electing.state_dir)
+        delete(electing.state_dir)
         watcher.wait_passes(1)
         electing.commit(f"{topic}-group", topic, 10)
         watcher.wait_passes(3)
@@ -169,8 +168,7 @@ def test_watch_goes_on_with_a_certificate_that_is_replaced_while_it_runs(
         topic = world.filled([30 * HOUR] * 10, {"a": 7})
         policy = policy_of(world, topic)
         secure = World(kafka.secure_bootstrap, world.state_dir)
-        given = ("-c", str(config), "--trim", "--interval", "1s", "--timeout", "3s")
-        with watching(secure, policy, *given) as watcher:
+        with watching(secure, policy, "-c", str(config), "--trim", "--interval", "1s", "--timeout", "3s") as watcher:
             watcher.wait_for("trimmed 7 records")
             ours.write_text(both(STRANGER))
             watcher.wait_for("the broker refused the client certificate")

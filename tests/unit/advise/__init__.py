@@ -1,1 +1,0 @@
-"""Unit tests of retention_cli/advise."""

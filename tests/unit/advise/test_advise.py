@@ -66,23 +66,6 @@ def test_advised_settings_equal_the_guides_table(
 
 
 @pytest.mark.parametrize(
-    ("retention", "least", "segment"),
-    [
-        (HOUR, MINUTE, HOUR),
-        (12 * HOUR, MINUTE, 12 * HOUR),
-        (90 * DAY, MINUTE, DAY),
-        (30_000, MINUTE, MINUTE),
-        (HOUR, DAY, DAY),
-    ],
-)
-def test_advised_segment_time_is_at_most_retention_and_a_day_but_at_least_the_cluster_minimum(
-    retention: int, least: int, segment: int
-) -> None:
-    slow = topic(retention_ms=retention, segment_ms=100 * DAY)
-    assert advise(slow, Demand(least_segment_ms=least), NOW).changes == {"segment.ms": segment}
-
-
-@pytest.mark.parametrize(
     ("partitions", "settings", "times"),
     [
         (None, {"retention_ms": HOUR, "segment_ms": DAY}, (25 * HOUR, 25 * HOUR + 5 * MINUTE, 25 * HOUR + 6 * MINUTE)),
@@ -393,6 +376,21 @@ def said(one: Advice) -> set[str]:
 @pytest.mark.parametrize(
     ("settings", "demand", "changes"),
     [
+        # a segment's time is at most the retention and a day, but at least what the cluster takes
+        *(
+            (
+                {"retention_ms": retention, "segment_ms": 100 * DAY},
+                Demand(least_segment_ms=least),
+                {"segment.ms": segment},
+            )
+            for retention, least, segment in (
+                (HOUR, MINUTE, HOUR),
+                (12 * HOUR, MINUTE, 12 * HOUR),
+                (90 * DAY, MINUTE, DAY),
+                (30_000, MINUTE, MINUTE),
+                (HOUR, DAY, DAY),
+            )
+        ),
         ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Demand(), {"segment.ms": HOUR}),
         ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Demand(least_segment_ms=DAY), {"segment.ms": DAY}),
         ({"segment_ms": 7 * DAY}, Demand(), {"segment.ms": DAY}),

@@ -8,6 +8,7 @@ import os
 import pwd
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,19 +85,22 @@ def test_day_counts_what_is_trimmed_or_may_be(log: AuditLog, events: tuple[dict[
     assert log.trimmed_since("2026-11-20T03:00:00.000Z")[0] == Amount(records, 10 * records)
 
 
-def test_torn_last_line_is_ignored_and_removed_by_the_next_append(log: AuditLog) -> None:
-    append(log, BEGUN, batch(1, 0))
-    append_bytes(log, b'{"event":"result","run":"r1","at":"2026')
-    assert (events_of(log), log.verify().breaks) == (["run", "batch"], [])
-    append(log, result(1, {0: "trimmed"}))
-    assert (events_of(log), log.verify().breaks) == (["run", "batch", "result"], [])
-
-
-def test_log_of_only_a_torn_line_is_empty(log: AuditLog) -> None:
-    log.path.parent.mkdir(parents=True)
-    log.path.write_bytes(b"{" * 200_000)
-    append(log, BEGUN)
-    assert events_of(log) == ["run"]
+@pytest.mark.parametrize(
+    ("before", "torn"),
+    [
+        pytest.param([BEGUN, batch(1, 0)], b'{"event":"result","run":"r1","at":"2026', id="of three"),
+        pytest.param([], b"{" * 200_000, id="the only one"),
+    ],
+)
+def test_torn_last_line_is_ignored_and_removed_by_the_next_append(
+    log: AuditLog, before: list[dict[str, Any]], torn: bytes
+) -> None:
+    log.path.parent.mkdir()
+    append(log, *before)
+    append_bytes(log, torn)
+    for added in ([], [BEGUN | {"run": "r2"}]):
+        append(log, *added)
+        assert (events_of(log), log.verify().breaks) == ([one["event"] for one in (*before, *added)], [])
 
 
 @pytest.mark.parametrize(
@@ -140,15 +144,20 @@ def test_history_names_a_broken_line_and_exits_1(log: AuditLog, arguments: list[
     assert said.err.startswith(f"kretain: {log.path}:3: a broken line")
 
 
-def test_unwritable_log_is_an_error(log: AuditLog) -> None:
-    log.path.parent.write_text("a file where the folder should be")
-    assert "state directory" in refusal(StateError, log.append, BEGUN)
-
-
-def test_full_disk_ends_the_trim(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path)
-    log.path.symlink_to("/dev/full")
-    assert "nothing more is trimmed" in refusal(StateError, log.append, BEGUN)
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        pytest.param(lambda path: path.parent.write_text("a file"), "state directory", id="a file for its folder"),
+        pytest.param(
+            lambda path: (path.parent.mkdir(), path.symlink_to("/dev/full")),
+            "nothing more is trimmed",
+            id="a full disk",
+        ),
+    ],
+)
+def test_log_that_cannot_be_written_ends_the_trim(log: AuditLog, harm: Callable[[Path], object], said: str) -> None:
+    harm(log.path)
+    assert said in refusal(StateError, log.append, BEGUN)
 
 
 def test_cluster_id_cannot_escape_the_state_directory(tmp_path: Path) -> None:

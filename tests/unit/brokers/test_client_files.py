@@ -110,7 +110,7 @@ production.exception.handler rack.aware.assignment.tags repartition.purge.interv
 rocksdb.config.setter share.acknowledgement.mode share.acquire.mode state.cleanup.delay.ms state.dir
 statestore.cache.max.bytes task.assignor.class task.timeout.ms topology.optimization upgrade.from window.size.ms
 windowed.inner.class.serde windowstore.changelog.additional.retention.ms
-auto.register.schemas bearer.auth.token
+auto.register.schemas bearer.auth.token schema.registry.auth
 use.latest.version confluent.monitoring.interceptor.bootstrap.servers consumer.sasl.jaas.config
 main.consumer.max.poll.records specific.avro.reader
 """.split()  # noqa: SIM905
@@ -157,11 +157,6 @@ def test_single_line_key_with_its_chain_keeps_its_headers(tmp_path: Path) -> Non
     assert _in_lines(old) == old
 
 
-def test_byte_order_mark_is_not_part_of_the_first_key(tmp_path: Path) -> None:
-    settings = parsed(tmp_path, "security.protocol=SSL\nbootstrap.servers=a:1\n", "utf-8-sig")
-    assert translate(settings).protocol == "SSL"
-
-
 @pytest.mark.parametrize("line", ["[default]", " [ prod.eu ] ", "[]"])
 def test_ini_section_is_refused_by_name(tmp_path: Path, line: str) -> None:
     said = refusal(SettingsError, parsed, tmp_path, f"# ours\n{line}\nbootstrap.servers=a:1\n")
@@ -196,7 +191,7 @@ def test_ini_section_is_refused_by_name(tmp_path: Path, line: str) -> None:
         ),
         (
             {"security.protocol": "SSL", "ssl.truststore.location": "/no.jks"},
-            "ssl.truststore.location: /no.jks cannot be",
+            "ssl.truststore.location: /no.jks cannot be read: No such file",
         ),
         ({"security.protocol": "SSL", "ssl.certificate.pem": "-----BEGIN"}, "needs both"),
         ({"security.protocol": "SSL", "ssl.key.pem": "-----BEGIN"}, "needs both"),
@@ -249,12 +244,20 @@ def test_certificates_and_host_names_are_checked_by_default(
     assert (rd["ssl.endpoint.identification.algorithm"] == "https") is (checks_name or not checks_certificate)
 
 
-def test_properties_file_is_read_as_in_java(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_properties_file_is_read_as_in_java_and_without_a_byte_order_mark(tmp_path: Path, encoding: str) -> None:
     found = parsed(
         tmp_path,
-        "# a comment\n! another\nbootstrap.servers = a:1,\\\n    b:2  \nsasl.username:alice\n\nclient.id=\\u00fc=x\n",
+        "security.protocol=SSL\n# a comment\n! another\nbootstrap.servers = a:1,\\\n    b:2  \n"
+        "sasl.username:alice\n\nclient.id=\\u00fc=x\n",
+        encoding,
     )
-    values = {"bootstrap.servers": "a:1,b:2", "sasl.username": "alice", "client.id": "ü=x"}
+    values = {
+        "security.protocol": "SSL",
+        "bootstrap.servers": "a:1,b:2",
+        "sasl.username": "alice",
+        "client.id": "ü=x",
+    }
     origin = str(tmp_path / "client.properties")
     assert found == {key: Setting(value, origin) for key, value in values.items()}
 
@@ -326,12 +329,6 @@ def test_store_that_is_none_or_has_another_password_is_named(
     text = refusal(SettingsError, opened, tmp_path, content, password, key_password)
     assert text.startswith(f"{SETTING}: {tmp_path}/store ")
     says(text, said, never=["\n", STORE, OTHER])
-
-
-def test_missing_store_is_named(tmp_path: Path) -> None:
-    assert "cannot be read: No such file" in refusal(
-        SettingsError, read_java_store, tmp_path / "none", STORE, None, SETTING
-    )
 
 
 WHOLE = [pkcs12_store(STORE, key=True), jks_store(STORE, key=True), jks_store(STORE, key=False)]
@@ -498,10 +495,6 @@ def test_value_of_an_unknown_key_is_never_shown(key: str, tmp_path: Path) -> Non
     path.write_text(f"bootstrap.servers=a:1\n{key}={SECRET}\n")
     assert masked(key, SECRET) == MASK
     says(refusal(SettingsError, translate, read_properties(path)), f"{key}: unknown setting", never=[SECRET])
-
-
-def test_unknown_key_of_a_registrys_client_is_left_out() -> None:
-    assert of({"schema.registry.auth": SECRET}).left_out == ("schema.registry.auth",)
 
 
 @pytest.mark.parametrize(

@@ -330,7 +330,17 @@ def encoded(brokers: Any, cluster_id: str | None, topics: Any, version: int) -> 
     return bytes(response.encode(version=version))
 
 
+ROW_OF_A_LEADER = {"error_code": 5, "leader_epoch": 4, "replica_nodes": [1], "isr_nodes": [], "offline_replicas": []}
+LEADERS = [ROW_OF_A_LEADER | {"partition_index": number, "leader_id": number - 1} for number in (0, 1)]
+"""A leader below zero is none, and a broker's id may be 0."""
+
+
 @given(BROKERS, st.none() | st.text(max_size=30), METADATA_TOPICS, METADATA_VERSIONS)
+@example(
+    *([], "c"),
+    [{"name": "t", "is_internal": False, "error_code": 0, "topic_id": uuid.UUID(int=5), "partitions": LEADERS}],
+    12,
+)
 def test_metadata_answer_equals_kafka_pythons_decoding(
     brokers: Any, cluster_id: str | None, topics: Any, version: int
 ) -> None:
@@ -377,14 +387,6 @@ def test_unknown_tagged_fields_of_a_metadata_answer_are_skipped() -> None:
     assert (found.cluster_id, found.brokers, found.topics) == ("c", frozenset({5}), {"t": read})
 
 
-def test_leader_below_zero_is_none() -> None:
-    row = {"error_code": 5, "leader_epoch": 4, "replica_nodes": [1], "isr_nodes": [], "offline_replicas": []}
-    rows = [row | {"partition_index": number, "leader_id": number - 1} for number in (0, 1)]
-    topic = {"name": "t", "is_internal": False, "error_code": 0, "topic_id": uuid.UUID(int=5), "partitions": rows}
-    found = decode_metadata(encoded([], "c", [topic], 12), 12).topics["t"].partitions
-    assert (found[0].leader, found[1].leader) == (None, 0), "a broker's id may be 0"
-
-
 # -- sentinels and error codes end in ``brokers/``: −1 is never an offset, an error never "none" --
 
 
@@ -415,6 +417,7 @@ def outcome(error_code: int = 0, **topics: list[tuple[int, ...]]) -> Any:
 def test_committed_offset_zero_counts_and_minus_one_does_not() -> None:
     found = outcome(t=[(0, 0, 0, 0), (1, 7, -1, 0), (2, -1, -1, 0)])
     assert found == GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]}, {"t": {2: -1}})
+    assert outcome(error_code=69) == GroupCommits("a", {}), "a group that was deleted has none"
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 24, 30, 88, -1])
@@ -422,10 +425,6 @@ def test_group_error_is_not_an_empty_answer(code: int) -> None:
     """F3, F9: loading, not available, not coordinator, not authorized, unstable, anything."""
     found = outcome(error_code=code)
     assert (type(found), found.topics) == (CommitsUnknown, None), "it may stand anywhere"
-
-
-def test_deleted_group_has_no_commits() -> None:
-    assert outcome(error_code=69) == GroupCommits("a", {})
 
 
 def test_error_of_one_partition_affects_only_its_topic() -> None:

@@ -33,7 +33,7 @@ from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import LIVE_KEYS
 from tests.support.audit_logs import BEGUN
-from tests.support.docs import parse as parse_words
+from tests.support.docs import ROOT as PROJECT, parse as parse_words
 from tests.support.plans import EVERY
 from tests.support.says import says
 from tests.support.world import Cli, run_cli, written
@@ -251,9 +251,6 @@ def test_help_and_version_are_commands_too(line: tuple[str, ...], same: tuple[st
 # -- what a TAB is answered, one candidate a line; and patterns are checked before anything is read or connected to --
 
 
-PROJECT = Path(__file__).parents[3]
-
-
 def candidates(line: str) -> list[str]:
     asked = {"_KRETAIN_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     return run_cli(**asked, _TYPER_COMPLETE_ARGS=line, COLUMNS="60", check=0).out.splitlines()
@@ -386,25 +383,20 @@ def test_invalid_pattern_is_an_error_before_any_connection(command: tuple[str, .
 # -- ``completions/`` and ``docs/commands.md`` say what the app says: a changed or missing file is named, exit 1 --
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    for name in ("completions", "docs", "man"):
-        shutil.copytree(PROJECT / name, tmp_path / name)
-    return tmp_path
-
-
-def test_generated_files_are_up_to_date_and_a_change_is_named(copy: Path) -> None:
+def test_generated_files_are_up_to_date_and_a_change_is_named(tmp_path: Path) -> None:
     def check() -> tuple[int, str, str]:
         command = [sys.executable, str(PROJECT / "tools" / "generated.py"), "--check"]
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stdout, done.stderr
 
+    for name in ("completions", "docs", "man"):
+        shutil.copytree(PROJECT / name, tmp_path / name)
     assert check()[0] == 0, "run make generated"
-    (copy / "completions" / "_kretain").unlink()
-    bash = copy / "completions" / "kretain.bash"
+    (tmp_path / "completions" / "_kretain").unlink()
+    bash = tmp_path / "completions" / "kretain.bash"
     bash.write_text(bash.read_text() + "# edited\n")
     assert check() == (1, "", "out of date: kretain.bash, _kretain; run: make generated\n")
-    assert not (copy / "completions" / "_kretain").exists(), "a check writes nothing"
+    assert not (tmp_path / "completions" / "_kretain").exists(), "a check writes nothing"
 
 
 def test_every_command_has_a_manual_page_with_its_options() -> None:

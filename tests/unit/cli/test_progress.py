@@ -55,6 +55,7 @@ from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.reports.ledger import NotRememberedError
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.run import PlanRefusedError
+from tests.support.docs import ROOT
 from tests.support.plans import HOLD, KEEP, plan as plan_of
 from tests.support.says import says
 from tests.support.terminal import CLOSED, FULL, UNREAD, Terminal, run_into
@@ -157,15 +158,13 @@ def test_progress_without_utf8_is_ascii(tmp_path: Path) -> None:
     assert re.search(r"[|/\\-] connecting to", shown)
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
 PROBLEMS = [PolicyProblem("p.yaml", 1, "key", "is wrong"), PolicyProblem("p.yaml", 2, "", "so\nis this")]
 
 
 def of_json(text: str) -> dict[str, Any]:
     """Return the one error of a text, which is its one line."""
     assert text.count("\n") == 1, text
-    found: dict[str, Any] = json.loads(text)["error"]
-    return found
+    return json.loads(text)["error"]  # type: ignore[no-any-return]
 
 
 @pytest.fixture(autouse=True)
@@ -255,7 +254,11 @@ def test_error_format_is_found_on_an_invalid_command_line(
         (["plan", "--bogus", "--errors", "json"], "usage", "no such option: --bogus"),
         (["--errors", "json", "plam"], "usage", "no such command 'plam'; did you mean plan?"),
         (["plan", "--errors", "json", "--no-policy"], "usage", "no policy: give"),
-        (["policy", "check", "--errors", "json", "nowhere.yaml"], "policy", "nowhere.yaml: cannot be read"),
+        (
+            ["policy", "check", "--errors", "json", "nowhere.yaml"],
+            "policy",
+            "nowhere.yaml: cannot be read: No such file",
+        ),
         (["plan", "-p", "nowhere.yaml", "--errors", "json", "-b", "x:1"], "policy", "nowhere.yaml: cannot be read"),
         (["show", "--errors", "json", "nowhere.json"], "plan-file", "nowhere.json cannot be read"),
         (["context", "show", "no", "--errors", "json"], "config", "no context"),
@@ -271,14 +274,15 @@ def test_commands_print_errors_as_json(arguments: list[str], code: str, text: st
 
 
 def test_errors_page_lists_every_code() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
     assert rows == [(code, str(kind.exit), kind.what, kind.hint) for code, kind in CODES.items()]
 
 
 def test_every_page_that_an_error_names_exists() -> None:
     for page in {kind.docs for kind in CODES.values()} - {None}:
         file, _, anchor = str(page).partition("#")
-        titles = re.findall(r"^#+ (.+)$", (PAGE.parents[1] / file).read_text(encoding="utf-8"), re.MULTILINE)
+        titles = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
         assert not anchor or anchor in {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in titles}
 
 
@@ -457,9 +461,6 @@ def test_file_opened_with_closed_standard_streams_gets_a_descriptor_above_2(tmp_
     command = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", sys.executable, "-c", code, str(tmp_path / "n")]
     subprocess.run(command, check=True, timeout=60)
     assert int((tmp_path / "n").read_text()) > 2
-
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -669,21 +670,20 @@ def test_ctrl_c_where_python_ignores_it_is_not_lost(kind: str, times: int) -> No
 
 
 @pytest.mark.parametrize("after_s", [0.4, 1.2])
-def test_plan_with_a_silent_broker_ends_at_once_on_ctrl_c(after_s: float, silent_port: int) -> None:
-    command = ["plan", "a", "--older-than", "1d", "-b", f"127.0.0.1:{silent_port}", "--timeout", "30s"]
-    with subprocess.Popen([sys.executable, "-m", "kretain", *command], stderr=subprocess.PIPE, text=True) as running:
+def test_plan_with_a_silent_broker_ends_at_once_on_ctrl_c(after_s: float) -> None:
+    plan = [sys.executable, "-m", "kretain", "plan", "a", "--older-than", "1d", "--timeout", "30s"]
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=64) as silent,
+        subprocess.Popen(
+            [*plan, "-b", f"127.0.0.1:{silent.getsockname()[1]}"], stderr=subprocess.PIPE, text=True
+        ) as running,
+    ):
         time.sleep(after_s)
         running.send_signal(signal.SIGINT)
         began = time.monotonic()
         _out, err = running.communicate(timeout=60)
     assert running.returncode in (130, -signal.SIGINT), err  # the latter: before Python itself was up
     assert time.monotonic() - began < 25
-
-
-@pytest.fixture(scope="module")
-def silent_port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
-        yield listener.getsockname()[1]
 
 
 CRASH = """

@@ -166,19 +166,6 @@ def pressed(about: TopicFacts | None = None) -> PartitionFacts:
     return log.facts(R1, about, lookups={NOW - 12 * HOUR: LookUp(5)})._replace(usage=full)
 
 
-def test_r7_waits_with_r1_until_groups_have_been_watched() -> None:
-    """F10: a full disk shortens R1's time, and not the watch."""
-    assert codes(pressed(), R1) == ("trim", 3, ["R7"])
-    assert codes(pressed(), replace(R1, watch_first_ms=24 * HOUR)) == ("hold", None, ["F10"])
-
-
-@pytest.mark.parametrize(("policies", "trim_to"), [({"delete"}, None), (set(), 3)], ids=["delete", "none"])
-def test_r7_measures_r1s_time_by_the_retention_that_brokers_apply(policies: set[str], trim_to: int | None) -> None:
-    """R1: without ``delete`` in its cleanup policy a topic's retention.ms deletes nothing."""
-    about = topic(retention_ms=18 * HOUR, cleanup_policy=frozenset(policies))
-    assert decide(pressed(about), R1, NOW).trim_to == trim_to
-
-
 def test_keep_decision_names_the_guard_that_prevented_a_trim() -> None:
     chosen = replace(R4, forced_age_guarded=True)
     decision = decide(Log(0, [OLD] * 5, None, 0).facts(chosen), chosen, NOW)
@@ -522,6 +509,21 @@ def codes(facts: PartitionFacts, settings: Settings) -> tuple[str, int | None, l
         pytest.param(
             *(SEEN.facts(WAITED)._replace(tails=TAIL), WAITED, ("trim", 1, ["R5"])),
             id="the wall-clock guard lets go what was written long ago",
+        ),
+        pytest.param(pressed(), R1, ("trim", 3, ["R7"]), id="a full disk shortens R1's time"),
+        pytest.param(
+            *(pressed(), replace(R1, watch_first_ms=24 * HOUR), ("hold", None, ["F10"])),
+            id="and not the watch over groups (F10)",
+        ),
+        pytest.param(
+            pressed(topic(retention_ms=18 * HOUR)),
+            *(R1, ("hold", None, ["R1"])),
+            id="R7 measures R1's time by the retention that brokers apply",
+        ),
+        pytest.param(
+            pressed(topic(retention_ms=18 * HOUR, cleanup_policy=frozenset())),
+            *(R1, ("trim", 3, ["R7"])),
+            id="without delete in its cleanup policy a topic's retention.ms deletes nothing",
         ),
     ],
 )

@@ -42,14 +42,13 @@ FAILED = RequestFailedError("not allowed", retriable=False)
 MINUTE = 60_000
 
 
-CHECK = {"log.retention.check.interval.ms": "300000"}
 TOPIC = {"segment.bytes": "100", "file.delete.delay.ms": "60000"}
 PLAIN = {"cleanup.policy": "delete", "remote.storage.enable": "false"}
 
 
 @dataclass
 class Brokers:
-    check: Any = field(default_factory=lambda: CHECK)
+    check: Any = field(default_factory=lambda: {"log.retention.check.interval.ms": "300000"})
     topic: Any = field(default_factory=lambda: TOPIC)
 
     def broker_values(self, brokers: list[int], _: object) -> dict[int, Any]:

@@ -1,1 +1,0 @@
-"""Unit tests of the house itself: walls, docs, what is generated."""

@@ -29,10 +29,9 @@ from kretain.system.healthcheck import address, main
 from retention_cli import __version__
 from retention_cli.policy.load import parse_policy
 from retention_cli.watch.board import KINDS, NAMES, Board, registry_of
-from tests.support.docs import parse
+from tests.support.docs import ROOT, parse
 from tests.support.watching import PLAN_SERIES
 
-ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "docs" / "deploy"
 BY_PROMETHEUS = {"instance", "job"}
 """Labels that a scraper adds."""
@@ -350,10 +349,12 @@ def test_image_steps_build_a_kretain_that_runs_without_privileges_or_a_shell(tmp
         else:
             into.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, into)
+    for_pip = ("PATH", "PIP_", "HTTP", "http", "NO_PROXY", "no_proxy", "SSL_", "REQUESTS_", "HOME")  # and its index
+    environ = {name: value for name, value in os.environ.items() if name.startswith(for_pip)}
     for line in steps("RUN"):
         words = shlex.split(line.replace("/opt/kretain", str(environment)))
         words = [sys.executable, *words[1:]] if words[0] == "python" else words
-        subprocess.run(words, cwd=source, check=True, timeout=400, env={"PATH": os.environ["PATH"], **_proxies()})
+        subprocess.run(words, cwd=source, check=True, timeout=400, env=environ)
     state.mkdir()
     [user] = steps("USER")
     uid, gid = (int(one) for one in user.split(":"))
@@ -388,12 +389,6 @@ def test_image_steps_build_a_kretain_that_runs_without_privileges_or_a_shell(tmp
         health = run(json.loads(check.partition("CMD ")[2]))  # process 1 is none of kretain's here
         health.communicate(timeout=60)
         assert health.returncode == 0
-
-
-def _proxies() -> dict[str, str]:
-    """Return the settings that pip needs on this machine to reach its index."""
-    kept = ("PIP_", "HTTP", "http", "NO_PROXY", "no_proxy", "SSL_", "REQUESTS_", "HOME")
-    return {name: value for name, value in os.environ.items() if name.startswith(kept)}
 
 
 # -- the packages of ``make dist``: what is in them, and that a bare environment runs kretain from the wheel --

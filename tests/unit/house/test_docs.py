@@ -76,17 +76,10 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    begun: tuple[int, str, list[str]] | None = None
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.startswith("```"):
-            if begun is not None:
-                begun[2].append(line)
-        elif begun is None:
-            begun = (number, line.removeprefix("```"), [])
-        else:
-            yield Block(page, begun[0], begun[1], "".join(f"{one}\n" for one in begun[2]))
-            begun = None
-    assert begun is None, f"{page.name}: a block that never ends"
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall(r"^```", text, re.MULTILINE)) % 2 == 0, f"{page.name}: a block that never ends"
+    for found in re.finditer(r"^```(.*)\n((?:.*\n)*?)```", text, re.MULTILINE):
+        yield Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2])
 
 
 BLOCKS = [block for page in WRITTEN for block in blocks(page)]
@@ -108,11 +101,14 @@ def commands() -> Iterator[Any]:
                 yield pytest.param(words[:end], id=f"{block}: {line}")
 
 
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def mentions() -> Iterator[Any]:
     """Yield each ``kretain …`` that a sentence names."""
     for page in WRITTEN:
-        prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-        for line in sorted(set(re.findall(r"`kretain ([^`]+)`", prose))):
+        for line in sorted(set(re.findall(r"`kretain ([^`]+)`", prose(page)))):
             yield pytest.param(shlex.split(line), id=f"{page.name}: kretain {line}")
 
 
@@ -259,25 +255,6 @@ def keys_in_tables(text: str) -> set[str]:
     return found
 
 
-def test_policy_page_documents_exactly_the_real_keys() -> None:
-    documented = keys_in_tables((ROOT / "docs" / "policy.md").read_text(encoding="utf-8"))
-    real = {
-        *keys_of(FileModel),
-        *(f"groups.{key}" for key in keys_of(GroupsModel)),
-        *keys_of(LimitsModel),
-        *(f"audit.{key}" for key in keys_of(AuditModel)),
-        *(f"evidence.{key}" for key in keys_of(EvidenceModel)),
-        *(f"approve.{key}" for key in keys_of(ApproveModel)),
-        *(f"notify.{key}" for key in keys_of(NotifyModel)),
-        *(f"cost.{key}" for key in keys_of(CostModel)),
-        *keys_of(DisksModel),
-        *keys_of(EntryModel),
-        *keys_of(UntilConsumedModel),
-        *keys_of(FloorModel),
-    }
-    assert documented == real
-
-
 def paths(value: Any, prefix: str = "") -> set[str]:
     """Return the dotted paths of an object's leaves; lists, and objects whose keys are data, are leaves."""
     if not isinstance(value, dict) or prefix in ("policy.flags", "unconsumed_by"):
@@ -286,45 +263,86 @@ def paths(value: Any, prefix: str = "") -> set[str]:
 
 
 def section(page: str, title: str) -> str:
+    """Return a page of docs/, or its section of this title."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return next(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith(title))
+    return "".join(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith(title))
 
 
-def test_plan_page_documents_exactly_the_plan_and_report_keys() -> None:
-    plan = as_json(replace(EVERY, requester=Signed("key", "signature")))
-    assert keys_in_tables(section("plan.md", "The plan")) == paths(plan) | set(plan["partitions"][0])
-    report = TrimReport("run", "id", "b:9092", [TrimRow(EVERY.decisions[0].tp, "trimmed")])
-    outcomes = {"trimmed", "would-trim", "unchanged", "held", "failed", "unverified"}
-    documented = keys_in_tables(section("plan.md", "The report"))
-    assert documented - outcomes == paths(report_as_json(report)) | {"partitions"} | set(row_as_json(report.rows[0]))
-    assert outcomes <= documented
+PLAN: Final = as_json(replace(EVERY, requester=Signed("key", "signature")))
+TRIMMED: Final = TrimReport("run", "id", "b:9092", [TrimRow(EVERY.decisions[0].tp, "trimmed")])
 
 
-def test_fleets_page_documents_exactly_the_fleet_keys() -> None:
-    assert keys_in_tables(section("fleets.md", "The fleet file")) == {
-        *keys_of(FleetModel),
-        *(f"clusters.{key}" for key in keys_of(ClusterModel)),
-    }
-    assert keys_in_tables(section("fleets.md", "The plan")) == paths(fleet_head(FLEET)) | {"clusters"}
-    assert keys_in_tables(section("fleets.md", "The report")) == paths(fleet_report_head(REPORT)) | {"clusters"}
+@pytest.mark.parametrize(
+    ("page", "title", "keys"),
+    [
+        pytest.param(
+            "policy.md",
+            "",
+            {
+                *keys_of(FileModel),
+                *(f"groups.{key}" for key in keys_of(GroupsModel)),
+                *keys_of(LimitsModel),
+                *(f"audit.{key}" for key in keys_of(AuditModel)),
+                *(f"evidence.{key}" for key in keys_of(EvidenceModel)),
+                *(f"approve.{key}" for key in keys_of(ApproveModel)),
+                *(f"notify.{key}" for key in keys_of(NotifyModel)),
+                *(f"cost.{key}" for key in keys_of(CostModel)),
+                *keys_of(DisksModel),
+                *keys_of(EntryModel),
+                *keys_of(UntilConsumedModel),
+                *keys_of(FloorModel),
+            },
+            id="a policy",
+        ),
+        pytest.param("plan.md", "The plan", paths(PLAN) | set(PLAN["partitions"][0]), id="a plan"),
+        pytest.param(
+            "plan.md",
+            "The report",
+            {
+                *paths(report_as_json(TRIMMED)),
+                *("partitions", *row_as_json(TRIMMED.rows[0])),
+                *("trimmed", "would-trim", "unchanged", "held", "failed", "unverified"),
+            },
+            id="a report and its outcomes",
+        ),
+        pytest.param(
+            "fleets.md",
+            "The fleet file",
+            {*keys_of(FleetModel), *(f"clusters.{key}" for key in keys_of(ClusterModel))},
+            id="a fleet file",
+        ),
+        pytest.param("fleets.md", "The plan", paths(fleet_head(FLEET)) | {"clusters"}, id="a fleet's plan"),
+        pytest.param("fleets.md", "The report", paths(fleet_report_head(REPORT)) | {"clusters"}, id="a fleet's report"),
+    ],
+)
+def test_page_documents_exactly_the_real_keys(page: str, title: str, keys: set[str]) -> None:
+    assert keys_in_tables(section(page, title)) == keys
 
 
-def test_plan_page_documents_the_keys_of_other_commands() -> None:
-    text = section("plan.md", "Other commands")
-    for form in (setup.DOCTOR_FORMAT, consumers.GROUPS_FORMAT, history.HISTORY_FORMAT, consumers.OFFSETS_FORMAT):
-        assert f"`{form}`" in text
-    for key in {
-        *(setup.DOCTOR_COLUMNS + consumers.GROUP_COLUMNS + consumers.FLOOR_COLUMNS + consumers.POSITION_COLUMNS),
-        *(history.COLUMNS + history.RUN_COLUMNS + offset_rows.BY_TOPIC + offset_rows.BY_PARTITION),
-    }:
-        assert f"`{key}`" in text, key
-
-
-def test_forecast_page_documents_the_forecast_keys() -> None:
-    text = (ROOT / "docs" / "forecast.md").read_text(encoding="utf-8")
-    assert f"`{forecast.FORMAT}`" in text
-    for key in forecast.CSV_COLUMNS:
-        assert f"`{key}`" in text, key
+@pytest.mark.parametrize(
+    ("page", "title", "keys"),
+    [
+        pytest.param(
+            "plan.md",
+            "Other commands",
+            {
+                *(setup.DOCTOR_FORMAT, consumers.GROUPS_FORMAT, history.HISTORY_FORMAT, consumers.OFFSETS_FORMAT),
+                *(
+                    setup.DOCTOR_COLUMNS
+                    + consumers.GROUP_COLUMNS
+                    + consumers.FLOOR_COLUMNS
+                    + consumers.POSITION_COLUMNS
+                ),
+                *(history.COLUMNS + history.RUN_COLUMNS + offset_rows.BY_TOPIC + offset_rows.BY_PARTITION),
+            },
+            id="other commands",
+        ),
+        pytest.param("forecast.md", "", {forecast.FORMAT, *forecast.CSV_COLUMNS}, id="forecast"),
+    ],
+)
+def test_page_names_every_format_and_column_of_its_commands(page: str, title: str, keys: set[str]) -> None:
+    text = section(page, title)
+    assert [key for key in sorted(keys) if f"`{key}`" not in text] == []
 
 
 def test_exactly_the_real_reason_codes_are_explained() -> None:
@@ -452,11 +470,8 @@ def quoted() -> dict[str, list[str]]:
     return found
 
 
-def test_every_quoted_rule_exists() -> None:
+def test_every_quoted_rule_exists_and_every_rule_is_quoted() -> None:
     assert {number: where[:3] for number, where in quoted().items() if number not in defined()} == {}
-
-
-def test_every_rule_is_quoted() -> None:
     assert [number for number in defined() if number not in quoted()] == []
 
 
@@ -499,28 +514,25 @@ PLACES = [ROOT, ROOT / "retention_cli", ROOT / "cli" / "kretain", ROOT / "docs"]
 OURS = ("tests", "bench", "kretain", "retention_cli")
 
 
-def prose(page: Path) -> str:
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-
-
 def shell(page: Path) -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [shlex.join(shlex.split(line, comments=True)) for block in blocks for line in block.splitlines()]
+    return [
+        shlex.join(shlex.split(line, comments=True))
+        for block in BLOCKS
+        if (block.page, block.info) == (page, "sh")
+        for line in block.text.splitlines()
+    ]
 
 
 def code(page: Path) -> list[str]:
     return [*re.findall(r"`([^`\n]+)`", prose(page)), *shell(page)]
 
 
-def words_in(page: Path) -> list[str]:
-    return [word for one in code(page) for word in one.split()]
-
-
 @pytest.mark.parametrize("page", DEVELOPERS, ids=lambda page: page.name)
 def test_every_path_named_in_developer_docs_exists(page: Path) -> None:
     paths = {
         word.rstrip("/")
-        for word in words_in(page)
+        for one in code(page)
+        for word in one.split()
         if re.fullmatch(r"(?!\.venv)[\w.-]+(/[\w.-]+)*/?", word)
         and ("/" in word or Path(word).suffix in (".py", ".md", ".toml"))
     }
@@ -601,11 +613,6 @@ SIDEWAYS: Final = {
 """Steps that are not reached from the step before, but from this one: it calls them one after the other."""
 
 
-def life_of_a_plan() -> str:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    return page.partition("### The life of a plan")[2].partition("\n## ")[0]
-
-
 def definition(file: str, name: str) -> ast.AST:
     found: ast.AST = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     for part in name.split("."):
@@ -626,8 +633,9 @@ def names_in(node: ast.AST) -> set[str]:
 
 def walks() -> list[list[tuple[str, str]]]:
     """Return the lists of steps: each begins at a command."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     lists: list[list[tuple[str, str]]] = []
-    for step in FUNCTION.finditer(life_of_a_plan()):
+    for step in FUNCTION.finditer(page.partition("### The life of a plan")[2].partition("\n## ")[0]):
         if step["file"].startswith("cli/kretain/commands/"):
             lists.append([])
         lists[-1].append((step["file"], step["name"]))
@@ -688,21 +696,15 @@ def lines_of(path: Path) -> Iterator[str]:
             yield line.strip()
 
 
-def calls_in(path: Path, name: str) -> Iterator[list[str]]:
+def calls(name: str) -> Iterator[Any]:
     """Yield the words behind each call of a command, with values for variables; prose that names one is left out."""
     begins = r"(?:^|\brun |\$\(|\|\| |&& |\bkafka )"
-    for line in lines_of(path):
+    for path, line in [(one, line) for one in SCRIPTS for line in lines_of(one)]:
         for call in re.findall(rf"{begins}{re.escape(name)} ([^|;)<>&]*)", line):
             text = re.sub(r'\$\{\w+:\+([^}]*"[^"]*"|[^}"]*)\}', r"\1", call)  # ${yes:+--yes}: as if it were set
             text = text.replace('"$@"', "")
-            text = re.sub(r"\$\{?(\w+)\}?", lambda found: VALUES.get(found[1], "word"), text)
-            yield shlex.split(text)
-
-
-def calls(name: str) -> list[Any]:
-    return [
-        pytest.param(words, id=f"{path.name}: {' '.join(words)}") for path in SCRIPTS for words in calls_in(path, name)
-    ]
+            words = shlex.split(re.sub(r"\$\{?(\w+)\}?", lambda found: VALUES.get(found[1], "word"), text))
+            yield pytest.param(words, id=f"{path.name}: {' '.join(words)}")
 
 
 def test_runbooks_match_the_page() -> None:
@@ -740,7 +742,7 @@ def test_runbook_is_valid_bash_without_hidden_failures(path: Path) -> None:
             assert not re.search(rf"(?:&&|\|\||\bif|!) {name}\b|(?:^|\) ){name}(?: [^|&]*)? (?:&&|\|\|) ", line), line
 
 
-@pytest.mark.parametrize("words", calls("kretain"))
+@pytest.mark.parametrize("words", list(calls("kretain")))
 def test_every_kretain_command_in_a_runbook_parses(words: list[str]) -> None:
     parse(words)
 

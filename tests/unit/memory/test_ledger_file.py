@@ -622,15 +622,6 @@ def plan_elsewhere(here: Memories, tmp_path: Path) -> Callable[..., None]:
     return plan
 
 
-def test_groups_seen_by_a_plan_elsewhere_are_remembered_beside_known_ones(
-    here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path
-) -> None:
-    plan_elsewhere()
-    assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "new": 7}, [])
-    see(here(CLUSTER), "later", 9)
-    assert seen(tmp_path / "here") == {"old": 3, "new": 7, "later": 9}
-
-
 def test_unsaved_sighting_does_not_replace_a_later_one_from_elsewhere(
     here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -641,7 +632,7 @@ def test_unsaved_sighting_does_not_replace_a_later_one_from_elsewhere(
     assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "new": 7}, [])
 
 
-def test_writes_of_another_run_during_a_handover_are_kept(
+def test_groups_seen_by_a_plan_elsewhere_are_remembered_beside_those_of_other_runs(
     here: Memories, plan_elsewhere: Callable[..., None], tmp_path: Path
 ) -> None:
     def meanwhile() -> None:
@@ -650,6 +641,8 @@ def test_writes_of_another_run_during_a_handover_are_kept(
 
     plan_elsewhere(meanwhile)
     assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "meanwhile": 5, "new": 7}, [])
+    see(here(CLUSTER), "later", 9)
+    assert seen(tmp_path / "here") == {"old": 3, "meanwhile": 5, "new": 7, "later": 9}
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,6 @@ def test_largest_event_time_counts_only_under_the_settings_it_was_read_with() ->
     other.add_newest(EventMax(900, 3), "timestamp, LogAppendTime")
     assert one.merged(other).newest_of("CreateTime") == EventMax(5, 4), "ours is kept"
     assert PartitionMemory().merged(one).newest_of("CreateTime") == EventMax(5, 4)
-    one.add_newest(EventMax(4, 5), "CreateTime")
-    assert one.newest == EventMax(5, 4)
 
 
 IDS = {"orders": "id-1", "clicks": "id-2"}

@@ -268,10 +268,6 @@ def test_enabled_rule_without_a_time_is_a_problem_with_its_line() -> None:
     )
 
 
-def test_missing_policy_is_refused(tmp_path: Path) -> None:
-    assert "No such file" in refusal(PolicyError, load_policy, tmp_path / "none.yaml")
-
-
 def test_byte_order_mark_in_a_policy_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + entries("match: t, retention.ms: 1d").encode())

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kretain.commands.topics import check_out
 from kretain.errors import UsageError
@@ -184,8 +184,13 @@ def joined(pieces: Sequence[PartitionHours]) -> PartitionHours:
     return reduce(PartitionHours.merged, pieces, PartitionHours.begin(pieces[0].frame, pieces[0].start))
 
 
+FUTURE = [Record(n, time, 1, False, False) for n, time in enumerate((NOW - 5, NOW * 1000, NOW))]
+"""The last record is not late because of the one before it."""
+
+
 @settings(deadline=None)
 @given(logs(), st.lists(st.integers(0, 40), max_size=5))
+@example(FUTURE, [])
 def test_merged_pieces_equal_one_pass(records: list[Record], places: list[int]) -> None:
     pieces = pieces_of(records, places)
     before = [rows(one) for one in pieces]
@@ -224,16 +229,6 @@ def test_window_counts_only_records_within_it_and_keeps_them_late(
     frame = Frame(NOW, from_ms=max(0, from_ms), to_ms=to_ms)
     for hours in (sliced(cut(records, places), frame), joined(pieces_of(records, places, frame))):
         assert rows(hours) == brute(records, frame)
-
-
-def test_future_timestamp_makes_no_later_record_late() -> None:
-    records = [
-        Record(0, NOW - 5, 1, False, False),
-        Record(1, NOW * 1000, 1, False, False),
-        Record(2, NOW, 1, False, False),
-    ]
-    hours = sliced([records])
-    assert (sum(row.late for row in hours.rows.values()), hours.max_ms) == (0, NOW)
 
 
 @pytest.mark.parametrize(

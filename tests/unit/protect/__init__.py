@@ -1,1 +1,0 @@
-"""Forecasts: rates, steady state, full disks, losses."""

@@ -87,15 +87,6 @@ def test_value_is_raised_before_the_oldest_unread_record_expires(age: Any, actio
 
 
 @pytest.mark.parametrize(
-    ("age", "action"),
-    [(None, "restore"), (DAY - 2 * MARGIN, "restore"), (DAY - 2 * MARGIN + 1, "keep"), (UNKNOWN, "raise")],
-)
-def test_raised_value_is_restored_once_the_original_spares_what_is_unread(age: Any, action: str) -> None:
-    one = decided(facts(age, **at(3 * DAY)), raised(str(3 * DAY)))
-    assert (one.action, one.original) == (action, DAY)
-
-
-@pytest.mark.parametrize(
     ("more", "lowers"),
     [({"unknown": (Reason("offsets", "partition 1 can't be read"),)}, True), ({}, False)],
     ids=["something is unknown", "the policy has just changed"],
@@ -197,6 +188,9 @@ def test_records_of_restored_settings_and_of_other_topics_of_that_name_do_not_co
     ("default", "age", "action", "new"),
     [
         (DAY, None, "restore", DAY),
+        (DAY, DAY - 2 * MARGIN, "restore", DAY),
+        (DAY, DAY - 2 * MARGIN + 1, "keep", 3 * DAY),
+        (DAY, UNKNOWN, "raise", 14 * DAY),
         (2 * DAY, DAY, "restore", 2 * DAY),
         (2 * DAY, 2 * DAY, "keep", 3 * DAY),
         (3 * DAY, 2 * DAY, "restore", 3 * DAY),
@@ -207,10 +201,12 @@ def test_records_of_restored_settings_and_of_other_topics_of_that_name_do_not_co
         (UNKNOWN, 3 * DAY, "raise", 3 * DAY + MARGIN + DAY // 20),
     ],
 )
-def test_default_counts_as_it_is_now(default: Any, age: Any, action: str, new: int | None) -> None:
+def test_raised_value_is_restored_once_the_default_of_now_spares_what_is_unread(
+    default: Any, age: Any, action: str, new: int | None
+) -> None:
     """P3, P4: no value stays below it, and where no broker names it nothing is lowered."""
     one = decided(facts(age, **at(3 * DAY, default)), raised(str(3 * DAY)))
-    assert (one.action, one.new) == (action, new)
+    assert (one.action, one.new, one.original) == (action, new, DAY if default is UNKNOWN else default)
 
 
 @pytest.mark.parametrize(

@@ -474,15 +474,11 @@ def after(gate: ArchivedFirst, first: Target, second: Target | None = None, url:
     return gate.sort({TP: second or first}, fresh({"orders": url}))
 
 
-def test_topic_without_an_archive_passes() -> None:
-    sorted_ = ArchivedFirst(None).sort({TP: target()}, fresh({}))
-    assert (sorted_.ready, sorted_.uncopied, sorted_.held) == ({TP: target()}, {}, {})
-
-
-def test_missing_archiver_holds() -> None:
+def test_missing_archiver_holds_topics_with_an_archive_alone() -> None:
     gate = ArchivedFirst(None)
     sorted_ = gate.sort({TP: target(), OTHER: target()}, fresh())
-    assert (list(sorted_.ready), sorted_.held[TP].reasons[0].code) == ([OTHER], "archive")
+    assert (sorted_.ready, sorted_.uncopied, list(sorted_.held)) == ({OTHER: target()}, {}, [TP])
+    assert sorted_.held[TP].reasons[0].code == "archive"
     gate.copy({TP: (URL, target())}, silent)
     assert list(gate.sort({TP: target()}, fresh()).held) == [TP]
 
