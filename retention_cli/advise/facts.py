@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown, certain, or_unknown
-from retention_cli.core.units import LAST_DATE_MS, format_age, format_duration, format_time
+from retention_cli.core.units import LAST_DATE_MS, format_age, format_time
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
 
@@ -34,11 +34,6 @@ def span(ms: int) -> str:
         if rounded >= large_ms:
             return format_age(rounded)
     return f"{round(ms / SECOND)}s"
-
-
-def exact(ms: int) -> str:
-    """Return a duration as in a policy file, without rounding: ``7d``, ``90m``, ``1500ms``."""
-    return format_duration(ms).replace(" ", "").replace(",", "")
 
 
 def moment(ms: int) -> str:

@@ -26,7 +26,6 @@ from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, Values, read_metadata, read_values
 from retention_cli.brokers.wire.answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job, Wire, error_named
-from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition
 
@@ -252,6 +251,8 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     (F2). A group whose dead letters only point into its topics has no known position there (F3). Start offsets carry no
     leader epoch: the one in the answer is that of the group's state.
     """
+    from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
+
     found: dict[str, GroupCommits | CommitsUnknown] = {
         name: CommitsUnknown(name, "its coordinator was not named", None) for name in groups
     }

@@ -16,11 +16,6 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError
 from retention_cli.brokers.wire.connections import Job, Wire, error_named, failure_of
-from retention_cli.brokers.wire.protocol import (
-    ConsumerGroupDescribeRequest,
-    ShareGroupDescribeRequest,
-    StreamsGroupDescribeRequest,
-)
 from retention_cli.core.grouping import by_key, in_batches
 
 GroupKind = Literal["classic", "consumer", "share", "streams", "unknown"]
@@ -219,15 +214,15 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
     coordinators, errors = await find_coordinators(wire, [group.name for group in groups], deadline)
     for name, error in errors.items():
         on_answer(name, error)
-    there = (one for one in groups if one.name in coordinators and one.kind in _DESCRIBERS)
+    there = (one for one in groups if one.name in coordinators and one.kind in _TOPICS_OF)
     work = by_key(
-        (broker, Job(_DESCRIBERS[kind][0](batch), (_DESCRIBERS[kind][1], batch)))
+        (broker, Job(_describe(kind, batch), (kind, batch)))
         for (broker, kind), names in by_key(((coordinators[one.name], one.kind), one.name) for one in there).items()
         for batch in in_batches(names, _GROUPS_A_REQUEST)
     )
 
-    def on_reply(about: tuple[_TopicsOf, Sequence[str]], reply: Any | RequestFailedError) -> None:
-        topics_of, names = about
+    def on_reply(about: tuple[GroupKind, Sequence[str]], reply: Any | RequestFailedError) -> None:
+        kind, names = about
         if isinstance(reply, RequestFailedError):
             for name in names:
                 on_answer(name, reply)
@@ -238,7 +233,7 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
             elif (error := error_named(row.error_code, getattr(row, "error_message", None))) is not None:
                 on_answer(row.group_id, error)
             else:
-                on_answer(row.group_id, topics_of(row))
+                on_answer(row.group_id, topics_of(kind, row))
 
     await wire.fan_out(work, on_reply)
 
@@ -309,9 +304,30 @@ def streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
     )
 
 
-_DESCRIBERS: Final[dict[GroupKind, tuple[Callable[[Sequence[str]], Any], _TopicsOf]]] = {
-    "classic": (lambda names: DescribeGroupsRequest(groups=names), classic_topics),
-    "consumer": (lambda names: ConsumerGroupDescribeRequest(group_ids=names), subscribed_topics),
-    "share": (lambda names: ShareGroupDescribeRequest(group_ids=names), subscribed_topics),
-    "streams": (lambda names: StreamsGroupDescribeRequest(group_ids=names), streams_topics),
+_TOPICS_OF: Final[dict[GroupKind, _TopicsOf]] = {
+    "classic": classic_topics,
+    "consumer": subscribed_topics,
+    "share": subscribed_topics,
+    "streams": streams_topics,
 }
+
+
+def topics_of(kind: GroupKind, group: Any) -> MembersRead | RequestFailedError:
+    """Return the topics that a described group reads, or why they are unknown: one without members must be Empty."""
+    if not group.members and group.group_state != "Empty":
+        return MembersUnknownError(f"it is {group.group_state}, and its coordinator names no member", retriable=True)
+    return _TOPICS_OF[kind](group)
+
+
+def _describe(kind: GroupKind, names: Sequence[str]) -> Any:
+    """Return the request that describes groups of this type."""
+    if kind == "classic":
+        return DescribeGroupsRequest(groups=names)
+    from retention_cli.brokers.wire import protocol  # 10 ms, which only clusters with such groups need
+
+    requests = {
+        "consumer": protocol.ConsumerGroupDescribeRequest,
+        "share": protocol.ShareGroupDescribeRequest,
+        "streams": protocol.StreamsGroupDescribeRequest,
+    }
+    return requests[kind](group_ids=names)

@@ -90,6 +90,11 @@ def format_duration(ms: int) -> str:
     return f"{ms // _MS[unit]:,} {unit}"
 
 
+def exact_duration(ms: int) -> str:
+    """Return a duration as in a policy file, without rounding: ``7d``, ``90m``, ``1500ms``."""
+    return format_duration(ms).replace(" ", "").replace(",", "")
+
+
 def format_age(ms: int) -> str:
     """Return milliseconds in the largest unit that fits and the next one: ``2d 10h``, ``1h``, ``45s``, ``5ms``."""
     parts = []

@@ -6,8 +6,8 @@ Pure: no clock, no broker, no Spark. The same facts, settings and now give the s
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import Final, NamedTuple, assert_never
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from retention_cli.core.model import (
     Action,
@@ -22,8 +22,8 @@ from retention_cli.core.model import (
     Unknown,
     known,
 )
-from retention_cli.decide.guards import GUARDS, frozen, untouchable
-from retention_cli.decide.triggers import TRIGGERS, Bound, NotEnabled, Trigger
+from retention_cli.decide.topic_rules import TopicRules, by_topic
+from retention_cli.decide.triggers import Bound, NotEnabled, Trigger
 from retention_cli.policy.settings import Settings
 
 
@@ -47,12 +47,7 @@ _ANYWHERE: Final = 2**63 - 1
 
 def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighed]:
     """Return the guarded bound of each trigger that is on, in the rules' order."""
-    if isinstance(facts.log_start, Unknown):
-        return []
-    log_start = facts.log_start
-    on = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
-    weighed = [_weigh(trigger, facts, log_start, settings, now_ms) for trigger in on]
-    return [one for one in weighed if one is not None]
+    return _weigh_all(facts, TopicRules(facts.topic, settings, now_ms))
 
 
 def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
@@ -61,8 +56,18 @@ def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     It never trims past min(H, L), nor past the floor if R1 or G2 requires that. An unknown fact stops the triggers
     that depend on it, and its reason is in the decision.
     """
-    stopped = _stopped(facts, settings)
-    return _weighed(facts, settings, now_ms) if stopped is None else stopped
+    return decide_by(facts, TopicRules(facts.topic, settings, now_ms))
+
+
+def decide_each(facts: Iterable[PartitionFacts], settings: Mapping[str, Settings], now_ms: int) -> Iterator[Decision]:
+    """Yield the decision for each partition, as :func:`decide` returns it: faster for topics with many partitions."""
+    return (decide_by(one, rules) for one, rules in by_topic(facts, settings, now_ms))
+
+
+def decide_by(facts: PartitionFacts, rules: TopicRules) -> Decision:
+    """Return the decision for one partition of the topic that the rules are for; see :func:`decide`."""
+    stopped = _stopped(facts, rules)
+    return _weighed(facts, rules) if stopped is None else stopped
 
 
 class Limit(NamedTuple):
@@ -73,19 +78,18 @@ class Limit(NamedTuple):
     text: str
 
 
-def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[Limit]:
+def disk_limit(facts: PartitionFacts, rules: TopicRules) -> Maybe[Limit]:
     """Return how far the guards let R6 trim a partition; unknown, with the reason, if it must not be trimmed."""
-    stopped = _stopped(facts, settings)
+    stopped = _stopped(facts, rules)
     if stopped is not None:
         return Unknown(stopped.reasons or (Reason(Code.R6, "it is empty"),))
     limit: Limit | None = None
-    for guard in GUARDS:
-        if guard.applies(Code.R6, settings):
-            allowed = guard.limit(_ANYWHERE if limit is None else limit.offset, facts, settings, now_ms)
-            if isinstance(allowed, Unknown):
-                return allowed
-            if limit is None or allowed < limit.offset:
-                limit = Limit(allowed, guard.code, guard.holds_back(facts, settings))
+    for guard in rules.guards(Code.R6):
+        allowed = guard.limit(_ANYWHERE if limit is None else limit.offset, facts, rules.settings, rules.now_ms)
+        if isinstance(allowed, Unknown):
+            return allowed
+        if limit is None or allowed < limit.offset:
+            limit = Limit(allowed, guard.code, guard.holds_back(facts, rules.settings))
     return Unknown.because(Code.R6, "no guard says where its log ends") if limit is None else limit
 
 
@@ -156,21 +160,16 @@ def held_by_disks(decision: Decision, why: Unknown) -> Decision:
     return decision._replace(action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
 
 
-def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
+def _stopped(facts: PartitionFacts, rules: TopicRules) -> Decision | None:
     """Return the decision if it needs no rule (skipped, frozen, empty, or a fact is missing), else None."""
-    touch = untouchable(facts.topic, settings)
-    if isinstance(touch, Reason):
-        return _decision(facts, "skip", reasons=(touch,))
-    if (freeze := frozen(settings)) is not None:
-        return _decision(facts, "hold", reasons=(freeze,))
+    if isinstance(rules.untouchable, Reason):
+        return _decision(facts, "skip", reasons=(rules.untouchable,))
+    if rules.frozen is not None:
+        return _decision(facts, "hold", reasons=(rules.frozen,))
     if facts.empty:
         return _decision(facts, "keep", reasons=_lost(facts.floor))
-    missing = [
-        fact
-        for fact in (settings.unsettled, touch, facts.topic.topic_id, facts.log_start, facts.high_watermark)
-        if isinstance(fact, Unknown)
-    ]
-    if missing:
+    ends = (facts.log_start, facts.high_watermark)
+    if missing := [*rules.unknown, *[end for end in ends if isinstance(end, Unknown)]]:
         return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
     return None
 
@@ -180,52 +179,54 @@ def _lost(floor: Maybe[Floor]) -> tuple[Reason, ...]:
     return () if isinstance(floor, Unknown) else tuple(note for note in floor.notes if note.code == Code.F5)
 
 
-def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
-    weighed = weigh(facts, settings, now_ms)
-    lost = [one.allowed for one in weighed if isinstance(one.allowed, Unknown)]
-    unknown = _reasons(reason for one in lost for reason in one.reasons)
+def _weighed(facts: PartitionFacts, rules: TopicRules) -> Decision:
+    weighed = _weigh_all(facts, rules)
+    held = False
+    unknown: list[Reason] = []
     best: Weighed | None = None
     best_offset = -1
     for one in weighed:
-        if isinstance(one.allowed, int) and one.allowed > best_offset:
+        if isinstance(one.allowed, Unknown):
+            held = True
+            unknown += one.allowed.reasons
+        elif one.allowed is not None and one.allowed > best_offset:
             best, best_offset = one, one.allowed
     if best is not None:
         reasons = _reasons((*best.notes, *unknown))
         return _decision(facts, "trim", best_offset, rule=best.rule, limited_by=best.limited_by, reasons=reasons)
-    notes = _reasons(note for one in weighed for note in one.notes)
-    return _decision(facts, "hold" if lost else "keep", reasons=_reasons((*unknown, *notes)))
+    notes = [note for one in weighed for note in one.notes]
+    return _decision(facts, "hold" if held else "keep", reasons=_reasons((*unknown, *notes)))
 
 
-def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int) -> Weighed | None:
-    answer = trigger.ask(facts, settings, now_ms)
-    match answer:
-        case NotEnabled():
-            return None
-        case Unknown():
-            return Weighed(trigger.rule, trigger.code, None, answer, None, ())
-        case Bound(offset, notes):
-            if offset <= log_start:  # nothing to trim, so no guard is asked
-                return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
-            guarded = _guarded(trigger, answer, facts, log_start, settings, now_ms)
-            return _to_segment_start(guarded, facts, log_start) if settings.whole_segments else guarded
-        case _:
-            assert_never(answer)
+def _weigh_all(facts: PartitionFacts, rules: TopicRules) -> list[Weighed]:
+    if isinstance(facts.log_start, Unknown):
+        return []
+    weighed = [_weigh(trigger, facts, facts.log_start, rules) for trigger in rules.triggers(facts)]
+    return [one for one in weighed if one is not None]
 
 
-def _guarded(
-    trigger: Trigger, bound: Bound, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int
-) -> Weighed:
+def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, rules: TopicRules) -> Weighed | None:
+    answer = trigger.ask(facts, rules.settings, rules.now_ms)
+    if isinstance(answer, NotEnabled):
+        return None
+    if isinstance(answer, Unknown):
+        return Weighed(trigger.rule, trigger.code, None, answer, None, ())
+    if answer.offset <= log_start:  # nothing to trim, so no guard is asked
+        return Weighed(trigger.rule, trigger.code, answer.offset, None, None, answer.notes)
+    guarded = _guarded(trigger, answer, facts, log_start, rules)
+    return _to_segment_start(guarded, facts, log_start) if rules.settings.whole_segments else guarded
+
+
+def _guarded(trigger: Trigger, bound: Bound, facts: PartitionFacts, log_start: int, rules: TopicRules) -> Weighed:
     offset, notes = bound.offset, bound.notes
     allowed, limited_by, held_back = offset, None, ""
     stopped: list[Unknown] = []
-    for guard in GUARDS:
-        if not guard.applies(trigger.code, settings):
-            continue
-        limit = guard.limit(offset, facts, settings, now_ms)
+    for guard in rules.guards(trigger.code):
+        limit = guard.limit(offset, facts, rules.settings, rules.now_ms)
         if isinstance(limit, Unknown):
             stopped.append(limit)
         elif limit < allowed:
-            allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, settings)
+            allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, rules.settings)
     if allowed <= log_start and limited_by is not None:  # nothing left to trim, so an unknown guard does not matter
         note = Reason(limited_by, f"{trigger.rule} would trim to {offset:,}, but {held_back}")
         return Weighed(

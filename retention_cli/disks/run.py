@@ -17,6 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
+from retention_cli.decide.topic_rules import by_topic
 from retention_cli.disks.devices import all_disks, last_sample_ms, remember, stays_bytes
 from retention_cli.disks.disk import (
     Disk,
@@ -196,13 +197,12 @@ class DiskRun:
             return self._with_bytes(decisions)
         left_alone: set[TopicPartition] = set()
         limits: dict[TopicPartition, Maybe[Limit]] = {}
-        for one in decisions:
-            about, chosen = facts[one.tp], settings[one.topic]
-            if (elsewhere := off_disks(about.topic, chosen)) is not None:
+        for one, (about, rules) in zip(decisions, by_topic(facts.values(), settings, now_ms), strict=True):
+            if (elsewhere := off_disks(about.topic, rules.settings)) is not None:
                 left_alone.add(one.tp)
             elif self.inventory is None and about.topic.tiered:
                 elsewhere = _NO_ESTIMATE
-            limits[one.tp] = elsewhere or disk_limit(about, chosen, now_ms)
+            limits[one.tp] = elsewhere or disk_limit(about, rules)
         self._facts.update(facts)
         decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
         if self.inventory is None:

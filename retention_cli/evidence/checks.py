@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 
 from retention_cli.core.model import Decision, TopicFacts, TopicPartition, Unknown
-from retention_cli.decide.decision import after_disks, decide, disk_limit, held_by_disks, off_disks
+from retention_cli.decide.decision import after_disks, decide_by, disk_limit, held_by_disks, off_disks
+from retention_cli.decide.topic_rules import TopicRules
 from retention_cli.evidence.columns import (
     ACTIONS,
     LIMITS,
@@ -50,11 +51,12 @@ GOOD_FOR_MS: Final = 30_000
 def decided(row: Row) -> Decision:
     """Return the decision that a row's facts and settings give."""
     facts, settings = row.facts, row.settings
-    again = decide(facts, settings, row.now_ms)
+    rules = TopicRules(facts.topic, settings, row.now_ms)
+    again = decide_by(facts, rules)
     bound, stopped = row.disks or DiskPart()
     if bound is None:
         return again if stopped is None else held_by_disks(again, stopped)
-    limit = off_disks(facts.topic, settings) or disk_limit(facts, settings, row.now_ms)
+    limit = off_disks(facts.topic, settings) or disk_limit(facts, rules)
     return after_disks(facts, settings, again, limit, bound, stopped)
 
 

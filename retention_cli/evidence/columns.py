@@ -36,7 +36,7 @@ from retention_cli.core.model import (
 )
 from retention_cli.decide.decision import decide, held_by_disks
 from retention_cli.decide.guards import frozen, untouchable
-from retention_cli.decide.lookups import Lookups
+from retention_cli.decide.topic_rules import TopicRules
 from retention_cli.decide.triggers import TRIGGERS
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.evidence.format import EvidenceError, coded, from_json, rows_of
@@ -325,7 +325,7 @@ _CEILING: Final = Unknown.because(
 def redecide(row: Row, settings: Settings, rules: DiskRules) -> Decision:
     """Return the decision for a recorded row under other settings, at the time of its recheck."""
     facts, now_ms = _as_known(row, settings, rules), row.now_ms
-    wanted = Lookups(facts.topic, settings, now_ms).of(facts)
+    wanted = TopicRules(facts.topic, settings, now_ms).wanted(facts)
     end = known(facts.high_watermark) or 0
     low, high, lacking = facts, facts, facts
     for name, times in (("lookups", wanted.times), ("data_lookups", wanted.data)):

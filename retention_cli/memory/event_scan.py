@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -117,7 +118,7 @@ class EventScan:
 
     def as_bytes(self) -> bytes:
         """Return the scan as compressed JSON."""
-        return zlib.compress(_ADAPTER.dump_json(self, exclude_defaults=True), 1)
+        return zlib.compress(_adapter().dump_json(self, exclude_defaults=True), 1)
 
     @classmethod
     def from_bytes(cls, raw: bytes | None, source: str, log_start: int) -> EventScan:
@@ -135,7 +136,10 @@ class EventScan:
         return scan
 
 
-_ADAPTER: Final = TypeAdapter(EventScan)
+@cache
+def _adapter() -> TypeAdapter[EventScan]:
+    """Return what checks scans: it is made at the first, as most plans have none."""
+    return TypeAdapter(EventScan)
 
 
 def read_scan(raw: bytes | None) -> EventScan | None:
@@ -143,7 +147,7 @@ def read_scan(raw: bytes | None) -> EventScan | None:
     if not raw:
         return None
     try:
-        return _ADAPTER.validate_json(zlib.decompress(raw), strict=True)
+        return _adapter().validate_json(zlib.decompress(raw), strict=True)
     except (zlib.error, ValueError):
         return None
 

@@ -19,7 +19,7 @@ from retention_cli.brokers.records import LOG_APPEND_TIME, Message, Range, Reach
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import ANCIENT_MS, Code, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
-from retention_cli.decide.lookups import Lookups, Wanted, settled
+from retention_cli.decide.topic_rules import Wanted, by_topic
 from retention_cli.memory.partition import Front
 from retention_cli.observe.lineage import Reading, of_another_log, soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS
@@ -323,9 +323,9 @@ def read_times(
     """
     reader, leaders, settings = reading.reader, reading.leaders, reading.settings
     timed = {
-        tp: one
-        for tp, one in facts.items()
-        if settings[tp.topic].event_time_ms is not None and tp not in without and not settled(one, settings[tp.topic])
+        one.tp: one
+        for one, rules in by_topic(facts.values(), settings, reading.now_ms)
+        if rules.settings.event_time_ms is not None and one.tp not in without and not rules.settles(one)
     }
     maxima: Mapping[TopicPartition, Answer] = {}
     if timed:
@@ -339,12 +339,10 @@ def read_times(
     data: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {}
 
     def needed() -> Iterator[tuple[TopicPartition, Wanted]]:
-        of_topic: dict[str, Lookups] = {}
-        for tp, facts_of in facts.items():
-            if (needs := of_topic.get(tp.topic)) is None:
-                needs = of_topic[tp.topic] = Lookups(facts_of.topic, settings[tp.topic], reading.now_ms)
-            wanted = needs.of(facts_of)
+        for one, rules in by_topic(facts.values(), settings, reading.now_ms):
+            wanted = rules.wanted(one)
             if wanted.times or wanted.data:
+                tp = one.tp
                 if not plain:
                     reading.progress("time look-ups")
                 plain[tp], data[tp] = {}, {}

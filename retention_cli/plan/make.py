@@ -24,7 +24,7 @@ from retention_cli.core.model import INFINITE_MS, Code, Decision, Reason, TopicF
 from retention_cli.core.printable import plain
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import some_of, timestamp
-from retention_cli.decide.decision import decide
+from retention_cli.decide.decision import decide_each
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.decide.guards.log_end import OPEN
@@ -84,7 +84,7 @@ def decide_all(
 ) -> tuple[Decision, ...]:
     """Decide every observed partition, in order; then R6 over all of them, if there are disk rules."""
     facts, settings = observation.facts, observation.settings
-    decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
+    decisions = tuple(decide_each(facts.values(), settings, now_ms))
     return decisions if disks is None else disks.decide(reader, facts, settings, decisions, now_ms)
 
 

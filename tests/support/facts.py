@@ -9,7 +9,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from retention_cli.core.model import EventMax, Floor, LookUp, Maybe, PartitionFacts, Reason, Sample, TopicFacts, Unknown
-from retention_cli.decide.lookups import Lookups, Wanted
+from retention_cli.decide.topic_rules import TopicRules, Wanted
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
 
@@ -143,7 +143,7 @@ NOTE = Reason("lookup", "stopped")
 
 def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:
     """Return the times whose ``offset_at`` the decision of one partition needs."""
-    return Lookups(facts.topic, settings, now_ms).of(facts)
+    return TopicRules(facts.topic, settings, now_ms).wanted(facts)
 
 
 def policy(text: str):

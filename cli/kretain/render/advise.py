@@ -21,11 +21,11 @@ from kretain.render.output import (
     that_matter_most,
 )
 from retention_cli.advise.advice import Advice, kafka_configs
-from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicState, exact, in_normal_traffic, span
+from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicState, in_normal_traffic, span
 from retention_cli.advise.reading import Reading
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Unknown, known
-from retention_cli.core.units import count, some_of, timestamp
+from retention_cli.core.units import count, exact_duration, some_of, timestamp
 
 _LINES: Final = 10
 _NAMED: Final = 4
@@ -314,7 +314,7 @@ def _csv_row(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry(one: Advice) -> dict[str, str] | None:
-    entry = {key: exact(value) for key, value in one.policy_entry.items()}
+    entry = {key: exact_duration(value) for key, value in one.policy_entry.items()}
     return {"match": one.topic.name, **entry} if entry else None
 
 

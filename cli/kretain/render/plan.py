@@ -25,10 +25,9 @@ from kretain.render.output import (
     size,
     that_matter_most,
 )
-from retention_cli.advise.facts import exact
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
-from retention_cli.core.units import count, format_age, format_duration, format_time, some_of
+from retention_cli.core.units import count, exact_duration, format_age, format_duration, format_time, some_of
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_lines
 from retention_cli.plan.value import (
     NAMES,
@@ -222,7 +221,7 @@ def rules_off(plans: Iterable[Plan]) -> Line | None:
 
 def _typed(name: str, value: int | str) -> str:
     """Return a flag's value as it may have been typed: ``7d``."""
-    return value if isinstance(value, str) else format_time(value) if name == "--before" else exact(value)
+    return value if isinstance(value, str) else format_time(value) if name == "--before" else exact_duration(value)
 
 
 def given_back(space: Space | None) -> str:

@@ -22,7 +22,7 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Search
 from retention_cli.core.model import LookUp, TopicPartition
-from retention_cli.decide.lookups import Wanted
+from retention_cli.decide.topic_rules import Wanted
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Request
 from retention_cli.observe.times import look_up

@@ -11,6 +11,7 @@ from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Unknown
 from retention_cli.decide.decision import disk_limit
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.decide.topic_rules import TopicRules
 from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Request
@@ -225,7 +226,7 @@ class DiskWorld(Simulated):
         seen = observe(self.reader(), request)
         found = {}
         for tp, facts in seen.facts.items():
-            limit = disk_limit(facts, seen.settings[tp.topic], now_ms)
+            limit = disk_limit(facts, TopicRules(facts.topic, seen.settings[tp.topic], now_ms))
             if not isinstance(limit, Unknown) and self.kafka.topics[tp.topic].storage == "local":
                 found[tp.topic, tp.partition] = limit.offset
         return found

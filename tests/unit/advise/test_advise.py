@@ -26,7 +26,6 @@ from retention_cli.advise.facts import (
     TopicSettings,
     Window,
     at_most,
-    exact,
     in_normal_traffic,
     measured,
     moment,
@@ -36,6 +35,7 @@ from retention_cli.advise.facts import (
 from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.model import Unknown
+from retention_cli.core.units import exact_duration
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
 from tests.support.facts import known
@@ -181,11 +181,11 @@ def test_unanswered_look_up_means_no_traffic_only_if_the_newest_record_confirms_
         (span, 25 * HOUR + 5 * MINUTE, "1d 1h"),
         (span, DAY - 20_000, "1d"),
         (span, 14 * DAY, "14d"),
-        (exact, 7 * DAY, "7d"),
-        (exact, 36 * HOUR, "36h"),
-        (exact, 90 * MINUTE, "90m"),
-        (exact, 1500, "1500ms"),
-        (exact, 0, "0ms"),
+        (exact_duration, 7 * DAY, "7d"),
+        (exact_duration, 36 * HOUR, "36h"),
+        (exact_duration, 90 * MINUTE, "90m"),
+        (exact_duration, 1500, "1500ms"),
+        (exact_duration, 0, "0ms"),
         (moment, 1_795_255_562_968, "2026-11-21T10:06:02Z"),
         (moment, 1_795_255_562_968_000, "the year 58,859"),
     ],
@@ -491,7 +491,7 @@ def test_advice_never_changes_an_unknown_setting(name: str) -> None:
 def test_advised_policy_entry_parses_as_a_policy(settings: dict, demand: Demand, entry: dict) -> None:
     """R4 in the place of the broker's retention; never for what kretain doesn't touch by itself (G5)."""
     one = advise(topic(**settings), demand, NOW)
-    assert {key: exact(value) for key, value in one.policy_entry.items()} == entry
+    assert {key: exact_duration(value) for key, value in one.policy_entry.items()} == entry
     if entry:
         rules = {
             "match": one.topic.name,

@@ -545,7 +545,7 @@ def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]
     return made(group_state=state, members=[one])
 
 
-CLASSIC, BY_KIP_848, STREAMS = groups.classic_topics, groups.subscribed_topics, groups.streams_topics
+CLASSIC, BY_KIP_848, STREAMS = "classic", "consumer", "streams"
 UNDECODABLE = made(client_id="c", member_metadata=b"\x00\x00\x00\x00\x00\x09x", member_assignment=b"")
 AGAIN, NEVER = True, False
 """Unknown, and whether it is worth asking again."""
@@ -557,7 +557,7 @@ def streams(state: str, *parts: Any, members: int = 1, topology: bool = True) ->
 
 
 @pytest.mark.parametrize(
-    ("read", "described", "topics"),
+    ("kind", "described", "topics"),
     [
         pytest.param(
             CLASSIC,
@@ -569,7 +569,11 @@ def streams(state: str, *parts: Any, members: int = 1, topology: bool = True) ->
             pytest.param(CLASSIC, made(group_state=state, members=[member(["a"], [])]), AGAIN, id=f"classic: {state}")
             for state in ("PreparingRebalance", "CompletingRebalance", "", "Unknown")
         ),
-        pytest.param(CLASSIC, made(group_state="", members=[]), frozenset[str](), id="without members nothing is read"),
+        pytest.param(CLASSIC, made(group_state="Empty", members=[]), frozenset[str](), id="none when a group is empty"),
+        *(
+            pytest.param(kind, made(group_state=state, members=[]), AGAIN, id=f"{kind}: {state} without members")
+            for kind, state in ((CLASSIC, "Stable"), (CLASSIC, ""), (BY_KIP_848, "Reconciling"), (STREAMS, "Stable"))
+        ),
         pytest.param(
             CLASSIC,
             made(group_state="Stable", members=[UNDECODABLE]),
@@ -601,10 +605,10 @@ def streams(state: str, *parts: Any, members: int = 1, topology: bool = True) ->
     ],
 )
 def test_members_read_what_they_subscribe_to_and_are_assigned_or_it_is_unknown(
-    read: Any, described: Any, topics: frozenset[Any] | bool
+    kind: groups.GroupKind, described: Any, topics: frozenset[Any] | bool
 ) -> None:
     """F3."""
-    said = read(described)
+    said = groups.topics_of(kind, described)
     assert (said.retriable if isinstance(said, RequestFailedError) else said) == topics
 
 

@@ -18,6 +18,7 @@ from retention_cli.brokers.log_offsets import LogDirState
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import Code, Maybe, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, off_disks, raised
+from retention_cli.decide.topic_rules import TopicRules
 from retention_cli.disks.devices import disks_of
 from retention_cli.disks.disk import (
     Blocker,
@@ -288,7 +289,8 @@ LOG = Log(0, [NOW - HOUR] * 20, floor=12)
 )
 def test_r6_stops_at_the_floor_unless_the_policy_allows_more(log: Log, chosen: Settings, limit: Limit) -> None:
     """G2, and G1 behind it."""
-    assert disk_limit(log.facts(chosen), chosen, NOW) == limit
+    facts = log.facts(chosen)
+    assert disk_limit(facts, TopicRules(facts.topic, chosen, NOW)) == limit
 
 
 @pytest.mark.parametrize(
@@ -306,7 +308,8 @@ def test_r6_stops_at_the_floor_unless_the_policy_allows_more(log: Log, chosen: S
     ids=["floor unknown", "hold", "internal", "compact", "changelog", "unsettled", "no id", "empty"],
 )
 def test_r6_limit_is_unknown_for_a_partition_that_no_rule_may_trim(log: Log, chosen: Settings, about: object) -> None:
-    assert why(disk_limit(log.facts(chosen, about), chosen, NOW))  # type: ignore[arg-type]
+    facts = log.facts(chosen, about)  # type: ignore[arg-type]
+    assert why(disk_limit(facts, TopicRules(facts.topic, chosen, NOW)))
 
 
 WHY = Reason("R6", "among the oldest")
@@ -398,7 +401,7 @@ def test_r6_trims_a_measured_partition_and_holds_an_unmeasured_one() -> None:
     """Of two partitions alike one has a bound, of the other nobody knows whether it is still the same log (M1)."""
     chosen = Settings()
     facts = LOG.facts(chosen)
-    before, limit = decide(facts, chosen, NOW), disk_limit(facts, chosen, NOW)
+    before, limit = decide(facts, chosen, NOW), disk_limit(facts, TopicRules(facts.topic, chosen, NOW))
     lost = Unknown.because("R6", "its leader changed")
     gone = after_disks(facts, chosen, before, limit, (10, Reason("R6", "the oldest")), None)
     held = after_disks(facts, chosen, before, limit, None, lost)
