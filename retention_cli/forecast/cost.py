@@ -111,8 +111,9 @@ def added(amounts: Iterable[Maybe[Span]]) -> Span:
 
 
 def total_of(bills: Iterable[Bill]) -> Bill:
-    """Return the sums."""
-    return Bill(*map(added, zip(*bills, strict=True)))
+    """Return the sums; of no bill they are nothing."""
+    nothing = Bill(NOTHING, NOTHING, NOTHING, NOTHING)
+    return Bill(*map(added, zip(nothing, *bills, strict=True)))
 
 
 @or_unknown

@@ -759,6 +759,7 @@ BILLS = Bills(
 
 def test_sums_with_an_unknown_part_have_no_upper_bound() -> None:
     assert total_of(one.bill for one in BILLS.topics) == bill(Span(5, math.inf))
+    assert total_of(()) == Bill(NOTHING, NOTHING, NOTHING, NOTHING), "of no topic"
     assert by_label(BILLS) == {"team=x": (2, bill(Span(1, math.inf))), "tier=1": (1, bill(Span(0, math.inf)))}
     assert by_consumer(BILLS) == [("group:h", Span(5, 5)), ("group:g", Span(1, math.inf))]
     found = known(money_json(BILLS))
