@@ -190,8 +190,7 @@ class Sample(NamedTuple):
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(NamedTuple):
     """The smallest committed offset over every consumer that counts (F1), and the consumer.
 
     ``by`` is the consumer as ``kind:name`` (``group:billing``). ``notes`` are known oddities.

@@ -127,14 +127,24 @@ def ends_unknown(facts: PartitionFacts, why: Unknown) -> PartitionFacts:
     return facts._replace(log_start=why, high_watermark=why, last_stable_offset=why)
 
 
-def unread_facts(topic: TopicFacts, partition: int, place: PartitionMetadata, why: Unknown) -> PartitionFacts:
-    """Return a partition's facts from metadata alone; ``why`` is the reason that all others are unknown."""
+def unread_facts(
+    topic: TopicFacts,
+    partition: int,
+    place: PartitionMetadata,
+    why: Unknown,
+    ends: tuple[Maybe[int], Maybe[int], Maybe[int]] | None = None,
+) -> PartitionFacts:
+    """Return a partition's facts from metadata, and its log's ``ends`` (S, H and L) if these were read.
+
+    ``why`` is the reason that all others are unknown.
+    """
+    log_start, high_watermark, last_stable_offset = ends or (why, why, why)
     return PartitionFacts(
         topic=topic,
         partition=partition,
-        log_start=why,
-        high_watermark=why,
-        last_stable_offset=why,
+        log_start=log_start,
+        high_watermark=high_watermark,
+        last_stable_offset=last_stable_offset,
         floor=why,
         size_bytes=why,
         has_leader=place.leader is not None,
@@ -336,15 +346,23 @@ class _Reading:
         specs: tuple[Spec, ...] = ("earliest", "latest", "last-stable")
         starts, ends, stable = self.reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
         return {
-            tp: unread_facts(self.topics[tp.topic], tp.partition, place, _NOT_READ_YET)._replace(
-                log_start=self._end(tp, "start", starts[tp]),
-                high_watermark=self._end(tp, "high watermark", ends[tp]),
-                last_stable_offset=self._end(tp, "last stable offset", stable[tp]),
+            tp: unread_facts(
+                self.topics[tp.topic],
+                tp.partition,
+                place,
+                _NOT_READ_YET,
+                (
+                    self._end(tp, "start", starts[tp]),
+                    self._end(tp, "high watermark", ends[tp]),
+                    self._end(tp, "last stable offset", stable[tp]),
+                ),
             )
             for tp, place in leaders.items()
         }
 
     def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
+        if isinstance(answer, Found):
+            return answer.offset
         end = end_of(name, answer)
         final = isinstance(answer, RequestFailedError) and not answer.retriable
         if isinstance(end, Unknown) and self.partitions[tp].leader is not None and not final:
