@@ -20,7 +20,7 @@ from retention_cli.memory.disk import DiskMemory, unpack
 from retention_cli.memory.group import GroupMemory, RecalledGroup, digest_of
 from retention_cli.memory.ledger_file import LedgerFile, SharedCache
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.positions import NOTHING, Commits, Last, Logs, LogsOf, Positions
+from retention_cli.memory.positions import NOTHING, Commits, Last, LogsOf, Positions
 
 SEEN_AGAIN_MS: Final = 3_600_000
 """An unchanged group is sent again at most once an hour, so it counts that much longer once it is gone."""
@@ -233,7 +233,9 @@ class LedgerRows(LedgerFile):
     def judge(self, logs_of: LogsOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
         """Judge the commits of the groups that exist by what this pass has read of their logs (F5)."""
         wanted = [one for one in self._heads.items() if cuts or not one[1].open.isdisjoint(topics)]
-        logs = logs_of() if wanted else Logs(())
+        if not wanted:
+            return
+        logs = logs_of()
         for name, head in wanted:
             group = self.group(name)
             if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:

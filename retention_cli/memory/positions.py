@@ -10,12 +10,29 @@ import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, pairwise
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 from pydantic_core import from_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+else:
+
+    class _Numpy:
+        """Imports numpy when it is first used: a sixth of a plan's start, and without new commits it needs none."""
+
+        def __getattr__(self, name: str) -> Any:
+            import numpy  # noqa: ICN001  (np is what it replaces)
+
+            globals()["np"] = numpy
+            return getattr(numpy, name)
+
+    np = _Numpy()
 
 Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 """A leader epoch: a larger one can't be asked about."""
@@ -31,8 +48,6 @@ Last = tuple[str, int, Rows]
 """A group that is gone: its name, when it was last seen (Unix ms), and its last commits."""
 Place = tuple[str, int]
 """A topic's name, and a partition."""
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 _AT_MOST_BYTES: Final = 1 << 30
 NONE: Final = -1
 """No leader epoch."""
@@ -67,9 +82,17 @@ class Positions(Mapping[Place, Position]):
 
     __slots__ = ("columns",)
 
-    def __init__(self, columns: Numbers) -> None:
-        self.columns = columns
-        """Keys (ascending, no two the same), offsets, own leader epochs, proven ones, and when they were last seen."""
+    def __init__(self, columns: Numbers | None = None) -> None:
+        if columns is not None:
+            self.columns = columns
+            """Keys (ascending, no two alike), offsets, own leader epochs, proven ones, and when they were last seen."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the columns of no positions: they are made when they are first read, as numpy is imported for them."""
+        if name != "columns":
+            raise AttributeError(name)
+        self.columns = np.zeros((5, 0), np.int64)
+        return self.columns
 
     @classmethod
     def of(cls, by_topic: Mapping[str, Sequence[Sequence[Any]]]) -> Positions:
@@ -202,7 +225,7 @@ class Positions(Mapping[Place, Position]):
         return Positions(columns)
 
 
-NOTHING: Final = Positions(np.zeros((5, 0), np.int64))
+NOTHING: Final = Positions()
 
 
 class LogNow(NamedTuple):
