@@ -168,8 +168,9 @@ def _stopped(facts: PartitionFacts, rules: TopicRules) -> Decision | None:
         return _decision(facts, "hold", reasons=(rules.frozen,))
     if facts.empty:
         return _decision(facts, "keep", reasons=_lost(facts.floor))
-    ends = (facts.log_start, facts.high_watermark)
-    if missing := [*rules.unknown, *[end for end in ends if isinstance(end, Unknown)]]:
+    start, end = facts.log_start, facts.high_watermark
+    if rules.unknown or isinstance(start, Unknown) or isinstance(end, Unknown):
+        missing = [*rules.unknown, *(one for one in (start, end) if isinstance(one, Unknown))]
         return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
     return None
 

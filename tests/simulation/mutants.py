@@ -18,8 +18,8 @@ MUTANTS: Final = (
     Mutant(
         "G1 without L",
         "decide/guards/log_end.py",
-        "(facts.high_watermark, facts.last_stable_offset):",
-        "(facts.high_watermark,):",
+        "min(bound, high, stable)",
+        "min(bound, high)",
     ),
     Mutant(
         "G2 never holds",

@@ -24,11 +24,10 @@ class LogEnd(Guard):
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return min(bound, H, L)."""
         del settings, now_ms
-        for end in (facts.high_watermark, facts.last_stable_offset):
-            if isinstance(end, Unknown):
-                return end
-            bound = min(bound, end)
-        return bound
+        high, stable = facts.high_watermark, facts.last_stable_offset
+        if isinstance(high, Unknown):
+            return high
+        return stable if isinstance(stable, Unknown) else min(bound, high, stable)
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Return the text for a limit by this guard: the end that limits."""
