@@ -647,7 +647,7 @@ def test_documented_walk_leads_from_the_command_to_decide_and_delete() -> None:
         ("plan", ("retention_cli/plan/make.py", "plan_of")),
         ("trim", ("retention_cli/brokers/deleter.py", "Deleter.delete")),
     ]
-    assert ("retention_cli/decide/decision.py", "decide") in walks()[0]
+    assert ("retention_cli/decide/decision.py", "decide_by") in walks()[0]
 
 
 def test_each_step_of_the_documented_walk_calls_the_next_one() -> None:
