@@ -23,6 +23,7 @@ from retention_cli.engines.spark import plans, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan, row_as_json
+from retention_cli.state.memories import Handed
 from tests.simulation.reader import SimReader
 from tests.simulation.run import sequence_of
 from tests.simulation.scene import Operator
@@ -306,6 +307,34 @@ def test_slice_without_all_its_shares_is_not_planned(monkeypatch: pytest.MonkeyP
         world.apply(("produce", 0, 5, 4, 4))
         with pytest.raises(BrokerError, match="Spark lost the commits of some groups"):
             _by_spark(world, world.operators[0])
+
+
+def test_ledger_that_another_run_writes_while_it_is_cut_is_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F6: parts of two revisions have a group's commits of one look, and its partitions of another."""
+    sent = list[Handed]()
+
+    class Noting(Sender):
+        interrupted = False
+
+        def send(self, value: Any) -> Here:
+            if isinstance(value, Handed):
+                sent.append(value)
+                if self.interrupted and len(sent) == 1:
+                    world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1))
+                    _here(world, there)
+            return super().send(value)
+
+    monkeypatch.setitem(globals(), "Sender", Noting)
+    with World("R1 @one") as world:
+        world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1))
+        here, there = world.operators
+        _by_spark(world, here)
+        shares = len(sent)
+        sent.clear()
+        Noting.interrupted = True
+        _by_spark(world, here)
+    assert len(sent) == 2 * shares
+    assert sent[shares:] != sent[:shares], "the other run's look is in it"
 
 
 def test_r1_waits_over_spark_until_its_plans_have_watched_the_groups() -> None:

@@ -234,6 +234,9 @@ def test_killed_task_is_retried_and_holds_nothing(one_task: Engines, kafka: Embe
     thread.join(120)
     [plan] = plans
     assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 4)] * 3, plan.decisions
+    one_task.world.delete_group(f"{topic}-g")
+    gone = one_task.spark(consumed(topic), now_ms())
+    assert [one.trim_to for one in gone.decisions] == [4] * 3, "what tasks have seen is remembered (F6)"
 
 
 def test_cluster_unreachable_from_a_task_fails_alone(one_task: Engines) -> None:
