@@ -226,10 +226,11 @@ def _floors(values: Sequence[Any], irregular: dict[int, dict[str, Any]]) -> Iter
     known = [one if type(one) is Floor else None for one in values]
     codes: list[str | None] = [None] * len(values)
     for n, one in enumerate(known):
-        if one is None or one.notes:
-            irregular[n]["floor"] = values[n]
         if one is None:
+            irregular[n]["floor"] = values[n]
             codes[n] = " ".join(sorted({str(reason.code) for reason in values[n].reasons}))
+        elif one.notes:
+            irregular[n]["floor"] = one._asdict()  # by names, which docs/evidence.sql reads: a tuple would be a list
     return [one and one.offset for one in known], [one and one.by for one in known], codes
 
 

@@ -50,7 +50,7 @@ Labels = Annotated[
 class StrictModel(BaseModel):
     """A mapping of a policy or a fleet file: it takes no key but its own, and no value of another type."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=False, strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=False, strict=True)
 
 
 class AuditModel(StrictModel):

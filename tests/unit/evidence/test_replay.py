@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from retention_cli.core.model import ANCIENT_MS, Code, Floor, LookUp, PartitionFacts, TopicFacts, Unknown
+from retention_cli.core.model import ANCIENT_MS, Code, Floor, LookUp, PartitionFacts, Reason, TopicFacts, Unknown
 from retention_cli.core.state_dir import StateError
 from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
@@ -496,6 +496,19 @@ def test_both_checkers_accept_what_a_trim_leaves_behind(seed: int, tmp_path: Pat
     assert (findings(tmp_path / "c"), by_sql(tmp_path / "c")) == ([], [])
     assert {one.decision.action for one in rows} == {"trim", "hold", "keep", "skip"}
     assert {one.decision.rule for one in rows} > {"consumed", "min-timestamp", "forced-age"}
+
+
+def test_both_checkers_know_the_floor_of_a_group_that_starts_without_a_commit(tmp_path: Path) -> None:
+    plain, _ = usual(20)
+    started = (Reason(Code.F2, "it has no commit, and begins here (groups.start)"),)
+    rows = [
+        one._replace(facts=one.facts._replace(floor=one.facts.floor._replace(notes=started)))
+        for one in plain
+        if isinstance(one.facts.floor, Floor)
+    ]
+    assert rows
+    left_behind(tmp_path / "c", rows, observation([]), trimmed(rows))
+    assert (findings(tmp_path / "c"), by_sql(tmp_path / "c")) == ([], [])
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -25,6 +25,7 @@ from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.schema import json_schema
+from retention_cli.policy.schema_reports import StrictModel
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches, groups_not_there, nearest
 from retention_cli.policy.settings import FloorSource, OneOff, Settings
 from retention_cli.policy.urls import check_url
@@ -866,3 +867,8 @@ def test_missing_groups_are_named_with_a_near_one() -> None:
         "groups.latest: no group nightly",
     ]
     assert groups_not_there(matching("orders"), set()) == [], "what is ignored unless the policy says otherwise"
+
+
+def test_models_are_built_before_threads_share_them() -> None:
+    late = StrictModel.model_config.get("defer_build", False)
+    assert not late, "pydantic before 2.14 builds late without a lock: a thread's policy would lack its limits"
