@@ -197,12 +197,12 @@ class DiskRun:
             return self._with_bytes(decisions)
         left_alone: set[TopicPartition] = set()
         limits: dict[TopicPartition, Maybe[Limit]] = {}
-        for one, (about, rules) in zip(decisions, by_topic(facts.values(), settings, now_ms), strict=True):
+        for about, rules in by_topic(facts.values(), settings, now_ms):
             if (elsewhere := off_disks(about.topic, rules.settings)) is not None:
-                left_alone.add(one.tp)
+                left_alone.add(about.tp)
             elif self.inventory is None and about.topic.tiered:
                 elsewhere = _NO_ESTIMATE
-            limits[one.tp] = elsewhere or disk_limit(about, rules)
+            limits[about.tp] = elsewhere or disk_limit(about, rules)
         self._facts.update(facts)
         decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
         if self.inventory is None:
