@@ -255,7 +255,7 @@ _UNDECODABLE: Final = (
 def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
     """Return the topics that a classic group reads: those its members subscribe to and are assigned."""
     topics: set[str] = set()
-    if group.members and group.group_state != "Stable":  # only a stable group shows its members' metadata
+    if group.group_state != "Stable":  # only a stable group shows its members' metadata
         return _rebalancing(group.group_state)
     for member in group.members:
         silent = MembersUnknownError(f"member {member.client_id} does not show what it reads", retriable=False)
@@ -291,8 +291,6 @@ def subscribed_topics(group: Any) -> MembersRead | RequestFailedError:
 
 def streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
     """Return the topics that a streams group reads: the source topics of its topology."""
-    if not group.members:
-        return frozenset()
     if group.topology is None or group.topology.subtopologies is None:
         return _rebalancing(group.group_state)
     parts = group.topology.subtopologies
@@ -314,16 +312,18 @@ _TOPICS_OF: Final[dict[GroupKind, _TopicsOf]] = {
 
 def topics_of(kind: GroupKind, group: Any) -> MembersRead | RequestFailedError:
     """Return the topics that a described group reads, or why they are unknown: one without members must be Empty."""
-    if not group.members and group.group_state != "Empty":
-        return MembersUnknownError(f"it is {group.group_state}, and its coordinator names no member", retriable=True)
-    return _TOPICS_OF[kind](group)
+    if group.members:
+        return _TOPICS_OF[kind](group)
+    if group.group_state == "Empty":
+        return frozenset()
+    return MembersUnknownError(f"it is {group.group_state}, but its coordinator names no members", retriable=True)
 
 
 def _describe(kind: GroupKind, names: Sequence[str]) -> Any:
     """Return the request that describes groups of this type."""
     if kind == "classic":
         return DescribeGroupsRequest(groups=names)
-    from retention_cli.brokers.wire import protocol  # 10 ms, which only clusters with such groups need
+    from retention_cli.brokers.wire import protocol  # built from JSON, in a twentieth of a plan's start
 
     requests = {
         "consumer": protocol.ConsumerGroupDescribeRequest,

@@ -434,8 +434,9 @@ def _read_unmanaged(
     starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in _ENDS], leaders)
     topics = {name: bare_facts(metadata.topics[name]) for name in {tp.topic for tp in leaders}}
     facts = {
-        tp: unread_facts(topics[tp.topic], tp.partition, one, _UNREAD)._replace(
-            log_start=end_of("start", starts[tp]), high_watermark=end_of("high watermark", ends[tp])
+        tp: unread_facts(
+            *(topics[tp.topic], tp.partition, one, _UNREAD),
+            ends=(end_of("start", starts[tp]), end_of("high watermark", ends[tp]), _UNREAD),
         )
         for tp, one in leaders.items()
     }

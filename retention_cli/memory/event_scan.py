@@ -138,7 +138,7 @@ class EventScan:
 
 @cache
 def _adapter() -> TypeAdapter[EventScan]:
-    """Return what checks scans: it is made at the first, as most plans have none."""
+    """Return the adapter for scans, built on first use: most plans have no scan."""
     return TypeAdapter(EventScan)
 
 

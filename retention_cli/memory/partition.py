@@ -217,7 +217,7 @@ class PartitionMemory:
     @property
     def high_watermark(self) -> int:
         """H when it was last seen, from the last sample."""
-        return int.from_bytes(self.packed[-8:], "little", signed=True)
+        return last(self.packed).high_watermark if self.packed else 0
 
     @property
     def reach(self) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     class _Numpy:
-        """Imports numpy when it is first used: a sixth of a plan's start, and without new commits it needs none."""
+        """Imports numpy on first use: it takes a sixth of a plan's start, and is not needed without new commits."""
 
         def __getattr__(self, name: str) -> Any:
             import numpy  # noqa: ICN001  (np is what it replaces)

@@ -361,8 +361,6 @@ class _Reading:
         }
 
     def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
-        if isinstance(answer, Found):
-            return answer.offset
         end = end_of(name, answer)
         final = isinstance(answer, RequestFailedError) and not answer.retriable
         if isinstance(end, Unknown) and self.partitions[tp].leader is not None and not final:

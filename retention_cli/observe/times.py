@@ -322,11 +322,8 @@ def read_times(
         without: partitions that could not be read; their event times are not read either.
     """
     reader, leaders, settings = reading.reader, reading.leaders, reading.settings
-    timed = {
-        one.tp: one
-        for one, rules in by_topic(facts.values(), settings, reading.now_ms)
-        if rules.settings.event_time_ms is not None and one.tp not in without and not rules.settles(one)
-    }
+    by_events = [one for tp, one in facts.items() if settings[tp.topic].event_time_ms is not None and tp not in without]
+    timed = {one.tp: one for one, rules in by_topic(by_events, settings, reading.now_ms) if not rules.settles(one)}
     maxima: Mapping[TopicPartition, Answer] = {}
     if timed:
         from retention_cli.observe.event_times import read_event_times

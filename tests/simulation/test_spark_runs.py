@@ -120,14 +120,14 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "clock_since", clock_since)
 
 
-def _by_spark(world: World, one: Operator) -> Rows:
+def _by_spark(world: World, one: Operator, sender: type[Sender] = Sender) -> Rows:
     """Make a plan, and remember what was seen."""
     reader, clock_ms = TaskReader(world.kafka, one.clock), one.clock.wall_ms
     _RUNS[getcurrent()] = world, reader
     try:
         with closing(memories_of(world, one)) as memories:
             job = PlanJob(reader, selection_of(world, one), clock_ms(), lambda _: Amount(), memories, clock_ms)
-            return _rows(plans.plan_giant(cast(Any, Sender()), job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1))
+            return _rows(plans.plan_giant(cast(Any, sender()), job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1))
     finally:
         del _RUNS[getcurrent()]
 
@@ -309,7 +309,7 @@ def test_slice_without_all_its_shares_is_not_planned(monkeypatch: pytest.MonkeyP
             _by_spark(world, world.operators[0])
 
 
-def test_ledger_that_another_run_writes_while_it_is_cut_is_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_that_another_run_writes_while_it_is_cut_is_cut_again() -> None:
     """F6: parts of two revisions have a group's commits of one look, and its partitions of another."""
     sent = list[Handed]()
 
@@ -324,15 +324,14 @@ def test_ledger_that_another_run_writes_while_it_is_cut_is_cut_again(monkeypatch
                     _here(world, there)
             return super().send(value)
 
-    monkeypatch.setitem(globals(), "Sender", Noting)
     with World("R1 @one") as world:
         world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1))
         here, there = world.operators
-        _by_spark(world, here)
+        _by_spark(world, here, Noting)
         shares = len(sent)
         sent.clear()
         Noting.interrupted = True
-        _by_spark(world, here)
+        _by_spark(world, here, Noting)
     assert len(sent) == 2 * shares
     assert sent[shares:] != sent[:shares], "the other run's look is in it"
 

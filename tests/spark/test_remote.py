@@ -373,7 +373,7 @@ def own_page(cluster: Yarn, application: str) -> str:
 
 
 def test_missing_yarn_requirement_is_reported_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
-    """Nobody told where YARN is; and executors with a Python that has nothing: exit 1, one line, nothing planned."""
+    """No YARN address, and executors whose Python has no packages: exit 1, one line, nothing planned."""
     file = written(tmp_path / "policy.yaml", consumed(world.topic()))
     flags = ("-p", str(file), "--spark", "--master", "yarn", *SMALL)
     nowhere = Command(world, tmp_path, tmp_path).run(*flags, state="spark")

@@ -251,8 +251,8 @@ def test_hdfs_replaces_files_and_reports_doubt_as_an_error(place: str, tmp_path:
     stranger = Store(f"{place}?user=stranger")
     assert "can't be written" in refusal(ArchiveError, stranger.write, "a/b", b"four")
     assert (store.read("a/b"), stranger.files()) == (b"two", ["a/b", "closed/in/c"])
-    nobody = Store("hdfs://127.0.0.1:1/archive")
-    for ask in (nobody.exists, nobody.files, lambda: nobody.size("a/b"), lambda: nobody.write("a/b", b"")):
+    lost = Store("hdfs://127.0.0.1:1/archive")
+    for ask in (lost.exists, lost.files, lambda: lost.size("a/b"), lambda: lost.write("a/b", b"")):
         assert "can't be" in refusal(ArchiveError, ask)
 
 

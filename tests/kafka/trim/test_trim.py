@@ -481,7 +481,7 @@ def test_batch_announced_too_slowly_is_rechecked_before_it_is_sent(
 def test_answer_during_an_interrupt_is_still_recorded(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes before the log start that is read back: without it nobody knew whose trim had moved that."""
+    """It comes before the log start is read back, and says whose trim moved that."""
     honest = Wire.send
 
     def send(self: Wire, request: Any, node: int | None, timeout_s: float | None = None) -> Any:

@@ -183,9 +183,7 @@ class Judge:
             if one is not None and one.dead_bytes > files.leaving[device]:
                 continue  # it takes more for dead than is, and says how much
             if one is None or (one.unknown is None and one.waits is None and not one.short_bytes):
-                raise ViolationError(
-                    f"{device} stays {walk.left[device]} above its ceiling, and nobody says why: {one}"
-                )
+                raise ViolationError(f"{device} stays {walk.left[device]} above its ceiling without a reason: {one}")
 
 
 def _is_in(place: Place, one: DiskOutcome) -> bool:
