@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kretain.errors import UsageError, tell
 from kretain.options.common import Common, name_of
@@ -45,17 +45,17 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A command's settings from all sources, and where each came from.
+    """A command's settings from all sources.
 
-    ``context`` is the context that the address is from, None if it is from elsewhere. ``typed`` is what the user types
-    to confirm a trim, instead of ``y``: the name of a context that says so.
+    ``file`` is the client file (``-c``). ``context`` is the context that the address is from, None if it is from
+    elsewhere. ``typed`` is what the user types to confirm a trim, instead of ``y``: the name of a context that says so.
     """
 
     connection: dict[str, Setting]
     policy: Path | None
     state_dir: Path
     timeout_s: float
-    origins: list[tuple[str, str, str]]
+    file: str | None = None
     typed: tuple[str, ...] = ()
     context: str | None = None
 
@@ -143,75 +143,117 @@ def resolve(common: Common, *, policy_counts: bool = True) -> Resolved:
         UsageError: a variable contradicts a context that the command line names.
     """
     from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S
-    from retention_cli.brokers.security.client_files import Setting, masked, read_properties
+    from retention_cli.brokers.security.client_files import masked
 
-    context, where = common.chosen or context_of(common.context)
+    given = _Given(common, *(common.chosen or context_of(common.context)))
     if common.chosen is None:
-        _refuse_contradictions(common, context, where)
-    of = "" if common.chosen is None else f"{name_of(common.chosen)}: "
-    origins: list[tuple[str, str, str]] = []
-
-    def pick(name: str, flag: Any) -> tuple[Any, str]:
-        key = name.replace("-", "_")
-        if flag is not None:
-            return flag, "flag" if common.given_by.get(key, "flag") == "flag" else f"KRETAIN_{key.upper()}"
-        return (context[name], where) if name in context else (None, "default")
-
-    connection = {str(key): Setting(str(value), where) for key, value in (context.get("settings") or {}).items()}
-    file, file_origin = pick("command-config", common.command_config)
-    if file is not None:
-        connection |= read_properties(Path(file))
-        origins.append(("command-config", str(file), file_origin))
-    bootstrap, bootstrap_origin = pick("bootstrap-server", common.bootstrap_server)
-    if bootstrap is not None and not (
-        bootstrap_origin == where and "bootstrap.servers" in connection and file_origin != where
-    ):  # the address in a file given for this run wins over the context's
-        connection["bootstrap.servers"] = Setting(str(bootstrap), bootstrap_origin)
-    address = connection.get("bootstrap.servers")
-    own = address is not None and where in (address.origin, file_origin if bootstrap is None else "")
-    if common.no_policy and common.policy is not None and common.given_by.get("policy", "flag") == "flag":
-        raise UsageError("--policy names a policy file, and --no-policy excludes one: omit one of them")
-    policy, policy_origin = (None, "--no-policy") if common.no_policy else pick("policy", common.policy)
-    state, state_origin = pick("state-dir", common.state_dir)
-    timeout, timeout_origin = pick("timeout", common.timeout)
+        _refuse_contradictions(common, given.context, given.where)
+    file, bootstrap = given.pick("command-config"), given.pick("bootstrap-server")
+    connection = _connection(given, file, bootstrap)
+    policy, state, timeout = given.policy(), given.pick("state-dir"), given.pick("timeout")
     resolved = Resolved(
         connection=connection,
-        policy=None if policy is None else Path(policy),
-        state_dir=default_state_dir() if state is None else Path(state),
-        timeout_s=DEFAULT_TIMEOUT_S if timeout is None else _timeout_ms(timeout, timeout_origin) / 1000,
-        origins=origins,
-        typed=(where.partition(" ")[2],) if "confirm" in context else (),
-        context=where.partition(" ")[2] or None if own else None,
+        policy=None if policy.value is None else Path(policy.value),
+        state_dir=default_state_dir() if state.value is None else Path(state.value),
+        timeout_s=DEFAULT_TIMEOUT_S if timeout.value is None else _timeout_ms(timeout.value, timeout.origin) / 1000,
+        file=None if file.value is None else str(file.value),
+        typed=(given.name,) if "confirm" in given.context else (),
+        context=(given.name or None) if given.owns(connection.get("bootstrap.servers"), file, bootstrap) else None,
     )
     if common.chosen is None:
-        picked = {
-            "-b": (bootstrap, bootstrap_origin),
-            "-c": (file, file_origin),
-            "-p": (policy, policy_origin),
-            "--state-dir": (state, state_origin),
-        }
-        _note_reach(resolved.connection, picked, where)
-    origins += [
-        *((key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())),
-        ("policy", "none" if resolved.policy is None else str(resolved.policy), policy_origin),
-        ("state-dir", str(resolved.state_dir), state_origin),
-        ("timeout", f"{resolved.timeout_s:g} s", timeout_origin),
-    ]
-    borrowed = resolved.policy is not None and policy_origin == where and bootstrap_origin == "flag"
+        _note_reach(connection, {"-b": bootstrap, "-c": file, "-p": policy, "--state-dir": state}, given.where)
+    borrowed = resolved.policy is not None and policy.origin == given.where and bootstrap.origin == "flag"
     if borrowed and policy_counts and not common.quiet:
         tell(
-            f"kretain: the cluster is from -b, but the policy {resolved.policy} is from {where}: "
+            f"kretain: the cluster is from -b, but the policy {resolved.policy} is from {given.where}: "
             "give -p FILE for another, or --no-policy"
         )
     if common.verbose:
-        for key, value, origin in origins:
-            tell(f"kretain: {of}{key} = {value} ({origin})")
-        if left_out := (resolved.settings().left_out if connection else ()):
-            tell(f"kretain: {of}no effect here: {', '.join(left_out)}")
+        origins = [
+            *([] if resolved.file is None else [("command-config", resolved.file, file.origin)]),
+            *((key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())),
+            ("policy", "none" if resolved.policy is None else str(resolved.policy), policy.origin),
+            ("state-dir", str(resolved.state_dir), state.origin),
+            ("timeout", f"{resolved.timeout_s:g} s", timeout.origin),
+        ]
+        _tell_origins(resolved, origins, "" if common.chosen is None else f"{name_of(common.chosen)}: ")
     return resolved
 
 
-def _note_reach(connection: Mapping[str, Setting], picked: Mapping[str, tuple[Any, str]], where: str) -> None:
+class _Picked(NamedTuple):
+    """A setting's value, None if nothing sets it, and what set it."""
+
+    value: Any
+    origin: str
+
+
+class _Given(NamedTuple):
+    """What a command was given: flags and variables, and a context with its name (``where``: ``context prod``)."""
+
+    common: Common
+    context: Mapping[str, Any]
+    where: str
+
+    @property
+    def name(self) -> str:
+        """The context's name, empty if there is none."""
+        return self.where.partition(" ")[2]
+
+    def pick(self, name: str) -> _Picked:
+        """Return a setting: a flag's or a variable's value, else the context's."""
+        key = name.replace("-", "_")
+        if (flag := getattr(self.common, key)) is not None:
+            return _Picked(flag, "flag" if self._is_flag(key) else f"KRETAIN_{key.upper()}")
+        return _Picked(self.context[name], self.where) if name in self.context else _Picked(None, "default")
+
+    def policy(self) -> _Picked:
+        """Return the policy file; none with ``--no-policy``.
+
+        Raises:
+            UsageError: ``--policy`` was given, too.
+        """
+        if not self.common.no_policy:
+            return self.pick("policy")
+        if self.common.policy is not None and self._is_flag("policy"):
+            raise UsageError("--policy names a policy file, and --no-policy excludes one: omit one of them")
+        return _Picked(None, "--no-policy")
+
+    def owns(self, address: Setting | None, file: _Picked, bootstrap: _Picked) -> bool:
+        """Return whether the address is the context's."""
+        return address is not None and self.where in (address.origin, file.origin if bootstrap.value is None else "")
+
+    def _is_flag(self, key: str) -> bool:
+        return self.common.given_by.get(key, "flag") == "flag"
+
+
+def _connection(given: _Given, file: _Picked, bootstrap: _Picked) -> dict[str, Setting]:
+    """Return the connection's keys: the address over the file over the context's ``settings``.
+
+    Raises:
+        SettingsError: the file can't be read.
+    """
+    from retention_cli.brokers.security.client_files import Setting, read_properties
+
+    settings = given.context.get("settings") or {}
+    connection = {str(key): Setting(str(value), given.where) for key, value in settings.items()}
+    if file.value is not None:
+        connection |= read_properties(Path(file.value))
+    # The address in a file given for this run wins over the context's.
+    by_file = "bootstrap.servers" in connection and bootstrap.origin == given.where != file.origin
+    if bootstrap.value is not None and not by_file:
+        connection["bootstrap.servers"] = Setting(str(bootstrap.value), bootstrap.origin)
+    return connection
+
+
+def _tell_origins(resolved: Resolved, origins: Sequence[tuple[str, str, str]], of: str) -> None:
+    """Print each setting with what set it (``-v``), and the connection's keys that have no effect."""
+    for key, value, origin in origins:
+        tell(f"kretain: {of}{key} = {value} ({origin})")
+    if left_out := (resolved.settings().left_out if resolved.connection else ()):
+        tell(f"kretain: {of}no effect here: {', '.join(left_out)}")
+
+
+def _note_reach(connection: Mapping[str, Setting], picked: Mapping[str, _Picked], where: str) -> None:
     """Note how the cluster is reached, for the command lines that this command prints.
 
     ``picked`` has the value and the origin of each option that says which cluster, policy and memory are meant;

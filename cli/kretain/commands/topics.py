@@ -84,8 +84,7 @@ def advise(
         for topic in reading.topics
     ]
     common.warn(*reading.notes)
-    given = (value for key, value, _ in settings.origins if key == "command-config")
-    for_java = None if settings.settings().protocol == "PLAINTEXT" else next(given, "client.properties")
+    for_java = None if settings.settings().protocol == "PLAINTEXT" else settings.file or "client.properties"
     print_advice(reading, found, output, command_config=for_java, every_row=all_rows)
 
 
