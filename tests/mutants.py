@@ -338,8 +338,8 @@ MUTANTS: Final = (
     Mutant(
         "F7: a source that failed is let be",
         _OUTSIDE,
-        "        fold.fail(key_of(source.kind, source.name), text, held)",
-        "        bool(held)",
+        "        fold.fail(key_of(source.kind, source.name), text, _topics_of(source, ours, fold, recall))",
+        "        bool(text)",
     ),
     Mutant(
         "F7: a foreign row is passed over",
@@ -370,7 +370,7 @@ MUTANTS: Final = (
         "_first_read(under_way.offsets, stands))",
         "set())",
     ),
-    Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "batch.written_ms > committed_ms", "False"),
+    Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "begun_ms > committed_ms", "False"),
     Mutant("F7: a copy that is lost counts", _PROOF, "if not there.start <= sync.downstream < there.end:", "if False:"),
     Mutant("F7: any record is a copy", _PROOF, "return self[1:] == other[1:]", "return True"),
     Mutant("F7: what is lost on the way is let be", _PROOF, "    if matched < len(ours):", "    if False:"),

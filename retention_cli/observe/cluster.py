@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Found, Spec
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicConfig, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.garbage import collection_paused
@@ -23,7 +23,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
-from retention_cli.observe.lineage import Reading, ask_epochs
+from retention_cli.observe.lineage import EpochEnds, Reading, ask_epochs
 from retention_cli.observe.recall import Recall, Remembered
 from retention_cli.observe.request import Observation, Pass, Request, Times
 from retention_cli.observe.times import read_times, with_lookups
@@ -226,7 +226,13 @@ class _Reading:
                 topics_seen,
                 passes=[Pass(Times(began, commits_at, *[now] * 4))],
             )
-        leaders = self.partitions
+        return self._read_logs(metadata, floors, deadline, began, commits_at)
+
+    def _read_logs(
+        self, metadata: ClusterMetadata, floors: FloorFold, deadline: float, began: float, commits_at: float
+    ) -> Observation:
+        """Read what the commits are compared with: the second half of the safe order. ``floors`` has the commits."""
+        reader, request, leaders = self.reader, self.request, self.partitions
         sizes_soon = (
             reader.sizes_soon(leaders) if (request.decides or request.with_rows) and self.again is None else None
         )
@@ -234,18 +240,9 @@ class _Reading:
         facts = self._read_ends()
         lookups_at = reader.clock.since_boot()
         ends_read_ms = request.clock_ms()
-        remembered = Remembered(self.memory, self.settings, leaders, ends_read_ms, request.now_ms)
-        remembered.open({name: one.topic_id for name, one in self.topics.items()})
-        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(facts), *request.epochs.items())
         # Those that have a leader and could be read so far are asked more about.
         answerable = {tp: one for tp, one in leaders.items() if tp not in self.unsettled and one.leader is not None}
-        epoch_ends = ask_epochs(reader, wanted, answerable)
-        tell_epochs(floors, epoch_ends)
-        remembered.prove(epoch_ends, facts)
-        for tp, cut in remembered.cuts.items():
-            floors.at(*tp).cut = (cut.offset, cut.epoch)
-        for tp in remembered.doubts:
-            floors.at(*tp).cut = CUT_UNKNOWN
+        remembered, epoch_ends = self._prove_memory(facts, floors, answerable, ends_read_ms)
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:
@@ -266,9 +263,7 @@ class _Reading:
             read_times(reading, facts, lost=self.memory.lost, without=self.unsettled)
         self.progress("metadata, again")
         again_at = reader.clock.since_boot()
-        chosen = only is not None or prepared is not None
-        numbers = {topic: frozenset(some) for topic, some in by_key(self.partitions).items()} if chosen else None
-        self._hold_changed(facts, metadata, reader.metadata(self.topics, numbers))
+        self._hold_changed(facts, metadata, reader.metadata(self.topics, self._chosen_numbers()))
         done_at = reader.clock.since_boot()
         remembered.add(facts, epoch_ends)
         return Observation(
@@ -287,6 +282,35 @@ class _Reading:
             floors.rows or (),
             [Pass(Times(began, commits_at, ends_at, lookups_at, again_at, done_at), floors.all_seen())],
         )
+
+    def _prove_memory(
+        self,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        floors: FloorFold,
+        leaders: Leaders,
+        ends_read_ms: int,
+    ) -> tuple[Remembered, EpochEnds]:
+        """Ask where leader epochs end, which proves what is remembered (M2), and tell the floors where logs were cut.
+
+        ``leaders`` are those that can be asked.
+        """
+        remembered = Remembered(self.memory, self.settings, self.partitions, ends_read_ms, self.request.now_ms)
+        remembered.open({name: one.topic_id for name, one in self.topics.items()})
+        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(facts), *self.request.epochs.items())
+        epoch_ends = ask_epochs(self.reader, wanted, leaders)
+        tell_epochs(floors, epoch_ends)
+        remembered.prove(epoch_ends, facts)
+        for tp, cut in remembered.cuts.items():
+            floors.at(*tp).cut = (cut.offset, cut.epoch)
+        for tp in remembered.doubts:
+            floors.at(*tp).cut = CUT_UNKNOWN
+        return remembered, epoch_ends
+
+    def _chosen_numbers(self) -> dict[str, frozenset[int]] | None:
+        """Return the partitions that are read, by topic, if only some were chosen; None: all of each topic."""
+        if self.request.only is None and self.again is None and self.request.prepared is None:
+            return None
+        return {topic: frozenset(some) for topic, some in by_key(self.partitions).items()}
 
     def _choose(self, metadata: ClusterMetadata, only: Collection[TopicPartition] | None) -> None:
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()

@@ -152,6 +152,30 @@ def _from_windows(
     found: EventTimes,
 ) -> None:
     """Use the largest time of the last data records before L and of what is remembered: "at least"."""
+    logs = {tp: log for tp in partitions if (log := _stable(facts[tp])) is not None}
+    best, first = _read_windows(reading, logs, found)
+    for tp in [one for one in partitions if one not in found.newest]:
+        if tp in best:
+            _remember(reading, tp, facts[tp], best[tp])
+        known = [one for one in (_known(reading, tp, facts[tp]), best.get(tp)) if one is not None]
+        newest = max(known, key=lambda one: one.rank, default=None)
+        if newest is not None:  # exact if every record in the log was read
+            every = tp not in logs or logs[tp].end - logs[tp].start <= _WINDOWS[0]
+            found.newest[tp] = newest._replace(exact=every)
+        elif isinstance(answers[tp], RequestFailedError):
+            found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answers[tp]}")
+        else:
+            found.newest[tp] = _without_event_time(str(TIMESTAMP), first[tp]) if tp in first else None
+
+
+def _read_windows(
+    reading: Reading, logs: Mapping[TopicPartition, Range], found: EventTimes
+) -> tuple[dict[TopicPartition, EventMax], dict[TopicPartition, int]]:
+    """Read the last records before L, more of them where none has a time.
+
+    Returns:
+        The largest time, and the first offset read, by partition; where reading failed, ``found`` has that.
+    """
     best: dict[TopicPartition, EventMax] = {}
     first: dict[TopicPartition, int] = {}
 
@@ -161,7 +185,6 @@ def _from_windows(
         if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
             best[tp] = EventMax(stamp, message.offset())
 
-    logs = {tp: log for tp in partitions if (log := _stable(facts[tp])) is not None}
     waiting = list(logs)
     for size in _WINDOWS:
         ranges = {tp: Range(max(logs[tp].start, logs[tp].end - size), logs[tp].end) for tp in waiting}
@@ -173,20 +196,7 @@ def _from_windows(
                 found.newest[tp] = Unknown.because(Code.R2, f"the newest records could not be read: {error}")
         settled = best.keys() | found.newest.keys()
         waiting = [tp for tp, part in ranges.items() if tp not in settled and part.start > logs[tp].start]
-    for tp in partitions:
-        if tp in found.newest:
-            continue
-        if tp in best:
-            _remember(reading, tp, facts[tp], best[tp])
-        known = (_known(reading, tp, facts[tp]), best.get(tp))
-        newest = max((one for one in known if one is not None), key=lambda one: one.rank, default=None)
-        if newest is None and isinstance(answers[tp], RequestFailedError):
-            found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answers[tp]}")
-        elif newest is None and tp in first:
-            found.newest[tp] = _without_event_time(str(TIMESTAMP), first[tp])
-        else:  # exact if every record in the log was read
-            every = tp not in logs or logs[tp].end - logs[tp].start <= _WINDOWS[0]
-            found.newest[tp] = None if newest is None else newest._replace(exact=every)
+    return best, first
 
 
 def _stable(facts: PartitionFacts) -> Range | None:
@@ -217,21 +227,21 @@ def _scan_records(
     if not scans:
         return
     stopped = _read_new(reading, scans, logs, sources)
-    for tp, scan in scans.items():
-        newest = scan.newest
-        if (error := stopped.get(tp)) is not None and newest is not None:
-            newest = newest._replace(exact=False)
-        found.newest[tp] = newest
-        if error is not None and (newest is None or isinstance(error, SchemaError)):
-            found.newest[tp] = Unknown.because(Code.R2, f"its event times could not be read: {error}")
-        elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
-            first = scan.blocks[0]
-            found.newest[tp] = _without_event_time(
-                str(sources[tp]), first.start if first.unreadable is None else first.unreadable
-            )
+    found.newest.update((tp, _newest_of(scan, stopped.get(tp), sources[tp])) for tp, scan in scans.items())
     _find_prefixes(
         reading, {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}, logs, sources, stopped, found
     )
+
+
+def _newest_of(scan: EventScan, error: RequestFailedError | None, source: EventSource) -> Maybe[EventMax | None]:
+    """Return the largest event time that a scan knows: at least that, if it was stopped by an error."""
+    newest = scan.newest
+    if error is not None and (newest is None or isinstance(error, SchemaError)):
+        return Unknown.because(Code.R2, f"its event times could not be read: {error}")
+    if scan.blocks and all(one.newest_ms is None for one in scan.blocks):
+        first = scan.blocks[0]
+        return _without_event_time(str(source), first.start if first.unreadable is None else first.unreadable)
+    return newest if error is None or newest is None else newest._replace(exact=False)
 
 
 def _scan_name(reading: Reading, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:

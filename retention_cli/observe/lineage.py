@@ -127,9 +127,9 @@ def _prove(
         return Cut(0, None if same else known)
     end = min(high_watermark, answer.offset) if isinstance(answer, Found) else high_watermark
     cut = end if end < reach else None
-    lost = cut is not None and cut < memory.high_watermark
+    lost = Cut(cut, None if same else known) if cut is not None and cut < memory.high_watermark else None
     memory.continue_at(leader_epoch, log_start, now_ms, cut, last)
-    return Cut(cut, None if same else known) if cut is not None and lost else None
+    return lost
 
 
 def _end_unknown(epoch: int, why: RequestFailedError) -> Unknown:

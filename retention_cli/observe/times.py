@@ -254,12 +254,16 @@ def _search(
             if isinstance(reached, RequestFailedError) or failed is not None:
                 text = f"an ambiguous look-up could not be resolved by reading: {failed or reached}"
                 yield Answered(tp, time_ms, Unknown.because("lookup", text), data=True)
-                continue
-            note = _stopped(reached.offset) if reached.stopped and scan_records is not None else None
-            found = LookUp(reached.offset, note, reached.timestamp, reached.record)
-            if scan_records is None and reached.record is None:  # there is no record whose stamp could be old
-                found = LookUp(start)
-            yield Answered(tp, time_ms, found, data=True)
+            else:
+                yield Answered(tp, time_ms, _outcome(reached, start, one_record=scan_records is None), data=True)
+
+
+def _outcome(reached: Reached, start: int, *, one_record: bool) -> LookUp:
+    """Return what a search from ``start`` on found; ``one_record``: it looked for one record only."""
+    if one_record and reached.record is None:  # there is no record whose stamp could be old
+        return LookUp(start)
+    note = _stopped(reached.offset) if reached.stopped and not one_record else None
+    return LookUp(reached.offset, note, reached.timestamp, reached.record)
 
 
 def _ended_early(reached: Reached, facts: PartitionFacts) -> str | None:
@@ -322,16 +326,7 @@ def read_times(
         without: partitions that could not be read; their event times are not read either.
     """
     reader, leaders, settings = reading.reader, reading.leaders, reading.settings
-    by_events = [one for tp, one in facts.items() if settings[tp.topic].event_time_ms is not None and tp not in without]
-    timed = {one.tp: one for one, rules in by_topic(by_events, settings, reading.now_ms) if not rules.settles(one)}
-    maxima: Mapping[TopicPartition, Answer] = {}
-    if timed:
-        from retention_cli.observe.event_times import read_event_times
-
-        events = read_event_times(reading, timed)
-        for tp, newest in events.newest.items():
-            facts[tp] = facts[tp]._replace(newest=newest, event_prefix=events.prefix.get(tp, facts[tp].event_prefix))
-        maxima = events.stamps
+    maxima = _add_event_times(reading, facts, without)
     plain: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {}
     data: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {}
 
@@ -357,11 +352,28 @@ def read_times(
         facts[tp] = known = facts[tp]._replace(lookups=answers, data_lookups=data[tp])
         if settings[tp.topic].min_wallclock_ms is not None and known.topic.timestamp_type == "LogAppendTime":  # G3
             stamped.append(tp)
-    if lost is not None:  # whether the topic was ever CreateTime is not known either (G3)
-        facts.update({tp: facts[tp]._replace(stamped_below=lost) for tp in stamped})
-        return
-    for tp, below in _stamped_below(replace(reading, deadline=until), facts, stamped).items():
-        facts[tp] = facts[tp]._replace(stamped_below=below)
+    if lost is None:
+        below = _stamped_below(replace(reading, deadline=until), facts, stamped)
+    else:  # whether the topic was ever CreateTime is not known either (G3)
+        below = dict.fromkeys(stamped, lost)
+    facts.update((tp, facts[tp]._replace(stamped_below=one)) for tp, one in below.items())
+
+
+def _add_event_times(
+    reading: Reading, facts: dict[TopicPartition, PartitionFacts], without: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Answer]:
+    """Fill in what R2 needs, where it is on; return the answers for the largest timestamps that this took."""
+    settings = reading.settings
+    on = [one for tp, one in facts.items() if settings[tp.topic].event_time_ms is not None and tp not in without]
+    timed = {one.tp: one for one, rules in by_topic(on, settings, reading.now_ms) if not rules.settles(one)}
+    if not timed:
+        return {}
+    from retention_cli.observe.event_times import read_event_times
+
+    events = read_event_times(reading, timed)
+    for tp, newest in events.newest.items():
+        facts[tp] = facts[tp]._replace(newest=newest, event_prefix=events.prefix.get(tp, facts[tp].event_prefix))
+    return events.stamps
 
 
 def _stamped_below(

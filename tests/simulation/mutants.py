@@ -141,8 +141,8 @@ MUTANTS: Final = (
     Mutant(
         "F2: members don't count",
         "observe/floors/fold.py",
-        "for topic in {*live, *known, *unset}:",
-        "for topic in {*known, *unset}:",
+        "for topic in {*live, *known, *unset} & self.topics.keys():",
+        "for topic in {*known, *unset} & self.topics.keys():",
     ),
     Mutant(
         "F2: a live member starts back by now",

@@ -197,8 +197,8 @@ class FloorFold:
                 if there < self.counts[topic]:
                     has = {row[0] for row in rows} | known.get(topic, set()) | unset.get(topic, set())
                     self._mark_missing(group, topic, has, without_commit_text(group, topic, rows), live=topic in live)
-        for topic in {*live, *known, *unset}:
-            if topic in self.topics and not commits.get(topic):  # or it has no position there any more
+        for topic in {*live, *known, *unset} & self.topics.keys():
+            if not commits.get(topic):  # or it has no position there any more
                 gone = gone_without_commit_text(group, topic, "before")
                 why = only_member_text(group, topic) if topic in live else gone
                 has = known.get(topic, set()) | unset.get(topic, set())
@@ -372,19 +372,21 @@ class FloorFold:
                 bare[partition] = 1
             elif epoch != epochs[partition]:
                 self.at(topic, partition).commits(epoch, offset, group)
-        if self.seen is not None and self._room >= 0:  # as long as there is room for everyone's, as they are
-            seen = [row for row in rows if row[0] not in skipped] if skipped else rows
-            self.seen.append(Seen(group, topic, "commit", seen))
-            self._room -= len(seen)
+        if self.seen is not None or self.rows is not None:
+            self._note(group, topic, rows, skipped)
+        return known
+
+    def _note(self, group: str, topic: str, rows: Sequence[Commit], skipped: Collection[int]) -> None:
+        """Keep commits as they came (``seen``), as long as there is room for everyone's, and as ``rows``."""
+        rows = [row for row in rows if row[0] not in skipped] if skipped else rows
+        if self.seen is not None and self._room >= 0:
+            self.seen.append(Seen(group, topic, "commit", rows))
+            self._room -= len(rows)
             if self._room < 0:
                 self.seen[:] = [one for one in self.seen if one.kind != "commit"]
         if self.rows is not None:
-            self.rows += (
-                CommitRow(group, topic, partition, "commit", offset, epoch)
-                for partition, offset, epoch in rows
-                if partition < count and partition not in skipped
-            )
-        return known
+            count = self.counts[topic]
+            self.rows += (CommitRow(group, topic, row[0], "commit", *row[1:]) for row in rows if row[0] < count)
 
     def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str, *, live: bool = False) -> None:
         count = self.counts[topic]

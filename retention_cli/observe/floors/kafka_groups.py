@@ -179,19 +179,10 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         if (doubt := scope_doubt(reader, rules.scope, listed)) is not None:
             return doubt
         listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
-    counted = tuple(
-        group
-        for group in listed
-        if not matches(rules.ignore, group.name) and (group.kind != "share" or rules.share == "count")
-    )
-    hidden = False
-    if OFFSETS_TOPIC not in before.topics:  # a broker that hides it, or a dead coordinator, lists no group either
-        now = reader.metadata([OFFSETS_TOPIC])
-        if OFFSETS_TOPIC in now.topics:
-            return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "once")
-        hidden = bool(listed) or OFFSETS_TOPIC not in now.missing
-        if hidden and not rules.offsets_hidden:
-            return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no")
+    counted = tuple(group for group in listed if _counts(group, rules))
+    hidden = _is_hidden(reader, before, listed, rules)
+    if isinstance(hidden, Doubt):
+        return hidden
     may_lack = [Reason(Code.F9, _NOBODY_REQUIRED)] if hidden else []
     if rules.scope is not None:
         outsiders = outsiders_of(reader, rules.scope, counted)
@@ -201,6 +192,27 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         counted = tuple(group for group in counted if group.name not in outsiders)
         listed = [group for group in listed if group.name not in outsiders]  # seen before, such a group is gone (F6)
     return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted, tuple(may_lack), everyone)
+
+
+def _counts(group: ListedGroup, rules: GroupRules) -> bool:
+    """Return whether the policy counts a group (F1)."""
+    return not matches(rules.ignore, group.name) and (group.kind != "share" or rules.share == "count")
+
+
+def _is_hidden(
+    reader: ClusterReader, before: ClusterMetadata, listed: Collection[ListedGroup], rules: GroupRules
+) -> bool | Doubt:
+    """Return whether the provider hides the offsets topic; a doubt if that can't be told, or must not be (F9).
+
+    A broker that hides it, or a dead coordinator, may list no group either.
+    """
+    if OFFSETS_TOPIC in before.topics:
+        return False
+    now = reader.metadata([OFFSETS_TOPIC])
+    if OFFSETS_TOPIC in now.topics:
+        return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "once")
+    hidden = bool(listed) or OFFSETS_TOPIC not in now.missing
+    return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no") if hidden and not rules.offsets_hidden else hidden
 
 
 def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGroup]) -> Doubt | None:
@@ -260,12 +272,8 @@ def read_groups(
 ) -> None:
     """Read these groups' members and commits into the fold. ``counted`` may be any slice of those that count."""
     deadline, rules = reader.clock.monotonic() + patience_s, recall.rules
+    _fail_unreadable(counted, fold)
     honest = [group for group in counted if not is_outside(group.name)]
-    for group in counted:
-        if is_outside(group.name):  # not read, so that its commits are not remembered as another consumer's
-            fold.fail(plain_name(group.name), "its id begins with a control character", None)
-        elif group.kind == "unknown":
-            fold.fail(group.name, "this kretain does not know the type of this group", None)
     keys = {group.name: group_key(group.kind, group.name) for group in honest}
     reads = _members(reader, [group for group in honest if _reads_members(group, rules)], fold.topics, patience_s)
     shares = [group.name for group in honest if group.kind == "share"]
@@ -300,6 +308,15 @@ def read_groups(
     if shares:
         reader.read_share_offsets(shares, on_commits)
     reader.read_commits(others, on_commits, _left(reader, deadline))
+
+
+def _fail_unreadable(counted: Sequence[ListedGroup], fold: FloorFold) -> None:
+    """Fold in the groups that no request can read (F3)."""
+    for group in counted:
+        if is_outside(group.name):  # not read, so that its commits are not remembered as another consumer's
+            fold.fail(plain_name(group.name), "its id begins with a control character", None)
+        elif group.kind == "unknown":
+            fold.fail(group.name, "this kretain does not know the type of this group", None)
 
 
 def _members(

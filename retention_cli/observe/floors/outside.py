@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
@@ -126,13 +126,16 @@ def fold_outside(
         if any(owns(source, key) for source in sources if source not in failed):
             fold.add_gone(key, rows, format_time(seen_ms // 1000 * 1000))
     for source, text in failed.items():
-        held: set[str] | None = None
-        if source.topics is not None:
-            ours = (key for key, _seen, _rows in gone if owns(source, key))
-            held = {name for name in fold.topics if matches(source.topics, name)} | {
-                topic for key in ours for topic in recall.memory.group(key).topics()
-            }
-        fold.fail(key_of(source.kind, source.name), text, held)
+        ours = [key for key, _seen, _rows in gone if owns(source, key)]
+        fold.fail(key_of(source.kind, source.name), text, _topics_of(source, ours, fold, recall))
+
+
+def _topics_of(source: FloorSource, ours: Iterable[str], fold: FloorFold, recall: Recall) -> set[str] | None:
+    """Return the topics that a source's consumers may read, None for any: ``ours`` are those remembered, by key."""
+    if source.topics is None:
+        return None
+    named = {name for name in fold.topics if matches(source.topics, name)}
+    return named | {topic for key in ours for topic in recall.memory.group(key).topics()}
 
 
 def owns(source: FloorSource, key: str) -> bool:

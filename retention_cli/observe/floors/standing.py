@@ -5,7 +5,7 @@ A standing sums up any number of commits. It is small, and the same in any order
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -163,40 +163,52 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     reasons = _doubts(standing, empty=log_start == high_watermark)
     if irregular.epochs or irregular.refused or irregular.cut or standing.high > high_watermark:
         reasons += _other_log(standing, high_watermark)
-    lowest, lowest_gone = (None if standing.high == NO_HIGHEST else (standing.low, standing.low_by)), None
-    if irregular.gone or irregular.unproven is not None:
-        lowest, lowest_gone, unknown = _with_gone(standing, lowest, high_watermark)
-        reasons += unknown
     starts = irregular.start if log_start != high_watermark else None
-    if starts is not None:
-        if isinstance(irregular.start_at, Unknown):
-            reasons += irregular.start_at.reasons
-        elif lowest is not None and irregular.start_at < lowest[0]:
-            lowest, lowest_gone = (irregular.start_at, starts.group), None
+    lowest, gone, unknown = _lowest(standing, high_watermark, starts)
+    reasons += unknown
     if lowest is None and not reasons:
         reasons.append(Reason(Code.F4, "no consumer group has committed here, so what was read is unknown"))
     if reasons or lowest is None:
         return Unknown(tuple(dict.fromkeys(reasons)))
     low, by = lowest
-    notes: tuple[Reason, ...] = ()
+    begins = starts is not None and by == starts.group and low == irregular.start_at
+    return Floor(low, floor_by(by), tuple(_notes(low, by, log_start, gone, starts if begins else None)))
+
+
+def _lowest(
+    standing: Standing, high_watermark: int, starts: Start | None
+) -> tuple[tuple[int, str] | None, GoneCommit | None, list[Reason]]:
+    """Return the lowest position and whose it is, the gone commit that it is from (None: none), and doubts.
+
+    ``starts`` is the group without a commit that may begin here (F2).
+    """
+    irregular = standing.irregular
+    lowest = None if standing.high == NO_HIGHEST else (standing.low, standing.low_by)
+    gone: GoneCommit | None = None
+    unknown: list[Reason] = []
+    if irregular.gone or irregular.unproven is not None:
+        lowest, gone, unknown = _with_gone(standing, lowest, high_watermark)
+    if starts is not None:
+        if isinstance(irregular.start_at, Unknown):
+            unknown += irregular.start_at.reasons
+        elif lowest is not None and irregular.start_at < lowest[0]:
+            lowest, gone = (irregular.start_at, starts.group), None
+    return lowest, gone, unknown
+
+
+def _notes(low: int, by: str, log_start: Maybe[int], gone: GoneCommit | None, starts: Start | None) -> Iterator[Reason]:
+    """Yield the notes on a floor at ``low``: ``gone`` or ``starts`` is what sets it, if that is not a live commit."""
     if not isinstance(log_start, Unknown) and low < log_start:
-        notes = (
-            Reason(Code.F5, f"{who(by)} is at {low:,}: {log_start - low:,} records were deleted before it read them"),
-        )
-    if lowest_gone is not None:
-        text = (
-            f"{who(by)} no longer exists; it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "
-            f"counts{'' if lowest_gone.offset == low else f', at {low:,}, where the log was cut'}; "
-            f"{forget_hint(by)}"
-        )
-        notes = (*notes, Reason(Code.F6, text))
-    if starts is not None and by == starts.group and low == irregular.start_at:
-        text = (
-            f"{who(by)} has no commit here; if it starts to read, it begins {format_duration(starts.back_ms)} back, at "
-            f"{low:,} (groups.start)"
-        )
-        notes = (*notes, Reason(Code.F2, text))
-    return Floor(low, floor_by(by), notes)
+        text = f"{who(by)} is at {low:,}: {log_start - low:,} records were deleted before it read them"
+        yield Reason(Code.F5, text)
+    if gone is not None:
+        cut = "" if gone.offset == low else f", at {low:,}, where the log was cut"
+        text = f"{who(by)} no longer exists; it committed {gone.offset:,} here (seen {gone.seen}) and still counts"
+        yield Reason(Code.F6, f"{text}{cut}; {forget_hint(by)}")
+    if starts is not None:
+        back = format_duration(starts.back_ms)
+        text = f"{who(by)} has no commit here; if it starts to read, it begins {back} back, at {low:,} (groups.start)"
+        yield Reason(Code.F2, text)
 
 
 def _with_gone(
@@ -254,18 +266,20 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
         reasons.append(_ahead_reason(ahead, standing.leader_epoch))
     if beyond is not None and (beyond.offset > high_watermark or ahead is None or beyond != ahead):
         reasons.append(_refused_reason(beyond, standing.leader_epoch, high_watermark))
-    if irregular.cut is not None and standing.bare:
-        if isinstance(irregular.cut, Unknown):
-            reasons += irregular.cut.reasons
-        else:
-            cut, ended = irregular.cut
-            which = "" if ended is None else f" (leader epoch {ended} ended there)"
-            text = (
-                f"the log was cut back to {cut:,} since kretain last looked{which}, and a group's commit has no "
-                f"leader epoch, so it may be older; run again"
-            )
-            reasons.append(Reason(Code.F5, text))
-    return reasons
+    return [*reasons, *_maybe_older(irregular.cut)] if irregular.cut is not None and standing.bare else reasons
+
+
+def _maybe_older(cut: tuple[int, int | None] | Unknown) -> tuple[Reason, ...]:
+    """Return why a commit without a leader epoch may be older than the log: that was cut (M2, F5)."""
+    if isinstance(cut, Unknown):
+        return cut.reasons
+    offset, ended = cut
+    which = "" if ended is None else f" (leader epoch {ended} ended there)"
+    text = (
+        f"the log was cut back to {offset:,} since kretain last looked{which}, and a group's commit has no "
+        f"leader epoch, so it may be older; run again"
+    )
+    return (Reason(Code.F5, text),)
 
 
 def _reset(key: str) -> str:

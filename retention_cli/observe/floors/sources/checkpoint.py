@@ -64,11 +64,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
     last: Mapping[int, _Offsets | None] = dict.fromkeys(begun)
     if done is not None:
         batch = under_way if done == newest else _batch(checkpoint, done, begun)
-        if committed_ms is not None and batch.written_ms is not None and batch.written_ms > committed_ms:
-            raise SourceError(
-                f"{checkpoint.shown}: offsets/{done} was written after commits/{done}: the query was set back, or its "
-                "checkpoint copied; kretain can read it again after its next batch"
-            )
+        _check_order(checkpoint, done, batch.written_ms, committed_ms)
         last = batch.offsets
     stands = {number: _beginning(checkpoint, number) if one is None else one for number, one in last.items()}
     positions, torn = _furthest_behind(list(stands.values()), _first_read(under_way.offsets, stands))
@@ -81,6 +77,15 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
             raise SourceError(f"{checkpoint.shown}: its last batch has no time: leave out max.age")
         check_age(committed_ms, reach.reader.clock.wall_ms(), source.max_age_ms)
     return {source.name: Consumer(positions, frozenset(reads), unread=frozenset(torn))}
+
+
+def _check_order(checkpoint: Storage, done: int, begun_ms: int | None, committed_ms: int | None) -> None:
+    """Check that a batch was written down before it was done, where both times are known."""
+    if committed_ms is not None and begun_ms is not None and begun_ms > committed_ms:
+        raise SourceError(
+            f"{checkpoint.shown}: offsets/{done} was written after commits/{done}: the query was set back, or its "
+            "checkpoint copied; kretain can read it again after its next batch"
+        )
 
 
 def _first_read(under_way: Mapping[int, _Offsets | None], stands: Mapping[int, _Offsets]) -> set[tuple[str, int]]:

@@ -14,7 +14,7 @@ import re
 import struct
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, SettingsError
@@ -79,6 +79,29 @@ def position_of(extent: Range, sync: Sync | None, committed: int | None) -> int 
 
 
 @dataclass(frozen=True, slots=True)
+class _Found:
+    """How far topics are known to be copied, and why that is unknown of topics."""
+
+    doubts: dict[str, list[str]]
+    positions: dict[str, list[Position]] = field(default_factory=dict)
+
+    def add(self, tp: TopicPartition, position: int) -> None:
+        self.positions.setdefault(tp.topic, []).append((tp.partition, position))
+
+    def doubt(self, tp: TopicPartition, text: str) -> None:
+        self.doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {text}")
+
+    def consumer(self) -> Consumer:
+        """Return all of it; a doubt about a partition is one about its topic."""
+        sound = {topic: rows for topic, rows in self.positions.items() if topic not in self.doubts}
+        unreadable = {
+            topic: f"{texts[0]} (and {len(texts) - 1:,} more partitions)" if texts[1:] else texts[0]
+            for topic, texts in self.doubts.items()
+        }
+        return Consumer(sound, unreadable=unreadable)
+
+
+@dataclass(frozen=True, slots=True)
 class _Replica:
     source: FloorSource
     reach: Reach
@@ -88,13 +111,8 @@ class _Replica:
 
     def copied(self) -> Consumer:
         """Return the positions, and the topics on which they are unknown."""
-        ours, theirs = self.here.metadata(), self.there.metadata()
-        planned = self.reach.metadata
-        if ours.cluster_id != planned.cluster_id:
-            raise SourceError(f"{self.here.settings.bootstrap} is now another cluster ({ours.cluster_id})")
-        if not theirs.cluster_id or ours.cluster_id == theirs.cluster_id:
-            raise SourceError(f"context {self.source.place} is this cluster itself")
-        alias = self._alias(theirs)
+        ours, theirs = self._clusters()
+        planned, alias = self.reach.metadata, self._alias(theirs)
         at, cluster = (self.here, ours) if self.source.syncs_at == "source" else (self.there, theirs)
         syncs = read_syncs(at, cluster, self.source.offset_syncs or f"mm2-offset-syncs.{self.source.place}.internal")
         committed = read_committed(
@@ -109,38 +127,41 @@ class _Replica:
         copies = {topic: names.replace("{topic}", topic) for topic in wanted if topic not in doubts}
         extents = read_extents(self.here, ours, copies)
         remote = read_extents(self.there, theirs, (one for one in copies.values() if one in theirs.topics))
-        positions: dict[str, list[Position]] = {}
+        found = _Found(doubts)
         claimed: dict[TopicPartition, int] = {}
         runs: list[Run] = []
-
-        def doubt(tp: TopicPartition, text: str) -> None:
-            doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {text}")
-
         for tp, extent in extents.items():
             copy = TopicPartition(copies[tp.topic], tp.partition)
             sync = syncs.get(tp)
             position = extent if isinstance(extent, str) else position_of(extent, sync, committed.get(tp))
             there = remote.get(copy, "does not exist, or this user may not describe it")
             if isinstance(position, str):
-                doubt(tp, position)
+                found.doubt(tp, position)
             elif (
                 isinstance(extent, str) or sync is None or position <= extent.start
             ):  # of the records that are left: none
-                positions.setdefault(tp.topic, []).append((tp.partition, position))
+                found.add(tp, position)
             elif isinstance(there, str):
-                doubt(tp, f"its copy {plain(str(copy))} in {self.source.place} {there}")
+                found.doubt(tp, f"its copy {plain(str(copy))} in {self.source.place} {there}")
             else:
                 claimed[tp] = position
                 runs.append(Run(tp, extent, copy, there, sync))
         proven, unproven = Proof(self.here, self.there, theirs, self.source.place, self.deadline).check(runs)
         for tp, position in claimed.items():
             if tp in proven:
-                positions.setdefault(tp.topic, []).append((tp.partition, min(position, proven[tp])))
+                found.add(tp, min(position, proven[tp]))
             else:
-                doubt(tp, unproven[tp])
-        sound = {topic: rows for topic, rows in positions.items() if topic not in doubts}
-        more = {topic: f" (and {len(texts) - 1:,} more partitions)" for topic, texts in doubts.items() if texts[1:]}
-        return Consumer(sound, unreadable={topic: texts[0] + more.get(topic, "") for topic, texts in doubts.items()})
+                found.doubt(tp, unproven[tp])
+        return found.consumer()
+
+    def _clusters(self) -> tuple[ClusterMetadata, ClusterMetadata]:
+        """Return the metadata of the cluster that is planned, and of the one with the copies."""
+        ours, theirs = self.here.metadata(), self.there.metadata()
+        if ours.cluster_id != self.reach.metadata.cluster_id:
+            raise SourceError(f"{self.here.settings.bootstrap} is now another cluster ({ours.cluster_id})")
+        if not theirs.cluster_id or ours.cluster_id == theirs.cluster_id:
+            raise SourceError(f"context {self.source.place} is this cluster itself")
+        return ours, theirs
 
     def _alias(self, far: ClusterMetadata) -> str:
         if self.source.alias:
