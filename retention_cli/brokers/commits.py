@@ -11,9 +11,9 @@ default without its content, as a pointer to where it lies. The group's start of
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from kafka.errors import UnstableOffsetCommitError
@@ -86,9 +86,8 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
     batch_size = _FIRST_BATCH
 
     def jobs(names: Iterable[str], *, batched: bool) -> Iterable[Job[list[str]]]:
-        left = deque(names)
-        while left:
-            batch = [left.popleft() for _ in range(min(batch_size, len(left)) if batched else 1)]
+        left = iter(names)
+        while batch := list(islice(left, batch_size if batched else 1)):
             yield Job(request(batch, batched=batched), batch)
 
     def on_reply(batch: list[str], reply: Answer | RequestFailedError) -> None:

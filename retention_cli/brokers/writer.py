@@ -128,21 +128,28 @@ class ClusterWriter:
             while producer.flush(_FLUSH_S) and time.monotonic() < deadline:  # in short waits, so that Ctrl-C works
                 pass
         except (KafkaException, SystemError) as error:
-            cause = _cause(error)
-            if cause is None or cause.name() == "_FATAL":  # the client ended, and has not yet reported why
-                try:
-                    self._producer.poll(_FLUSH_S)
-                except (KafkaException, SystemError) as earlier:
-                    cause = _cause(earlier) or cause
-            self._producer = None
-            what = f"topic {topic} could not be written to"
-            ended = RequestFailedError(f"{what}: the client ended and did not say why: run again", retriable=True)
-            failed = ended if cause is None else self._error(cause, what, "WRITE", topic)
+            failed = self._ended(error, topic)
             return [failed if one is late else one for one in results]
         except RequestFailedError as error:  # the client lacks what the connection needs
             failed = RequestFailedError(f"topic {topic} could not be written to: {error}", retriable=False)
             return [failed] * len(messages)
         return results
+
+    def _ended(self, error: BaseException, topic: str) -> BrokerError:
+        """Return why the client ended; the next message needs a new one."""
+        from confluent_kafka import KafkaException
+
+        cause = _cause(error)
+        if cause is None or cause.name() == "_FATAL":  # it has not yet reported why
+            try:
+                self._producer.poll(_FLUSH_S)
+            except (KafkaException, SystemError) as earlier:
+                cause = _cause(earlier) or cause
+        self._producer = None
+        what = f"topic {topic} could not be written to"
+        if cause is None:
+            return RequestFailedError(f"{what}: the client ended and did not say why: run again", retriable=True)
+        return self._error(cause, what, "WRITE", topic)
 
     def _check(self, topic: str) -> None:
         if topic not in self._topics:

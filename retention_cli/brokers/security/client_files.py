@@ -191,21 +191,23 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             continue
         elif key == sasl_settings.HANDLER and mechanism == "OAUTHBEARER":
             pass  # the class of the one way that is supported; any other is refused with the mechanism
-        elif key in _SUBSTITUTES or key.startswith(("sasl.oauthbearer.", "config.providers.")):
-            text = _SUBSTITUTES.get(key) or (
-                sasl_settings.SUBSTITUTE if key.startswith("sasl.") else _SUBSTITUTES["config.providers"]
-            )
+        elif (text := _unusable(key)) is not None:
             raise SettingsError(f"{setting.origin}: {key}: {text}")
-        elif _LEFT_OUT.fullmatch(key) is None:
-            similar = difflib.get_close_matches(key, sorted(_UNDERSTOOD), n=1, cutoff=0.75)
-            hint = (
-                f"did you mean {similar[0]}?"
-                if similar
-                else "it is neither a librdkafka nor a Java client setting we know"
-            )
-            raise SettingsError(f"{setting.origin}: {key}: unknown setting; {hint}")
         left_out.append(key)
     return _translate(given, tuple(sorted(left_out)))
+
+
+def _unusable(key: str) -> str | None:
+    """Return what to write in place of a key that kretain can't use or does not know; None if it may be left out."""
+    if key in _SUBSTITUTES:
+        return _SUBSTITUTES[key]
+    if key.startswith(("sasl.oauthbearer.", "config.providers.")):
+        return sasl_settings.SUBSTITUTE if key.startswith("sasl.") else _SUBSTITUTES["config.providers"]
+    if _LEFT_OUT.fullmatch(key) is not None:
+        return None
+    similar = difflib.get_close_matches(key, sorted(_UNDERSTOOD), n=1, cutoff=0.75)
+    hint = f"did you mean {similar[0]}?" if similar else "it is neither a librdkafka nor a Java client setting we know"
+    return f"unknown setting; {hint}"
 
 
 def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> ConnectionSettings:
@@ -226,15 +228,9 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
         certificate, key = _own_key(text)
     oauth = None
     if mechanism == aws.MECHANISM or _means_aws(mechanism, text(*_HANDLERS) or ""):
-        if protocol != "SASL_SSL":  # who reads a signature could use it for a quarter of an hour
-            raise SettingsError("security.protocol: AWS credentials are used with SASL_SSL only: write that")
-        oauth = sasl_settings.OAuthSettings(aws=aws.read_aws(bootstrap, _jaas(given, mechanism or "") or {}))
+        oauth = _aws(given, mechanism or "", protocol, bootstrap)
     elif mechanism == "OAUTHBEARER":
         oauth = _oauth(given, text, ca)
-    kerberos = None
-    if mechanism == "GSSAPI":
-        options = _jaas(given, mechanism)
-        kerberos = sasl_settings.read_kerberos(text, options, None if options is None else given[_JAAS].origin)
     algorithm = given.get("ssl.endpoint.identification.algorithm", Setting("https", "default")).value.lower()
     if algorithm not in ("https", "", "none"):
         raise SettingsError(f"ssl.endpoint.identification.algorithm: {algorithm!r} is neither https nor empty")
@@ -245,7 +241,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
         username=username,
         password=password,
         oauth=oauth,
-        kerberos=kerberos,
+        kerberos=_kerberos(given, text) if mechanism == "GSSAPI" else None,
         ca_pem=ca,
         certificate_pem=certificate,
         key_pem=key,
@@ -300,6 +296,17 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
     if username is None or password is None:
         raise SettingsError("sasl.username and sasl.password are needed (or a Java client's sasl.jaas.config)")
     return mechanism, username, password
+
+
+def _aws(given: Mapping[str, Setting], mechanism: str, protocol: str, bootstrap: str) -> sasl_settings.OAuthSettings:
+    if protocol != "SASL_SSL":  # who reads a signature could use it for a quarter of an hour
+        raise SettingsError("security.protocol: AWS credentials are used with SASL_SSL only: write that")
+    return sasl_settings.OAuthSettings(aws=aws.read_aws(bootstrap, _jaas(given, mechanism) or {}))
+
+
+def _kerberos(given: Mapping[str, Setting], text: Any) -> sasl_settings.KerberosSettings:
+    options = _jaas(given, "GSSAPI")
+    return sasl_settings.read_kerberos(text, options, None if options is None else given[_JAAS].origin)
 
 
 def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> sasl_settings.OAuthSettings:

@@ -196,24 +196,10 @@ def read_oauth(
     Raises:
         SettingsError: a key is missing, or has a value that is not supported.
     """
-    for key, choices in _CHOICES.items():
-        value = text(key)
-        if value is not None and value.rpartition(".")[2].lower() not in [one.lower() for one in choices]:
-            raise SettingsError(f"{key}: only {' and '.join(choices)} can be used: write that, or remove it")
-    if (handler := text(HANDLER)) is not None and handler.rpartition(".")[2] != "OAuthBearerLoginCallbackHandler":
-        raise SettingsError(f"{HANDLER}: kretain runs no Java: write {ENDPOINT}, {_ID[0]} and {_SECRET[0]}")
-    if [one for one in jaas if one not in ("clientId", "clientSecret", "scope") and not one.startswith("extension_")]:
-        raise SettingsError(  # not named: in a damaged line it may be the secret
-            "sasl.jaas.config: it has an option besides clientId, clientSecret, scope and extension_NAME: write "
-            f"{_ID[0]} and {_SECRET[0]} instead, and https.ca.location for the endpoint's certificate"
-        )
+    _check_oauth(text, jaas)
     client_id, secret = text(*_ID) or jaas.get("clientId"), text(*_SECRET) or jaas.get("clientSecret")
     extensions = _extensions(text("sasl.oauthbearer.extensions"), jaas)
-    endpoint, file, command = text(ENDPOINT), text(FILE), text(COMMAND)
-    if endpoint is not None and endpoint.lower().startswith("file:"):  # as a Java client names a file (KIP-768)
-        file, endpoint = file or _path_of(endpoint), None
-    if sum(one is not None for one in (endpoint, file, command)) > 1 or ((file or command) and (client_id or secret)):
-        raise SettingsError(f"tokens come from one place: write {FILE}, or {COMMAND}, or {ENDPOINT} with its client")
+    endpoint, file, command = _one_place(text, has_client=bool(client_id or secret))
     if file is not None:
         return OAuthSettings(file=file, extensions=extensions)
     if command is not None:
@@ -233,6 +219,31 @@ def read_oauth(
         ca_pem=ca_pem or brokers_ca,
         system_trust=ca_pem is None,
     )
+
+
+def _one_place(text: Callable[..., str | None], *, has_client: bool) -> tuple[str | None, str | None, str | None]:
+    """Return the endpoint, the file or the command that tokens come from, of which only an endpoint has a client."""
+    endpoint, file, command = text(ENDPOINT), text(FILE), text(COMMAND)
+    if endpoint is not None and endpoint.lower().startswith("file:"):  # as a Java client names a file (KIP-768)
+        file, endpoint = file or _path_of(endpoint), None
+    if sum(one is not None for one in (endpoint, file, command)) > 1 or ((file or command) and has_client):
+        raise SettingsError(f"tokens come from one place: write {FILE}, or {COMMAND}, or {ENDPOINT} with its client")
+    return endpoint, file, command
+
+
+def _check_oauth(text: Callable[..., str | None], jaas: Mapping[str, str]) -> None:
+    """Refuse what a Java client can do and kretain can't."""
+    for key, choices in _CHOICES.items():
+        value = text(key)
+        if value is not None and value.rpartition(".")[2].lower() not in [one.lower() for one in choices]:
+            raise SettingsError(f"{key}: only {' and '.join(choices)} can be used: write that, or remove it")
+    if (handler := text(HANDLER)) is not None and handler.rpartition(".")[2] != "OAuthBearerLoginCallbackHandler":
+        raise SettingsError(f"{HANDLER}: kretain runs no Java: write {ENDPOINT}, {_ID[0]} and {_SECRET[0]}")
+    if [one for one in jaas if one not in ("clientId", "clientSecret", "scope") and not one.startswith("extension_")]:
+        raise SettingsError(  # not named: in a damaged line it may be the secret
+            "sasl.jaas.config: it has an option besides clientId, clientSecret, scope and extension_NAME: write "
+            f"{_ID[0]} and {_SECRET[0]} instead, and https.ca.location for the endpoint's certificate"
+        )
 
 
 def _path_of(url: str) -> str:

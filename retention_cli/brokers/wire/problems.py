@@ -197,6 +197,11 @@ def connection_problem(
         return LATE
     if "DNS" in text:
         return "cannot resolve its host name: check the name and DNS"
+    return _in_short(error, text)
+
+
+def _in_short(error: BaseException, text: str) -> str:
+    """Return an error's own text without the client's prefixes."""
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
     for noise in ("KafkaConnectionError: ", f"{type(error).__name__}: "):
         text = text.removeprefix(noise)
