@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Final, NamedTuple
@@ -163,6 +163,13 @@ class _Volume(NamedTuple):
     sized: tuple[int, int] | None
     device: str | None
 
+    @classmethod
+    def of(cls, log_dir: LogDirState, device: str | None) -> _Volume:
+        """Return a log dir's volume, with its device."""
+        total, usable = log_dir.total_bytes, log_dir.usable_bytes
+        sized = None if isinstance(total, Unknown) or isinstance(usable, Unknown) else (total, usable)
+        return cls(log_dir.path, sized, device)
+
     def is_one_with(self, other: _Volume) -> bool:
         """Return whether two volumes count as one device."""
         if self.device is not None and other.device is not None:
@@ -180,6 +187,17 @@ class _Volume(NamedTuple):
         return abs(self.sized[1] - other.sized[1]) <= (0 if apart else self.sized[0] // _TOLERANCE)
 
 
+def _by_device(volumes: Iterable[_Volume]) -> list[list[_Volume]]:
+    """Return volumes grouped by what counts as one device, in order."""
+    found: list[list[_Volume]] = []
+    for volume in volumes:
+        group = next((other for other in found if any(volume.is_one_with(twin) for twin in other)), [])
+        group.append(volume)
+        if len(group) == 1:
+            found.append(group)
+    return found
+
+
 def _grouped(
     broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: Devices
 ) -> tuple[list[list[str]], dict[str, Unknown], list[Reason]]:
@@ -194,11 +212,7 @@ def _grouped(
     groups: list[list[str]] = []
     doubts: dict[str, Unknown] = {}
     notes: list[Reason] = []
-    left = []
-    for one in sorted(dirs, key=lambda one: one.path):
-        total, usable = one.total_bytes, one.usable_bytes
-        sized = None if isinstance(total, Unknown) or isinstance(usable, Unknown) else (total, usable)
-        left.append(_Volume(one.path, sized, devices.get((broker, one.path))))
+    left = [_Volume.of(one, devices.get((broker, one.path))) for one in sorted(dirs, key=lambda one: one.path)]
     for device in rules.devices:
         if together := [one.path for one in left if one.path in device or f"{broker}:{one.path}" in device]:
             groups.append(together)
@@ -207,19 +221,20 @@ def _grouped(
                 text = f"by disks.devices it is {shared}"
                 doubts |= dict.fromkeys(together, Unknown.because("disk", text))
             left = [one for one in left if one.path not in together]
-    alike: list[list[_Volume]] = []
-    for volume in left:
-        group = next((other for other in alike if any(volume.is_one_with(twin) for twin in other)), [])
-        group.append(volume)
-        if len(group) == 1:
-            alike.append(group)
+    alike = _by_device(left)
     for some in alike:
         groups.append([one.path for one in some])
         named = {one.device for one in some}
         if len(some) > 1 and (len(named) > 1 or None in named):
             text = "have the same size and free space, so they count as one device; set disks.devices if they are not"
             notes.append(Reason("disk", f"broker {broker}: {', '.join(one.path for one in some)} {text}"))
-    for some, other in combinations(alike, 2):
+    return sorted(groups), doubts | _indistinct(alike), notes
+
+
+def _indistinct(devices: Iterable[Sequence[_Volume]]) -> dict[str, Unknown]:
+    """Return why it is unknown whether log dirs share a device, by path."""
+    doubts: dict[str, Unknown] = {}
+    for some, other in combinations(devices, 2):
         pair = next((pair for pair in product(some, other) if pair[0].may_be_one_with(pair[1])), None)
         if pair is not None:
             text = (
@@ -229,7 +244,7 @@ def _grouped(
             )
             for volume in (*some, *other):
                 doubts.setdefault(volume.path, Unknown.because("disk", text))
-    return sorted(groups), doubts, notes
+    return doubts
 
 
 def _other_brokers(broker: int, device: Collection[str]) -> list[str]:

@@ -414,8 +414,11 @@ def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) ->
         return f"its segments reach offset {one.last_base:,}, its log only {end:,}: it was cut or replaced; {AGAIN}"
     if start is not None and one.first_base > start and not facts.topic.tiered:  # what is remote begins earlier
         return f"its segments begin at offset {one.first_base:,}, but its log at {start:,}: {AGAIN}"
-    if size_bytes is None:
-        return None
+    return None if size_bytes is None else _other_size(one, start, end, size_bytes)
+
+
+def _other_size(one: ScannedReplica, start: int | None, end: int | None, size_bytes: int) -> str | None:
+    """Return why a replica's current size can't be that of the scanned one, None if it can."""
     if size_bytes < 0:
         return f"its replica is no longer in {one.dir}: {AGAIN}"
     live_bytes = one.live_bytes + (one.active_bytes if start is None or one.end > start or one.end < 0 else 0)

@@ -14,10 +14,10 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import Leaders, Spec
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
+from retention_cli.core.model import Code, Decision, Maybe, PartitionFacts, Reason, Tail, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
-from retention_cli.decide.topic_rules import by_topic
+from retention_cli.decide.topic_rules import TopicRules, by_topic
 from retention_cli.disks.devices import all_disks, last_sample_ms, remember, stays_bytes
 from retention_cli.disks.disk import (
     Disk,
@@ -116,24 +116,29 @@ class DiskRun:
         usage = usages(self.rules.watermarks, self.disks, facts.keys(), replicas)
         found = {**facts, **{tp: facts[tp]._replace(usage=one) for tp, one in usage.items()}}
         if sized := _sized_topics(settings):
-            chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
-            if inventory is not None:
-                tails = inventory.tails(chosen, settings, self._leading(), self._topic_ids())
-            else:
-                leading = {
-                    tp: disk
-                    for disk in self.disks
-                    for tp in disk.replicas
-                    if disk.dirs and tp in chosen and self._leaders[tp].leader == disk.broker
-                }
-                # all leaders: a second look gets only the partitions read again, but searches the complete topic
-                tails = estimated_tails(reader, chosen, settings, leading, self.sizes, self._leaders, remembered.now_ms)
+            tails = self._tails(reader, settings, sized, remembered.now_ms)
             found |= {tp: found[tp]._replace(tails=tails[tp]) for tp in found if tp in tails}
         rounded = {name for name, one in settings.items() if one.whole_segments}
         if rounded and inventory is not None:
             bases = inventory.bases({tp: leaders[tp].leader for tp in found if tp.topic in rounded}, self._topic_ids())
             found |= {tp: found[tp]._replace(segment_bases=bases[tp]) for tp in bases}
         return found
+
+    def _tails(
+        self, reader: ClusterReader, settings: Mapping[str, Settings], sized: Collection[str], now_ms: int
+    ) -> Mapping[TopicPartition, Mapping[str, Maybe[Tail]]]:
+        """Return R5's bounds for the partitions of the ``sized`` topics, by the policy's key."""
+        chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
+        if self.inventory is not None:
+            return self.inventory.tails(chosen, settings, self._leading(), self._topic_ids())
+        leading = {
+            tp: disk
+            for disk in self.disks
+            for tp in disk.replicas
+            if disk.dirs and tp in chosen and self._leaders[tp].leader == disk.broker
+        }
+        # all leaders: a second look gets only the partitions read again, but searches the complete topic
+        return estimated_tails(reader, chosen, settings, leading, self.sizes, self._leaders, now_ms)
 
     def take_samples(
         self,
@@ -195,14 +200,7 @@ class DiskRun:
         if self.rules.percent is None:
             self.outcomes = [DiskOutcome(one, None, growth=self._growths.get(one.name)) for one in self.disks]
             return self._with_bytes(decisions)
-        left_alone: set[TopicPartition] = set()
-        limits: dict[TopicPartition, Maybe[Limit]] = {}
-        for about, rules in by_topic(facts.values(), settings, now_ms):
-            if (elsewhere := off_disks(about.topic, rules.settings)) is not None:
-                left_alone.add(about.tp)
-            elif self.inventory is None and about.topic.tiered:
-                elsewhere = _NO_ESTIMATE
-            limits[about.tp] = elsewhere or disk_limit(about, rules)
+        limits = {one.tp: self._limit(one, rules) for one, rules in by_topic(facts.values(), settings, now_ms)}
         self._facts.update(facts)
         decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
         if self.inventory is None:
@@ -214,11 +212,13 @@ class DiskRun:
         self.space = space_of(found.outcomes, *self.sizes.longest(self._brokers(), topics))
         self.notes += [note for one in found.outcomes for note in one.notes()]
         changed = self.changed(reader, found.bounds)
-        above: dict[TopicPartition, list[DiskOutcome]] = {tp: [] for tp in found.bounds if tp not in changed}
-        for outcome in found.outcomes:
-            for tp in above.keys() & outcome.disk.replicas if outcome.excess_bytes else ():
-                above[tp].append(outcome)
-        unknown = {tp: why for tp, why in {**found.unknown, **changed}.items() if tp not in left_alone}
+        full = [one for one in found.outcomes if one.excess_bytes]
+        above = {tp: [one for one in full if tp in one.disk.replicas] for tp in found.bounds if tp not in changed}
+        unknown = {
+            tp: why
+            for tp, why in {**found.unknown, **changed}.items()
+            if off_disks(facts[tp].topic, settings[tp.topic]) is None
+        }
         after = []
         for one in decisions:
             bound = (found.bounds[one.tp], self._why(above[one.tp])) if one.tp in above else None
@@ -227,6 +227,12 @@ class DiskRun:
                 self.parts[one.tp] = bound, stopped
             after.append(after_disks(facts[one.tp], settings[one.topic], one, limit, bound, stopped))
         return self._with_bytes(after)
+
+    def _limit(self, facts: PartitionFacts, rules: TopicRules) -> Maybe[Limit]:
+        """Return how far R6 may trim a partition; unknown if its topic is left alone, or can't be estimated."""
+        if (elsewhere := off_disks(facts.topic, rules.settings)) is not None:
+            return elsewhere
+        return _NO_ESTIMATE if self.inventory is None and facts.topic.tiered else disk_limit(facts, rules)
 
     def _with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return the decisions with the bytes that they trim according to the inventory, where it has them."""

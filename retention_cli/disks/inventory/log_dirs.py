@@ -192,25 +192,25 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> tuple[int,
             raise ScanError(f"{path} can't be read: {error.strerror or error}") from None
         if (twin := seen.setdefault((about.st_dev, about.st_ino), path)) != path or path in [one.path for one in found]:
             raise ScanError(f"{twin} and {path} are the same folder: name it once")
-        meta = _meta(path)
-        if meta is None and not any(isinstance(folder_of(name), TopicPartition) for name in names):
+        if (meta := _meta(path)) is not None:
+            metas.append((path, meta))
+        elif not any(isinstance(folder_of(name), TopicPartition) for name in names):
             raise ScanError(
                 f"{path} is not a log dir (log.dirs in server.properties): it holds neither {META_FILE} nor a partition"
             )
-        if meta is not None:
-            metas.append((path, meta))
         unit = space.f_frsize
         device = f"{os.major(about.st_dev)}:{os.minor(about.st_dev)}"
         directory_id = None if meta is None else meta.directory_id
         found.append(LogDir(path, device, directory_id, space.f_blocks * unit, space.f_bavail * unit))
-    brokers = _same("brokers", [(path, meta.broker) for path, meta in metas if meta.broker is not None])
-    clusters = _same("clusters", [(path, meta.cluster_id) for path, meta in metas if meta.cluster_id is not None])
-    if broker is not None and brokers is not None and broker != brokers:
-        raise ScanError(f"{metas[0][0]} belongs to broker {brokers}, not {broker}: leave --broker-id out")
-    which = brokers if brokers is not None else broker
-    if which is None:
-        raise ScanError(f"no {META_FILE} says which broker {found[0].path} belongs to: give --broker-id")
-    return which, clusters, found
+    owner = _same("brokers", [(path, meta.broker) for path, meta in metas if meta.broker is not None])
+    cluster_id = _same("clusters", [(path, meta.cluster_id) for path, meta in metas if meta.cluster_id is not None])
+    if owner is None:
+        if broker is None:
+            raise ScanError(f"no {META_FILE} says which broker {found[0].path} belongs to: give --broker-id")
+        return broker, cluster_id, found
+    if broker not in (None, owner):
+        raise ScanError(f"{metas[0][0]} belongs to broker {owner}, not {broker}: leave --broker-id out")
+    return owner, cluster_id, found
 
 
 def _same(what: str, values: Sequence[tuple[str, _T]]) -> _T | None:

@@ -391,8 +391,7 @@ def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
     found.ignored += len(stems) - len(segments)
     if _read_all(found, folder, segments) and again is None:
         again = "segments vanish"
-    end = found.segments[-1].next_offset if found.segments else None
-    if end is not None:
+    if found.segments and (end := found.segments[-1].next_offset) is not None:
         begun = max((epoch for epoch, first in epochs if first <= end), default=None)  # if the log is empty by now
         found.leader_epoch = max((epoch for epoch, first in epochs if first < end), default=begun)
     return found, again
