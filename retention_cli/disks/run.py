@@ -116,7 +116,8 @@ class DiskRun:
         usage = usages(self.rules.watermarks, self.disks, facts.keys(), replicas)
         found = {**facts, **{tp: facts[tp]._replace(usage=one) for tp, one in usage.items()}}
         if sized := _sized_topics(settings):
-            tails = self._tails(reader, settings, sized, remembered.now_ms)
+            # all leaders: a second look gets only the partitions read again, but searches the complete topic
+            tails = self._tails(reader, settings, sized, self._leaders, remembered.now_ms)
             found |= {tp: found[tp]._replace(tails=tails[tp]) for tp in found if tp in tails}
         rounded = {name for name, one in settings.items() if one.whole_segments}
         if rounded and inventory is not None:
@@ -125,7 +126,12 @@ class DiskRun:
         return found
 
     def _tails(
-        self, reader: ClusterReader, settings: Mapping[str, Settings], sized: Collection[str], now_ms: int
+        self,
+        reader: ClusterReader,
+        settings: Mapping[str, Settings],
+        sized: Collection[str],
+        leaders: Leaders,
+        now_ms: int,
     ) -> Mapping[TopicPartition, Mapping[str, Maybe[Tail]]]:
         """Return R5's bounds for the partitions of the ``sized`` topics, by the policy's key."""
         chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
@@ -137,8 +143,7 @@ class DiskRun:
             for tp in disk.replicas
             if disk.dirs and tp in chosen and self._leaders[tp].leader == disk.broker
         }
-        # all leaders: a second look gets only the partitions read again, but searches the complete topic
-        return estimated_tails(reader, chosen, settings, leading, self.sizes, self._leaders, now_ms)
+        return estimated_tails(reader, chosen, settings, leading, self.sizes, leaders, now_ms)
 
     def take_samples(
         self,

@@ -43,7 +43,7 @@ MUTANTS: Final = (
     Mutant("what is diskless goes", "decide/decision.py", "    if topic.diskless:", "    if False:"),
     Mutant("the newest go first", _LEVEL, "np.lexsort((age, segments.disk[rows]))", "np.lexsort((-age, segments.disk[rows]))"),
     Mutant("one segment too many", _LEVEL, "np.repeat(before[first], count) < remaining[disk]", "np.repeat(before[first], count) <= remaining[disk]"),
-    Mutant("a second look asks those leaders alone", _RUN, "self._leaders.update(leaders)", "self._leaders = {**leaders}"),
+    Mutant("a second look asks those leaders alone", _RUN, "sized, self._leaders, remembered", "sized, leaders, remembered"),
     Mutant("a time that cannot be looked up is young", _ESTIMATE, "self.unanswered[tp] = str(answer)", "pass"),
     Mutant("a recreated topic has the id of a second look", _RUN, "ids = {tp: known(one.topic.topic_id) for tp, one in self._facts.items()}", "ids = self._topic_ids()"),
 )  # fmt: skip
