@@ -61,22 +61,26 @@ class StoredAges:
         born = {**dict(self._db.execute("SELECT name, seen_ms FROM born")), **self.new_groups}
         last_ms = max((one for some in widths.values() for _, one in some), default=0)
         stamp_ms = max(now_ms, last_ms + 1, max(born.values(), default=0) + 1)  # our clock may have been set back
-        most: dict[str, int] = {}  # partitions that the ledger has: others send widths only of topics that grew
-        if not all(one in widths for one, _ in topics.values()):
-            most.update(self._db.execute("SELECT topic_id, max(partition) + 1 FROM partitions GROUP BY topic_id"))
-        for topic_id, count in topics.values():
-            its = widths.get(topic_id) or ([(most[topic_id], 0)] if topic_id in most else [])
-            if not its or count > its[-1][0]:
-                self.new_widths |= {(topic_id, some): seen_ms for some, seen_ms in its}
-                self.new_widths[topic_id, count] = seen_ms = stamp_ms if its else 0
-                its = [*its, (count, seen_ms)]
-            widths[topic_id] = its
+        self._note_widths(topics.values(), widths, stamp_ms)
         if any(len(some) > 1 for some in widths.values()):
             new = {name: stamp_ms for name in groups if name not in known and name not in born}
             self.new_groups |= new
             born |= new
         grown = {name: widths[one] for name, (one, _) in topics.items() if len(widths[one]) > 1}
         return Ages(grown, born if grown else {})
+
+    def _note_widths(self, topics: Collection[tuple[str, int]], widths: dict[str, list[Width]], stamp_ms: int) -> None:
+        """Add topics (id and number of partitions) to ``widths``, and note those that are new or have grown."""
+        most: dict[str, int] = {}  # partitions that the ledger has: others send widths only of topics that grew
+        if not all(one in widths for one, _ in topics):
+            most.update(self._db.execute("SELECT topic_id, max(partition) + 1 FROM partitions GROUP BY topic_id"))
+        for topic_id, count in topics:
+            its = widths.get(topic_id) or ([(most[topic_id], 0)] if topic_id in most else [])
+            if not its or count > its[-1][0]:
+                self.new_widths |= {(topic_id, some): seen_ms for some, seen_ms in its}
+                self.new_widths[topic_id, count] = seen_ms = stamp_ms if its else 0
+                its = [*its, (count, seen_ms)]
+            widths[topic_id] = its
 
     def write(self) -> set[str]:
         """Write what was noted, before the groups are; return the ids of the topics that have grown."""

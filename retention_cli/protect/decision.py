@@ -324,17 +324,14 @@ def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> D
         left_ms = int(max(0.0, (live - first.now) / first.rate)) if first.rate else None  # None: nothing grows
         base = replace(base, group=facts.unread[first.partition].group, partition=first.partition, left_ms=left_ms)
     new = int(min(max(original, min(wanted, most)), 2**63 - 1))
-    if new > live and (above := facts.live[base.setting].above):  # there the topic's own value must not be less (P4)
-        largest = max((one for one in above if one is not None), default=0)
-        new = live if None in above or largest > most else max(new, largest)
+    if new > live and (above := facts.live[base.setting].above):
+        new = _not_below(above, new, live, most)
         if new == live:
-            reasons.append(
-                Reason(
-                    "protect",
-                    f"brokers have different defaults of {base.setting}, and one keeps more than kretain may set: set "
-                    f"it for topic {base.topic}, or make them equal",
-                )
+            text = (
+                f"brokers have different defaults of {base.setting}, and one keeps more than kretain may set: set "
+                f"it for topic {base.topic}, or make them equal"
             )
+            reasons.append(Reason("protect", text))
     if new < live and not (raised and terms.lowers):
         new = live
     action = base.action if new == live else "raise" if new > live else "lower"
@@ -344,6 +341,12 @@ def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> D
         rooms.use(facts.disks, 0.0 if math.isinf(each) else each * (new - live))
     extra = None if math.isinf(each) else round(each * (new - original) * facts.partitions)
     return replace(base, action=action, new=new, extra_bytes=extra, reasons=tuple(reasons))
+
+
+def _not_below(above: Sequence[int | None], new: int, live: int, most: float) -> int:
+    """Return a new value that is not less than any broker's default, ``live`` if there is none (P4)."""
+    largest = max((one for one in above if one is not None), default=0)
+    return live if None in above or largest > most else max(new, largest)
 
 
 def _caps(setting: Setting, facts: TopicFacts, live: int, each: float, rooms: Rooms) -> Iterable[tuple[float, str]]:

@@ -129,8 +129,7 @@ class Trimmer:
         left: Reason | None = None
         try:
             while waiting := state.waiting():
-                if tried := max(state.tries.get(tp, 0) for tp in waiting):
-                    self.reader.clock.sleep(AGAIN_AFTER_S[min(tried, len(AGAIN_AFTER_S)) - 1])
+                self._pause(waiting)
                 self._round(waiting[: self._at_most])
         except KeyboardInterrupt:
             interrupted, stopped = True, "interrupted before its turn"
@@ -139,22 +138,11 @@ class Trimmer:
         except Exception as error:
             if not self._batches:
                 raise
-            match error:
-                case BrokerError() | PolicyError():
-                    stopped = f"the recheck failed: {error}"
-                case StateError():
-                    stopped = audit_problem = str(error)
-                case _:
-                    stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
+            stopped, audit_problem, stopped_by = _why(error)
         for tp in state.waiting():
             outcome: OutcomeName = "unchanged" if interrupted or left is not None else "failed"
             state.end(tp, TrimRow(tp, outcome, reasons=(left or Reason("trim", stopped or "not reached"),)))
-        try:
-            if self.journal is not None and audit_problem is None:
-                for number, known in state.corrected().items():
-                    self.journal.result(number, known)
-        except StateError as error:
-            audit_problem = str(error)
+        audit_problem = audit_problem or self._record_corrections()
         if (unkept := self._keep_results()) is not None:
             interrupted |= isinstance(unkept, KeyboardInterrupt)
             audit_problem = audit_problem or str(unkept) or "interrupted before the results were written as evidence"
@@ -172,6 +160,22 @@ class Trimmer:
             sent=self._sent,
             stopped_by=stopped_by,
         )
+
+    def _pause(self, waiting: Collection[TopicPartition]) -> None:
+        """Wait before partitions are tried again; not before their first round."""
+        if tried := max(self._state.tries.get(tp, 0) for tp in waiting):
+            self.reader.clock.sleep(AGAIN_AFTER_S[min(tried, len(AGAIN_AFTER_S)) - 1])
+
+    def _record_corrections(self) -> str | None:
+        """Record the results that became known later; return why the audit log can't be written, None if it can."""
+        if self.journal is None:
+            return None
+        try:
+            for number, known in self._state.corrected().items():
+                self.journal.result(number, known)
+        except StateError as error:
+            return str(error)
+        return None
 
     def _keep_results(self) -> Exception | KeyboardInterrupt | None:
         """Write each partition's outcome as evidence; return what went wrong. The trim is done, and is reported."""
@@ -287,17 +291,7 @@ class Trimmer:
         self._batches += 1
         number = 0 if self.recorder is None else self.recorder.rechecks
         if (left_s := good_until - self.reader.clock.since_boot()) <= 0:  # the disk under the audit log stalled
-            late = (Reason("trim", "not sent: its recheck was too old when the batch was announced"),)
-            unsent = [
-                state.unanswered.settle(tp, None) or TrimRow(tp, "failed", target.offset, reasons=late)
-                for tp, target in batch.items()
-            ]
-            self._record(self._batches, unsent)
-            self._result_facts.sent.update(
-                ((self._batches, tp), Sent(number, row)) for tp, row in zip(batch, unsent, strict=True)
-            )
-            for row in unsent:
-                self._try_again(row.tp, row)
+            self._leave_unsent(batch, number)
             return
         for tp, target in batch.items():
             # The result until it is read back, in case a second Ctrl-C prevents that.
@@ -337,6 +331,18 @@ class Trimmer:
         if interrupted:
             raise KeyboardInterrupt
 
+    def _leave_unsent(self, batch: Mapping[TopicPartition, Target], recheck: int) -> None:
+        """Record that an announced batch was not sent, and try its partitions again."""
+        late = (Reason("trim", "not sent: its recheck was too old when the batch was announced"),)
+        unsent = [
+            self._state.unanswered.settle(tp, None) or TrimRow(tp, "failed", target.offset, reasons=late)
+            for tp, target in batch.items()
+        ]
+        self._record(self._batches, unsent)
+        for row in unsent:
+            self._result_facts.sent[self._batches, row.tp] = Sent(recheck, row)
+            self._try_again(row.tp, row)
+
     def _record(self, number: int, rows: Collection[TrimRow]) -> None:
         assert self.journal is not None  # noqa: S101  (a dry run sends nothing)
         self.journal.result(number, rows)
@@ -372,3 +378,14 @@ def _brokers(
 
 def _reached(row: TrimRow) -> bool:
     return row.log_start is not None and row.target is not None and row.log_start >= row.target
+
+
+def _why(error: Exception) -> tuple[str, str | None, Exception | None]:
+    """Return why an error ended a trim, the audit log's problem if it is that, and the error if it is unexpected."""
+    match error:
+        case BrokerError() | PolicyError():
+            return f"the recheck failed: {error}", None, None
+        case StateError():
+            return str(error), str(error), None
+        case _:
+            return f"ended by {type(error).__name__}: {error}", None, error
