@@ -209,6 +209,7 @@ class Trimmer:
                     (*rehearsed(tp, target, fresh), *target.decision.reasons),
                     target.records,
                     target.size_bytes,
+                    target.unconsumed,
                 )
             return
         sorted_ = self.archived.sort(targets, fresh)

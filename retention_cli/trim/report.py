@@ -16,7 +16,10 @@ OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "w
 
 @dataclass(frozen=True, slots=True)
 class TrimRow:
-    """The result for one partition. ``target`` is the requested offset; ``log_start`` was read back."""
+    """The result for one partition. ``target`` is the requested offset; ``log_start`` was read back.
+
+    ``unconsumed`` is how many of the ``records`` a consumer had yet to read (G2).
+    """
 
     tp: TopicPartition
     outcome: OutcomeName
@@ -25,6 +28,7 @@ class TrimRow:
     reasons: tuple[Reason, ...] = ()
     records: int = 0
     size_bytes: int | None = 0
+    unconsumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,9 @@ class TrimReport:
     def trimmed(self) -> Amount:
         """The amount that was trimmed (in a dry run: that would be)."""
         return total(
-            Amount(row.records, row.size_bytes) for row in self.rows if row.outcome in ("trimmed", "would-trim")
+            Amount(row.records, row.size_bytes, row.unconsumed)
+            for row in self.rows
+            if row.outcome in ("trimmed", "would-trim")
         )
 
 

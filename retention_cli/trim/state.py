@@ -150,7 +150,8 @@ def _what(answer: Answer) -> str:
 
 def _row(tp: TopicPartition, target: Target, outcome: OutcomeName, start: int | None, *reasons: Reason) -> TrimRow:
     if outcome in ("trimmed", "unverified"):
-        return TrimRow(tp, outcome, target.offset, start, reasons, target.records, target.size_bytes)
+        amount = target.records, target.size_bytes, target.unconsumed
+        return TrimRow(tp, outcome, target.offset, start, reasons, *amount)
     return TrimRow(tp, outcome, target.offset, start, reasons)
 
 

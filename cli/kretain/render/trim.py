@@ -26,11 +26,13 @@ from kretain.render.plan import failed
 from retention_cli.core.grouping import by_key
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, some_of
+from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
 from retention_cli.plan.value import Plan, TopicRows, Totals, by_topic, json_lines
 from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json, row_as_json
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
+_EVERYONE: Final = "every consumer that counts"
 NAMED_AT_MOST: Final = 5
 """At most this many topics and consumers are named in the question."""
 _STYLES: Final[dict[OutcomeName, str | None]] = {
@@ -88,7 +90,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
         ),
         BLANK,
         Line(f"{count(len(report.rows), 'partition')}: {amounts(counts)}.", "bold"),
-        _gone(counts, report.trimmed.records, report.trimmed.size_bytes),
+        _gone(counts, report.trimmed),
         report.interrupted and _INTERRUPTED,
         Line(f"Run {report.run}, clock {report.clock}.", "dim") if logged else None,
         *hinted(_whys(report, "", _STYLES)),
@@ -109,12 +111,14 @@ def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | Non
 _INTERRUPTED: Final = Line("Interrupted: the remaining partitions are unchanged.", "bold red")
 
 
-def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str | None:
-    about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"
+def _gone(counts: dict[str, int], amount: Amount) -> str | None:
+    about = "" if amount.size_bytes is None else f", about {size(amount.size_bytes)} of the leaders' logs"
     if counts["would-trim"]:
-        return f"{count(records, 'record')} would be trimmed{about}. Dry run: nothing was sent."
+        going = f"{count(amount.records, 'record')} would be trimmed{about}.{_unread(amount.unconsumed)}"
+        return f"{going} Dry run: nothing was sent."
+    unread = f" {amount.unconsumed:,} of them had NOT been read by {_EVERYONE}." if amount.unconsumed else ""
     freed = "Brokers free complete segments at their next retention check (log.retention.check.interval.ms)."
-    return f"{count(records, 'record')} trimmed{about}. {freed}" if counts["trimmed"] else None
+    return f"{count(amount.records, 'record')} trimmed{about}.{unread} {freed}" if counts["trimmed"] else None
 
 
 def question(plan: Plan) -> str:
@@ -134,7 +138,7 @@ def question(plan: Plan) -> str:
 
 
 def _unread(records: int, readers: str = "") -> str:
-    by = readers or "every consumer that counts"
+    by = readers or _EVERYONE
     return f" {count(records, 'of them has', 'of them have')} NOT been read by {by}." if records else ""
 
 
@@ -191,7 +195,7 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
         ),
         BLANK,
         Line(of if report.reports else f"Nothing was done to any of {count(len(cells), 'cluster')}.", "bold"),
-        _gone(counted, head["records"], head["bytes"]),
+        _gone(counted, report.trimmed),
         bool(report.reports) and report.interrupted and _INTERRUPTED,
         *failed("Not trimmed", report.failures),
     ]

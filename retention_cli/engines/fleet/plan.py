@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from retention_cli import __version__
 from retention_cli.core.units import timestamp
-from retention_cli.decide.guards.limits import total
+from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, totals_as_json
 from retention_cli.trim.report import OutcomeName, TrimReport
 
@@ -135,6 +135,11 @@ class FleetReport:
         return {name: one for name, one in self.clusters.items() if isinstance(one, Failure)}
 
     @property
+    def trimmed(self) -> Amount:
+        """The amount that was trimmed in all clusters (in a dry run: that would be)."""
+        return total(one.trimmed for one in self.reports.values())
+
+    @property
     def interrupted(self) -> bool:
         """Whether the fleet's trim was interrupted."""
         return any(one.interrupted for one in self.reports.values()) or any(
@@ -144,8 +149,7 @@ class FleetReport:
 
 def fleet_report_head(report: FleetReport) -> dict[str, Any]:
     """Return the report's JSON without its clusters."""
-    reports = report.reports.values()
-    gone = total(one.trimmed for one in reports)
+    reports, gone = report.reports.values(), report.trimmed
     return {
         "format": TRIM_FORMAT,
         "fleet": {"source": report.source, "digest": report.digest},

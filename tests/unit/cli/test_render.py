@@ -27,8 +27,9 @@ from kretain.render.page.elements import GO, MOST_ROWS, bars, cards, element, li
 from kretain.render.page.forecast import forecast_parts, read_forecast_file
 from kretain.render.page.pages import plan_page
 from kretain.render.plan import given_back, print_plan, summary
+from kretain.render.trim import print_report
 from retention_cli.core.extras import MissingPartError
-from retention_cli.core.model import Decision, Reason
+from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.disks.disk import Space
 from retention_cli.engines.fleet.plan import FleetPlan
@@ -38,6 +39,7 @@ from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, Totals, held_back_by
 from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.reports.plan_summary import command_for, summarize
+from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow
 from tests.support import plans
 from tests.support.docs import parse, reason_codes
 from tests.support.plans import HOLD, KEEP, SKIP, plan, row
@@ -182,6 +184,22 @@ def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
     lines = terminal.getvalue().splitlines()
     assert max(map(len, lines)) <= 60
     assert " ".join(line.strip() for line in lines) == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "unread", "said"),
+    [
+        ("would-trim", 3, " 3 of them have NOT been read by every consumer that counts. Dry run"),
+        ("trimmed", 1, " 1 of them had NOT been read by every consumer that counts."),
+        ("trimmed", 0, "9 records trimmed, about 0 B of the leaders' logs. Brokers free"),
+    ],
+)
+def test_report_of_a_trim_counts_the_records_that_were_unread(
+    outcome: OutcomeName, unread: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = TrimRow(TopicPartition("orders", 0), outcome, 9, 9, records=9, unconsumed=unread)
+    print_report(TrimReport("run", "id", "b:9092", [row]), "table", every_row=False)
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
