@@ -100,10 +100,25 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
         if selection.topics:
             raise NothingMatchesError(f"{policy.source}: no entry matches {', '.join(map(plain, selection.topics))}")
         raise NothingMatchesError(*map(str, first_few(missing)))
-    notes = [Reason("policy", str(problem)) for problem in missing]
+    notes = [Reason("policy", str(problem)) for problem in (*missing, *short_ages(policy))]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes
 
 
+def short_ages(policy: Policy) -> list[PolicyProblem]:
+    """Return a problem for each age that looks like another unit: 7 or 604800 where 7 days were meant."""
+    ages = [
+        (entry, key, age_ms)
+        for entry in policy.entries
+        for key in _AGES
+        if type(age_ms := entry.values.get(key)) is int and 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS
+    ]
+    text = "is {:,} ms, {:,.3g} s: a bare number is in ms; write a unit, such as 7d"
+    return [policy.problem(entry, key, text.format(age_ms, age_ms / 1000)) for entry, key, age_ms in ages]
+
+
+_AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms")
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
 NAMED: Final = 5
 """How many entries get a near name. If no entry matches, as many are named and the others counted."""
 _PATTERNS: Final = 3

@@ -18,7 +18,7 @@ from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.plan.make import off_disks, reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
-from retention_cli.policy.selection import first_few, unmatched
+from retention_cli.policy.selection import first_few, short_ages, unmatched
 from retention_cli.policy.settings import Settings
 from retention_cli.state.own_topics import with_live
 
@@ -44,22 +44,17 @@ def check_alone(policy: Policy) -> Findings:
     for entry in policy.entries:
         findings.notes += [str(policy.problem(entry, key, text)) for key, text in _oddities(policy, entry)]
         _check_times(policy, entry, findings)
+    findings.notes += map(str, short_ages(policy))
     return findings
 
 
 def _oddities(policy: Policy, entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield the entry's keys that do nothing, or look like another unit: 7 or 604800 where 7 days were meant."""
+    """Yield the entry's keys that do nothing, or more than they seem to."""
     times = [key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")]
     if times and not any(other.values.get("retention.commitoffset.enable") for other in policy.entries):
         yield times[0], "has no effect: retention.commitoffset.enable is not true anywhere"
-    for key in _AGES:
-        age_ms = entry.values.get(key)
-        if type(age_ms) is not int:
-            continue
-        if 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS:
-            yield key, f"is {age_ms:,} ms, {age_ms / 1000:,.3g} s: a bare number is in ms; write a unit, such as 7d"
-        elif age_ms == 0 and key == "retention.ms":
-            yield key, "is 0: every record is old enough immediately"
+    if entry.values.get("retention.ms") == 0:
+        yield "retention.ms", "is 0: every record is old enough immediately"
     if policy.disks.percent is None and entry.values.keys() <= _NO_RULES:
         yield "match", "this entry turns on no rule"
 
@@ -89,9 +84,6 @@ def _conflict_of(settings: Settings, live_ms: Maybe[int]) -> str | None:
     return None if conflict is None else conflict.reasons[0].text
 
 
-_AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms")
-_MINUTE_MS: Final = 60_000
-_HOUR_MS: Final = 3_600_000
 _NO_RULES: Final = {"unconsumed", "allow.ancient", "compacted", "archive", "granularity", "tiered"}
 
 

@@ -83,9 +83,7 @@ class _Screen:
             self._replace([])
 
     def make_room(self, number: int, some: bytes) -> None:
-        """Erase the lines before something is written to a terminal (:data:`stdio.before_write`)."""
-        if number == 1 and not os.isatty(1):
-            return
+        """Erase the lines before something is written (:data:`stdio.before_write`): a pipe may end in this terminal."""
         with self._lock:
             self._replace([])
             self._hidden = self._hidden or number == 1

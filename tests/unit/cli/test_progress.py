@@ -133,7 +133,7 @@ with progress.shown(quiet=False) as report:
 with progress.shown_by_name(quiet=False) as named, named("eu") as eu, named("us"):
     eu("groups", 3)
     time.sleep(0.4)
-print("result")
+print("result", flush=True)
 time.sleep(0.4)
 progress.still()
 """
@@ -150,6 +150,14 @@ def test_progress_makes_room_for_output_and_questions(tmp_path: Path) -> None:
     assert re.search(r"500/2,000  \d+/s  0:0[1-9]  0:\d\d left", shown)
     assert re.search(r"eu: groups  3\r\n. us: connecting", shown), "a line for each cluster"
     assert shown.endswith("\x1b[Jresult\r\n"), "after the result nothing is drawn"
+
+
+def test_progress_makes_room_for_a_pipe_that_ends_in_the_same_terminal(tmp_path: Path) -> None:
+    (tmp_path / "drawn.py").write_text(DRAWN)
+    command = ["sh", "-c", f"{sys.executable} {tmp_path / 'drawn.py'} | cat"]
+    with Terminal(command, environ=environ(tmp_path)) as terminal:
+        assert terminal.wait() == 0, terminal.text
+    assert terminal.shown.endswith("\x1b[Jresult\r\n"), "the lines are erased before the result, and drawn no more"
 
 
 def test_progress_without_utf8_is_ascii(tmp_path: Path) -> None:

@@ -368,6 +368,15 @@ def test_policy_check_without_a_cluster_finds_file_errors(text: str, problems: l
     assert all(said in note for said, note in zip(notes, found.notes, strict=True))
 
 
+def test_age_in_milliseconds_that_looks_like_another_unit_is_noted_in_each_plan() -> None:
+    """``retention.ms: 72`` for 72 hours trims all of a topic, and nobody has to run ``policy check`` first."""
+    found = check_matches(Selection(policy(KEPT_FOR % "72")), ["t"])
+    assert [str(one.text).partition(": ")[2] for one in found] == [
+        "retention.ms: is 72 ms, 0.072 s: a bare number is in ms; write a unit, such as 7d"
+    ]
+    assert check_matches(Selection(policy(KEPT_FOR % "72h")), ["t"]) == []
+
+
 def test_policy_check_counts_one_topic_more_as_one() -> None:
     configs: dict[str, Any] = {f"orders-{n}": TopicConfig(frozenset({"delete"}), DAY) for n in range(4)}
     configs |= {f"payments-{n}": RequestFailedError("no", retriable=False) for n in range(4)}
