@@ -160,6 +160,9 @@ def verify(verdict: Verdict, run: Run | None, store: Store, folder: str) -> None
     ``folder`` is the name of the cluster's folder.
     """
     contents = _contents(verdict, run, store)
+    if run is not None and run.batches and not run.evidence and not contents:
+        verdict.tell(verdict.run, "it left no evidence (evidence: none, or pyarrow was not installed)")
+        return
     parts: dict[str, Part] = {}
     for name, content in sorted(contents.items()):
         try:
@@ -212,8 +215,6 @@ def _contents(verdict: Verdict, run: Run | None, store: Store) -> dict[str, byte
             verdict.tell(where, f"changed: the audit log has another SHA-256 of it ({str(one.get('sha256'))[:12]}…)")
     for name in contents.keys() - named.keys():
         verdict.tell(f"{verdict.run}/{name}", "the audit log does not name it")
-    if run.batches and not run.evidence:
-        verdict.tell(verdict.run, "it left no evidence (evidence: none, or pyarrow was not installed)")
     if named and run.end is not None and RESULTS_NAME not in named:
         verdict.tell(f"{verdict.run}/{RESULTS_NAME}", "the run ended, and the audit log names no results")
     return contents

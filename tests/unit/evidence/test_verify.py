@@ -104,6 +104,13 @@ def test_run_as_it_was_left_is_proven_by_columns(left: Path) -> None:
     assert RESULTS
 
 
+def test_run_without_evidence_is_one_finding(left: Path) -> None:
+    """Nothing was tampered with: no row and no sum is accused besides."""
+    write_again(left, [event for event in events_of(left) if event["event"] != "evidence"])
+    shutil.rmtree(left / "evidence")
+    assert findings(left) == [f"{RUN}: it left no evidence (evidence: none, or pyarrow was not installed)"]
+
+
 def facts(row: Row, **more: Any) -> Row:
     return row._replace(facts=row.facts._replace(**more))
 
