@@ -316,13 +316,13 @@ def of_typed(typed: Mapping[str, Any]) -> Resolved:
 
 
 def _timeout_ms(value: Any, origin: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
     try:
-        milliseconds = parse_duration_ms(str(value))
+        milliseconds = value if type(value) is int else parse_duration_ms(str(value))
     except UnitError as error:
         raise ConfigError(f"{origin}: timeout: {error}") from None
     if milliseconds <= 0:
+        if origin == "flag":
+            raise UsageError("--timeout must be more than 0s")
         raise ConfigError(f"{origin}: timeout: must be more than 0")
     return milliseconds
 

@@ -136,7 +136,10 @@ def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = Non
     """
     if verbosity >= 2:
         traceback.print_exception(error, file=sys.stderr)
-    lines = ["interrupted"] if isinstance(error, KeyboardInterrupt) else [*map(str, lines_of(error))]
+    if isinstance(error, KeyboardInterrupt):  # at a question it has a text: what was not done
+        lines = ["; ".join(["interrupted", *map(str, error.args)])]
+    else:
+        lines = [*map(str, lines_of(error))]
     if deletions:
         lines.append(f"before that: {deletions}")
     tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), lines)

@@ -47,12 +47,16 @@ def must_confirm(
         raise RefusedError(f"no terminal to ask on: pass --yes to {what}; {nothing}")
     with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
         show()
-    if typed:
-        tell(question())
-        answered = all(answer(f"To continue, type the cluster's name, {name}:") == name for name in typed)
-    else:
-        answered = _says_yes(question())
-    print(file=sys.stderr)
+    try:
+        if typed:
+            tell(question())
+            answered = all(answer(f"To continue, type the cluster's name, {name}:") == name for name in typed)
+        else:
+            answered = _says_yes(question())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(nothing) from None
+    finally:
+        print(file=sys.stderr)
     if not answered:
         raise RefusedError(f"not confirmed; {nothing}")
 

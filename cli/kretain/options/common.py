@@ -182,7 +182,7 @@ class Common:
             metavar="DURATION",
             panel=COMMON,
             parser=duration_ms,
-            help="Stop the run after this long (exit 130).",
+            help="Stop after this long, as on SIGTERM.",
         ),
     ] = None
     policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", help="Read this policy file.")] = None

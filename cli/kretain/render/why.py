@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 
 from kretain.errors import UsageError
 from kretain.reasons import Explanation, explanations
 from kretain.render.output import BLANK, Column, Line, Part, Table, show
+from retention_cli.core.model import Code
 
 
 def print_codes(code: str | None, output: str) -> None:
@@ -19,7 +21,11 @@ def print_codes(code: str | None, output: str) -> None:
     known = explanations()
     by_name = {name.lower(): one for name, one in known.items()}
     if code is not None and code.lower() not in by_name:
-        raise UsageError(f"no reason code {code!r}; codes are {', '.join(known)}")
+        if code.upper() in Code.__members__:
+            raise UsageError(f"{code.upper()} is a rule, not a reason: docs/rules.md explains it")
+        similar = difflib.get_close_matches(code.lower(), by_name, n=1)
+        hint = f"did you mean {by_name[similar[0]].code}?" if similar else f"codes are {', '.join(known)}"
+        raise UsageError(f"no reason code {code!r}; {hint}")
     chosen = list(known.values()) if code is None else [by_name[code.lower()]]
     show(
         output,

@@ -233,8 +233,21 @@ def test_client_file_reaches_every_tool_by_its_own_option(tmp_path: Path, code: 
     assert line.format(file=file) in run_cli("why", code, "-b", "b:1", "-c", str(file), check=0).out
 
 
-def test_unknown_code_is_a_usage_error_that_lists_the_codes() -> None:
-    assert "no reason code 'zz'; codes are F2, F3" in run_cli("why", "zz", check=2).err
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("zz", "no reason code 'zz'; codes are F2, F3"),
+        ("f22", "no reason code 'f22'; did you mean F2?"),
+        ("r4", "R4 is a rule, not a reason: docs/rules.md explains it"),
+    ],
+)
+def test_unknown_code_is_a_usage_error_that_names_what_there_is(code: str, said: str) -> None:
+    assert said in run_cli("why", code, check=2).err
+
+
+def test_timeout_of_nothing_is_a_usage_error() -> None:
+    refused = run_cli("doctor", "-b", "127.0.0.1:1", "--timeout", "0s", check=2).err
+    assert refused.startswith("kretain: --timeout must be more than 0s")
 
 
 def test_json_has_each_code_title_and_text() -> None:

@@ -708,3 +708,22 @@ def test_crash_names_its_place_and_keeps_its_signal() -> None:
     done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGSEGV
     says(done.stderr, "Segmentation fault", "in trim_a_partition")
+
+
+ASKS = """
+import sys
+from kretain.__main__ import main
+from kretain.flows import confirm
+from kretain.options import common
+from kretain.system import stdio
+stdio.prepare()
+sys.exit(common.guarded(lambda: confirm.must_confirm(lambda: "Trim?", "trim", "nothing was trimmed"), 0))
+"""
+
+
+def test_interrupt_at_a_question_says_on_a_line_of_its_own_that_nothing_was_done(tmp_path: Path) -> None:
+    with Terminal([sys.executable, "-c", ASKS], environ=environ(tmp_path)) as terminal:
+        terminal.read_until("Trim? [y/N]")
+        terminal.type("\x03")
+        assert terminal.wait() == 130, terminal.text
+    assert terminal.text.endswith("\nkretain: interrupted; nothing was trimmed\n")
