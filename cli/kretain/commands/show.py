@@ -10,7 +10,7 @@ from typing import Annotated
 
 from kretain.flows.confirm import must_confirm
 from kretain.options.common import AllPartitions, Common, PlanOutputOption, argument, now_ms, option, single_command
-from retention_cli.core.units import count
+from retention_cli.core.units import count, format_age, format_time
 
 
 @single_command
@@ -34,9 +34,13 @@ def show(
     """
     from kretain.render.plan import print_plan
     from retention_cli.engines.fleet.saved import read_any, read_one
+    from retention_cli.plan.value import Plan
 
-    del common
-    print_plan(read_any(file) if cluster is None else read_one(file, cluster), output, every_row=all_rows)
+    plan = read_any(file) if cluster is None else read_one(file, cluster)
+    if isinstance(plan, Plan):
+        made = f"{format_time(plan.created_at_ms)} ({format_age(max(0, now_ms() - plan.created_at_ms))} ago)"
+        common.warn(f"{file} was made {made} for cluster {plan.cluster_id} ({plan.bootstrap}), by {plan.policy_source}")
+    print_plan(plan, output, every_row=all_rows)
 
 
 @single_command

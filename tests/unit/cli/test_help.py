@@ -561,7 +561,9 @@ def test_context_confirm_with_another_value_than_name_is_an_error(kretain: Said,
 
 def test_show_prints_a_saved_plan_unchanged(kretain: Said, tmp_path: Path) -> None:
     saved = str(written(tmp_path / "plan.json", plan_text(EVERY)))
-    assert json.loads(kretain("show", saved, "-o", "json").out) == as_json(EVERY)
+    printed = kretain("show", saved, "-o", "json")
+    assert json.loads(printed.out) == as_json(EVERY)
+    assert re.search(r"plan\.json was made 20\S+Z \(.+ ago\) for cluster c1 \(b:9092\), by ", printed.err)
     changes = [one for one in EVERY.decisions if one.action in ("trim", "hold")]
     for flags, listed in (((), changes), (("--all",), EVERY.decisions)):
         table = kretain("show", saved, *flags).out
