@@ -60,12 +60,14 @@ def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]
                 markers(one),
                 picture_width(100),
             )
+        text = why(one)
         yield from (
             BLANK,
-            Line(why(one), indent=2),
+            Line(text, indent=2),
             *(
                 Line(f"{reason.code}  {reason.text}", indent=4)
-                for reason in (decision.reasons if decision.action == "trim" else ())
+                for reason in decision.reasons
+                if decision.action == "trim" or (decision.action == "keep" and reason.text not in text)
             ),
             BLANK,
         )

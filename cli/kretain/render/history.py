@@ -378,7 +378,9 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
         and Line(f"It would have deleted {count(totals['unread'], 'record')} that a group had not read.", "bold red"),
         totals["lacking"] > 0
         and Line(
-            f"The evidence of some runs lacks a fact for {count(totals['lacking'], 'partition')} of "
+            "Nothing could be decided: the evidence lacks what this policy needs; kretain plan --evidence records it."
+            if totals["lacking"] == totals["partitions"]
+            else f"The evidence of some runs lacks a fact for {count(totals['lacking'], 'partition')} of "
             f"{totals['partitions']:,}: they hold there.",
             "yellow",
         ),
