@@ -334,13 +334,18 @@ def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> D
             reasons.append(Reason("protect", text))
     if new < live and not (raised and terms.lowers):
         new = live
-    action = base.action if new == live else "raise" if new > live else "lower"
-    if raised and new == original and (new > live or terms.lowers):
-        action = "restore"
     if new != live:
         rooms.use(facts.disks, 0.0 if math.isinf(each) else each * (new - live))
     extra = None if math.isinf(each) else round(each * (new - original) * facts.partitions)
+    action = _action(base.action, new, live, original, terms)
     return replace(base, action=action, new=new, extra_bytes=extra, reasons=tuple(reasons))
+
+
+def _action(base: Action, new: int, live: int, original: int, terms: Terms) -> Action:
+    """Return what a new value means; ``base`` is ``keep`` if kretain has raised the setting."""
+    if base == "keep" and new == original and (new > live or terms.lowers):
+        return "restore"
+    return base if new == live else "raise" if new > live else "lower"
 
 
 def _not_below(above: Sequence[int | None], new: int, live: int, most: float) -> int:
