@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -33,8 +34,6 @@ from retention_cli.memory.disk import Growth
 
 WIDTH: Final = 30
 TOPICS: Final = 5
-_WIDE: Final = 140
-"""In a terminal with fewer columns than this, bars are shorter."""
 _NARROW: Final = 110
 """In a terminal with fewer columns than this, numbers that the bar shows, too, are left out."""
 _DISK_COLUMNS: Final = (
@@ -89,8 +88,8 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
 
 def _usage(outcomes: Sequence[DiskOutcome], *, ceilings: bool) -> Table:
     """Return a row per disk. A narrow terminal has shorter bars, and beside ceilings fewer numbers."""
-    width = console().width if is_terminal() else _WIDE
-    length = WIDTH if width >= _WIDE else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
+    width = console().width if is_terminal() else math.inf
+    length = WIDTH if width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
     names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
     if ceilings:
         left_out = () if width >= _NARROW else ("Kafka", "others", "ceiling")
