@@ -307,8 +307,7 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
     if len(ids) != 1:
         named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in sorted(by_id))
         raise ArchiveError(f"the archive has {len(by_id)} topics named {wanted.topic}; choose one: {named}")
-    ours = by_id[ids[0]]
-    chosen = [one for one in ours if not wanted.partitions or one.source.partition in wanted.partitions]
+    chosen = [one for one in by_id[ids[0]] if not wanted.partitions or one.source.partition in wanted.partitions]
     if missing := sorted(set(wanted.partitions) - {one.source.partition for one in chosen}):
         raise ArchiveError(f"the archive has no records of {wanted.topic}-{missing[0]}")
     if problems := [problem for one in chosen for problem in one.problems]:

@@ -108,12 +108,11 @@ def wrong_floor(row: Row, commits: Sequence[Commit]) -> Iterator[str]:
     floor, end = row.facts.floor, row.facts.high_watermark
     if isinstance(floor, Unknown) or isinstance(end, Unknown):
         return  # nothing follows from it: guards and R1 hold
-    empty = row.facts.log_start == end
     starts = any(note.code == "F2" for note in floor.notes)
     if not commits and not starts:
         yield "F4: the floor is known, and no group has committed"
     for one in commits:
-        if one.kind == "missing" and not empty:
+        if one.kind == "missing" and not row.facts.empty:
             yield f"F2: the floor is known, and {one.by} has no commit"
         elif one.kind == "refused":
             yield f"F5: the floor is known, and {one.by}'s commit is of another log"

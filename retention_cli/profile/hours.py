@@ -391,8 +391,9 @@ def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
     rows = [(number, *row) for number, hours in sorted(partitions.items()) for row in hours.items()]
     of_kind = by_key((kind, (number, row)) for number, kind, _hour, row in rows)
     dated = [(number, row) for number, _kind, hour, row in rows if hour is not None]
-    lates = ((row.late_ms, number) for number, row in dated if row.late_ms)
-    late_ms, late_partition = max(lates, key=lambda one: one[0], default=(0, None))
+    late_ms, late_partition = max(
+        ((row.late_ms, number) for number, row in dated if row.late_ms), key=lambda one: one[0], default=(0, None)
+    )
     found = Summary(
         records=sum(row.records for *_, row in rows),
         size_bytes=sum(row.size_bytes for *_, row in rows),

@@ -321,16 +321,18 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
 
 def _listing(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Check:
     """Return the check whether brokers list all groups that count (F8)."""
-    lacks = "no DESCRIBE on the cluster"
     try:
         if reader.may_describe_cluster():
             return Check("groups", "good", "DESCRIBE on the cluster: the list of groups is complete (F8)")
         if rules.scope is None:
-            text = f"{lacks}: brokers leave groups out, so every floor is unknown (F8) and sizes are missing"
+            text = (
+                "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) "
+                "and sizes are missing"
+            )
         elif (doubt := scope_doubt(reader, rules.scope, reader.list_groups(metadata.brokers))) is not None:
             text = f"{doubt.reason.text} (F8)"
         else:
-            text = f"{lacks}: only groups of {rules.scope}* are visible (groups.scope), and no sizes"
+            text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are visible (groups.scope), and no sizes"
             return Check("groups", "limited", text, _COMMANDS)
     except BrokerError as error:
         text = f"{error}: the list of groups may be incomplete, so every floor is unknown (F8)"

@@ -9,7 +9,7 @@ from typing import Literal
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, OnCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup
-from retention_cli.brokers.log_offsets import Found, Spec
+from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import group_id, group_key, is_outside, key_of, plain_name
@@ -92,8 +92,7 @@ def list_all(
     all_listed = reader.list_groups(metadata.brokers)
     listed = [group for group in all_listed if matches(patterns, group.name)]
     leaders = metadata.partitions_of(name for name, topic in metadata.topics.items() if not topic.internal)
-    specs: tuple[Spec, ...] = ("earliest", "latest")
-    answers = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
+    answers = reader.list_offsets([dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders)
     starts, ends = ({tp: one.offset for tp, one in of.items() if isinstance(one, Found)} for of in answers)
     memory = memories(metadata.cluster_id)
     memory.begin(metadata.topic_ids)
@@ -215,7 +214,6 @@ def _listed(
     leaders: Container[TopicPartition],
     progress: Progress,
 ) -> dict[str, GroupSummary]:
-    """Return the groups by key, with their positions."""
     # A listed group's key is never that of a consumer outside Kafka's groups, with any id.
     keys = {
         one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in groups

@@ -189,10 +189,9 @@ class ClusterLedger(Ledger):
         """Record in the cache which of the documents that were found are in the topic now, and where."""
         with self.transaction():
             for key in offsets:
-                document = found[key]
                 self._cache.sent(key, waiting[key])
                 self._cache.read(key)
-                if isinstance(document, docs.GroupDocument):
+                if isinstance(document := found[key], docs.GroupDocument):
                     self._cache.saw_shared(document.name, document.group.seen_ms)
             self._cache.pass_over(list(offsets.values()))
 

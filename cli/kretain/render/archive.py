@@ -142,7 +142,6 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
 
 
 def _compacted(rows: Sequence[Mapping[str, Any]], *, dry_run: bool) -> list[Part]:
-    """Return a row per partition that is joined or damaged, and how many segments become how many."""
     shown = [row for row in rows if row["joined"] or row["problems"]]
     joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
     table = Table(

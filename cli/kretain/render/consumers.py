@@ -240,7 +240,6 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
 
 
 def _summaries(groups: Sequence[GroupSummary]) -> Table:
-    """Return a row per group, dim if it sets no floor."""
     return Table(
         (
             Column("group"),

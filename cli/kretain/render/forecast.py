@@ -442,7 +442,6 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         (Column("label"), Column("topics", "right"), *columns),
         [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
     )
-    kept = Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers])
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
         Table(
@@ -452,7 +451,9 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         len(bills.topics) > len(topics)
         and Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim"),
         *((heading("By label"), by_labels) if labels else ()),
-        *((heading("Kept because a consumer is behind"), kept) if consumers else ()),
+        heading("Kept because a consumer is behind") if consumers else None,
+        bool(consumers)
+        and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
         Line(text, "bold"),
     ]

@@ -231,7 +231,6 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
 
 
 def _print_as_text(columns: Sequence[Column], lines: Sequence[Sequence[str]], *, markdown: bool) -> None:
-    """Print a table as wide as its cells are: plain text, or Markdown."""
     from tabulate import tabulate
 
     text = tabulate(
@@ -282,7 +281,6 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
     from rich.cells import cell_len
 
     def widest(pieces: Callable[[str], Iterable[str]]) -> list[int]:
-        """Return the width of each column's widest piece of a cell."""
         return [
             max((cell_len(piece) for line in lines for piece in pieces(line[i])), default=0)
             for i in range(len(columns))

@@ -171,17 +171,20 @@ def _steady_state(topics: Sequence[_Topic]) -> Element | None:
         for one in topics
         if one.policy_bytes_high is not None and one.alone_bytes_high is not None
     ]
-    if not known_topics:
-        return None
     drawn = sorted(known_topics, key=lambda one: (-one[1], one[0]))[:DRAWN]
-    return bars(
-        "The most bytes kept in steady state: by the policy, and what brokers alone would add",
-        [topic for topic, _, _ in drawn],
-        {
-            "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
-            "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
-        },
-        "bytes",
+    series = {
+        "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
+        "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
+    }
+    return (
+        bars(
+            "The most bytes kept in steady state: by the policy, and what brokers alone would add",
+            [topic for topic, _, _ in drawn],
+            series,
+            "bytes",
+        )
+        if drawn
+        else None
     )
 
 
