@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -143,7 +143,6 @@ def resolve(common: Common, *, policy_counts: bool = True) -> Resolved:
         UsageError: a variable contradicts a context that the command line names.
     """
     from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S
-    from retention_cli.brokers.security.client_files import masked
 
     given = _Given(common, *(common.chosen or context_of(common.context)))
     if common.chosen is None:
@@ -169,14 +168,14 @@ def resolve(common: Common, *, policy_counts: bool = True) -> Resolved:
             "give -p FILE for another, or --no-policy"
         )
     if common.verbose:
-        origins = [
-            *([] if resolved.file is None else [("command-config", resolved.file, file.origin)]),
-            *((key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())),
-            ("policy", "none" if resolved.policy is None else str(resolved.policy), policy.origin),
-            ("state-dir", str(resolved.state_dir), state.origin),
-            ("timeout", f"{resolved.timeout_s:g} s", timeout.origin),
-        ]
-        _tell_origins(resolved, origins, "" if common.chosen is None else f"{name_of(common.chosen)}: ")
+        _tell_origins(
+            resolved,
+            "" if common.chosen is None else f"{name_of(common.chosen)}: ",
+            file=file.origin,
+            policy=policy.origin,
+            state=state.origin,
+            timeout=timeout.origin,
+        )
     return resolved
 
 
@@ -245,8 +244,17 @@ def _connection(given: _Given, file: _Picked, bootstrap: _Picked) -> dict[str, S
     return connection
 
 
-def _tell_origins(resolved: Resolved, origins: Sequence[tuple[str, str, str]], of: str) -> None:
+def _tell_origins(resolved: Resolved, of: str, *, file: str, policy: str, state: str, timeout: str) -> None:
     """Print each setting with what set it (``-v``), and the connection's keys that have no effect."""
+    from retention_cli.brokers.security.client_files import masked
+
+    origins = [
+        *([] if resolved.file is None else [("command-config", resolved.file, file)]),
+        *((key, masked(key, one.value), one.origin) for key, one in sorted(resolved.connection.items())),
+        ("policy", "none" if resolved.policy is None else str(resolved.policy), policy),
+        ("state-dir", str(resolved.state_dir), state),
+        ("timeout", f"{resolved.timeout_s:g} s", timeout),
+    ]
     for key, value, origin in origins:
         tell(f"kretain: {of}{key} = {value} ({origin})")
     if left_out := (resolved.settings().left_out if resolved.connection else ()):

@@ -23,6 +23,7 @@ from retention_cli.brokers.records import Record
 from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.errors import Refusal
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 
@@ -298,19 +299,15 @@ def _batches(store: Store, wanted: Wanted, segment: SegmentRange, start: int) ->
 def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPartition]:
     """Return the archived partitions of the one topic id that ``wanted`` selects."""
     found, _loose = read_catalog(store, [], progress)
-    if not (of_topic := [one for one in found if one.source.topic == wanted.topic]):
-        topics = sorted({one.source.topic for one in found})
-        raise ArchiveError(f"the archive has no topic {wanted.topic}; it has {', '.join(topics) or 'none'}")
-    ours = [
-        one
-        for one in of_topic
-        if wanted.cluster_id in (None, one.source.cluster_id) and wanted.topic_id in (None, one.source.topic_id)
-    ]
-    if len({(one.source.cluster_id, one.source.topic_id) for one in ours}) != 1:
-        every = sorted({(one.source.cluster_id, one.source.topic_id) for one in of_topic})
-        named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in every)
-        raise ArchiveError(f"the archive has {len(every)} topics named {wanted.topic}; choose one: {named}")
-    chosen = [one for one in ours if not wanted.partitions or one.source.partition in wanted.partitions]
+    by_topic = by_key((one.source.topic, one) for one in found)
+    if wanted.topic not in by_topic:
+        raise ArchiveError(f"the archive has no topic {wanted.topic}; it has {', '.join(sorted(by_topic)) or 'none'}")
+    by_id = by_key(((one.source.cluster_id, one.source.topic_id), one) for one in by_topic[wanted.topic])
+    ids = [one for one in by_id if wanted.cluster_id in (None, one[0]) and wanted.topic_id in (None, one[1])]
+    if len(ids) != 1:
+        named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in sorted(by_id))
+        raise ArchiveError(f"the archive has {len(by_id)} topics named {wanted.topic}; choose one: {named}")
+    chosen = [one for one in by_id[ids[0]] if not wanted.partitions or one.source.partition in wanted.partitions]
     if missing := sorted(set(wanted.partitions) - {one.source.partition for one in chosen}):
         raise ArchiveError(f"the archive has no records of {wanted.topic}-{missing[0]}")
     if problems := [problem for one in chosen for problem in one.problems]:

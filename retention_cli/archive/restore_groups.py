@@ -27,8 +27,8 @@ from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.core.units import timestamp
 
 _NO_POSITION: Final = "no position that counts: begins with the first restored record"
+_GONE: Final = {"gone": "was gone by then, and kretain only remembered it: name it with --group"}
 _LEFT: Final = {
-    "gone": "was gone by then, and kretain only remembered it: name it with --group",
     "streams": "is a streams group: its state and internal topics are not in the archive",
     "share": "is a share group: set its start with kafka-share-groups.sh",
     "outside": "is outside Kafka's groups: its own tool sets its position",
@@ -69,10 +69,10 @@ def choose(reader: ClusterReader, store: Store, job: Job, wanted: WantedGroups) 
         RestoreRefusedError: a named group has none, or a group has live members, or commits on the target.
     """
     positions = newest(store, job.source, job.wanted.until_ms if wanted.at_ms is None else wanted.at_ms)
-    left, chosen = {}, []
+    left, chosen, left_out = {}, [], _LEFT if wanted.names else _GONE | _LEFT
     for one in (one for one in positions.consumers if not wanted.names or one.name in wanted.names):
-        why = one.unreadable or _LEFT.get(one.kind)
-        if why is None or (wanted.names and one.kind == "gone" and one.unreadable is None):
+        why = one.unreadable or left_out.get(one.kind)
+        if why is None:
             chosen.append(one)
         else:
             left[one.name] = why
@@ -83,10 +83,9 @@ def choose(reader: ClusterReader, store: Store, job: Job, wanted: WantedGroups) 
             f"group {name_in_text(missing[0])} {why} (positions of {timestamp(positions.read_ms)})"
         )
     rows = [
-        GroupRow(one.name, number, archived, None, _NO_POSITION if archived is None else "")
+        GroupRow(one.name, number, archived := one.offsets.get(number), None, _NO_POSITION if archived is None else "")
         for one in chosen
         for number in job.partitions
-        for archived in [one.offsets.get(number)]
     ]
     plan = GroupPlan(positions, tuple(chosen), left, tuple(rows))
     check_free(reader, job, plan, fresh=not (job.there or job.resumes))

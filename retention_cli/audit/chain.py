@@ -208,15 +208,10 @@ class Chain:
             self._tell(at, unreadable if event is None else "not chained: not written by kretain, or edited")
             self._doubtful += 1
             return
-        first = self.since is None
-        if first:
-            self.since = _moment(event)
         after = event.get(AFTER)
         after = after if isinstance(after, str) else None
-        if first and self.lines == 1 and link.seq > 1 and after is not None and after not in self._files:
-            self.removed = link.seq - 1
-            self.removed_until = max(_moment(event), latest_of(event) or "")
-            self._end, self._at = Link(self.removed, link.hash), at
+        if self.since is None:
+            self._begin_with(event, link, at, after)
         due, follows = self._end.seq + 1, link.hash == self._end.hash
         seq = link.seq
         if MARK in event:
@@ -233,6 +228,14 @@ class Chain:
             other = f"line {number:,}" if self._at[0] == at[0] else f"line {number:,} of {self._name(at)}"
             self._tell(self._at, f"edited, or {other} was: that one has another hash of the line before it")
         self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, at, 0
+
+    def _begin_with(self, event: Mapping[str, Any], link: Link, at: Place, after: str | None) -> None:
+        """Take in the first chained line. If it begins a later file, the files before were removed as a whole."""
+        self.since = _moment(event)
+        if self.lines == 1 and link.seq > 1 and after is not None and after not in self._files:
+            self.removed = link.seq - 1
+            self.removed_until = max(_moment(event), latest_of(event) or "")
+            self._end, self._at = Link(self.removed, link.hash), at
 
     def end(self, head: Link | None, problem: str | None = None) -> None:
         """Compare the end with the head; it is None if there is none, or if it can't be read because of ``problem``."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from retention_cli.core.model import Decision, TopicFacts, TopicPartition, Unknown
+from retention_cli.core.model import Decision, Floor, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.decision import after_disks, decide_by, disk_limit, held_by_disks, off_disks
 from retention_cli.decide.topic_rules import TopicRules
 from retention_cli.evidence.columns import (
@@ -105,27 +105,19 @@ def wrong_times(reads: ReadTimes, now_ms: int) -> Iterator[str]:
 
 def wrong_floor(row: Row, commits: Sequence[Commit]) -> Iterator[str]:
     """Yield why the floor can't be what groups had committed (F1 to F5)."""
-    floor, end, epoch = row.facts.floor, row.facts.high_watermark, row.facts.leader_epoch
+    floor, end = row.facts.floor, row.facts.high_watermark
     if isinstance(floor, Unknown) or isinstance(end, Unknown):
         return  # nothing follows from it: guards and R1 hold
-    empty = row.facts.log_start == end
     starts = any(note.code == "F2" for note in floor.notes)
     if not commits and not starts:
         yield "F4: the floor is known, and no group has committed"
     for one in commits:
-        if one.kind == "missing" and not empty:
+        if one.kind == "missing" and not row.facts.empty:
             yield f"F2: the floor is known, and {one.by} has no commit"
         elif one.kind == "refused":
             yield f"F5: the floor is known, and {one.by}'s commit is of another log"
         elif one.offset is not None:
-            other = one.epoch is not None and one.epoch != epoch
-            counts = one.offset if one.kind == "commit" or one.epoch_end is None else min(one.offset, one.epoch_end)
-            if floor.offset > counts:
-                yield f"F1: the floor is {floor.offset:,}, and {one.by} is at {counts:,}"
-            if one.kind == "commit" and one.offset > end:
-                yield f"F5: {one.by} is at {one.offset:,}, beyond the log's end {end:,}"
-            elif one.kind == "commit" and other and (one.epoch_end is None or one.offset > one.epoch_end):
-                yield f"F5: {one.by} is at {one.offset:,}, beyond the end of its leader epoch {one.epoch}"
+            yield from _wrong_position(floor, end, row.facts.leader_epoch, one, one.offset)
     if commits and not starts and not any(one.by == floor.by for one in commits):
         yield f"F1: the floor is {floor.by}'s, which has no commit"
 
@@ -141,6 +133,17 @@ class Fact(NamedTuple):
     allowed: int | None
 
 
+def _wrong_position(floor: Floor, end: int, epoch: int | None, one: Commit, offset: int) -> Iterator[str]:
+    """Yield why the floor can't be where it is, by one group's position."""
+    counts = offset if one.kind == "commit" or one.epoch_end is None else min(offset, one.epoch_end)
+    if floor.offset > counts:
+        yield f"F1: the floor is {floor.offset:,}, and {one.by} is at {counts:,}"
+    if one.kind == "commit" and offset > end:
+        yield f"F5: {one.by} is at {offset:,}, beyond the log's end {end:,}"
+    elif one.kind == "commit" and one.epoch not in (None, epoch) and (one.epoch_end is None or offset > one.epoch_end):
+        yield f"F5: {one.by} is at {offset:,}, beyond the end of its leader epoch {one.epoch}"
+
+
 def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
     """Yield what is wrong about a request and its result."""
     if (requested := one.request_offset) is None:
@@ -152,16 +155,21 @@ def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
         return
     if fact.allowed is None or requested > fact.allowed:
         yield f"a trim to {requested:,} was asked for; plan and facts allow {_shown(fact.allowed)}"
-    if one.sent_ms is None:
-        if one.answer is not None or one.outcome == "trimmed":
-            yield f"{one.outcome}, and lacks the time when it was sent"
-    elif not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
-        yield f"sent at {one.sent_ms}; its recheck, from {fact.began_ms} to {fact.done_ms}, was good for 30 s"
+    yield from _wrong_time(one, fact)
     if one.outcome == "trimmed" and (one.log_start_after is None or one.log_start_after < requested):
         yield f"trimmed, and the log start was not read back at {requested:,} or beyond"
     counts = requested - (fact.log_start or 0) if one.outcome in ("trimmed", "unverified") else 0
     if one.records != counts:
         yield f"{one.outcome}, and counts {one.records:,} records; it is {counts:,}"
+
+
+def _wrong_time(one: Result, fact: Fact) -> Iterator[str]:
+    """Yield why a request can't have been sent when its result says."""
+    if one.sent_ms is None:
+        if one.answer is not None or one.outcome == "trimmed":
+            yield f"{one.outcome}, and lacks the time when it was sent"
+    elif not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
+        yield f"sent at {one.sent_ms}; its recheck, from {fact.began_ms} to {fact.done_ms}, was good for 30 s"
 
 
 _BIG: Final = 2**31

@@ -169,29 +169,34 @@ def verify(verdict: Verdict, run: Run | None, store: Store, folder: str) -> None
             parts[name] = part_of(name, content)
         except EvidenceError as error:
             verdict.tell(f"{verdict.run}/{name}", str(error).removeprefix(f"{name} is "))
-    for name, part in parts.items():
-        if part.head.get("run") != verdict.run:
-            verdict.tell(f"{verdict.run}/{name}", f"its head names another run, {part.head.get('run')}")
-        cluster = str(part.head.get("cluster"))
-        if folder_name(cluster) != folder or (run is not None and run.begun["cluster"]["id"] != cluster):
-            verdict.tell(f"{verdict.run}/{name}", f"its head names another cluster, {cluster}")
-        is_plan = part.head.get("plan") is True and name != RESULTS_NAME
-        verdict.plan |= is_plan
-        if run is None and not is_plan and not verdict.findings:
-            verdict.tell(f"{verdict.run}/{name}", "the audit log has no such run, and it is not a plan's")
-        elif run is not None and is_plan:
-            verdict.tell(f"{verdict.run}/{name}", "it is marked as a plan's, and the audit log has a trim of that name")
-    checked = _Checked(verdict)
-    for name, part in parts.items():
-        if name != RESULTS_NAME:
-            checked.recheck(part)
+    for part in parts.values():
+        _check_head(verdict, run, part, folder)
+    checked, results = _Checked(verdict), parts.pop(RESULTS_NAME, None)
+    for part in parts.values():
+        checked.recheck(part)
     for one, times in repeated(checked.facts, "recheck"):
         where = f"{verdict.run}/{facts_name(one['recheck'])} {one['topic']}-{one['partition']}"
         verdict.tell(where, f"appears {times} times in recheck {one['recheck']}")
-    joined = checked.results(parts[RESULTS_NAME]) if RESULTS_NAME in parts else None
+    joined = None if results is None else checked.results(results)
     if run is not None:
         for where, text in _against_log(run, joined, checked):
             verdict.tell(where, text)
+
+
+def _check_head(verdict: Verdict, run: Run | None, part: Part, folder: str) -> None:
+    """Tell if a file's head names another run or cluster, or a plan's where the log has a trim, or the reverse."""
+    where = f"{verdict.run}/{part.name}"
+    if part.head.get("run") != verdict.run:
+        verdict.tell(where, f"its head names another run, {part.head.get('run')}")
+    cluster = str(part.head.get("cluster"))
+    if folder_name(cluster) != folder or (run is not None and run.begun["cluster"]["id"] != cluster):
+        verdict.tell(where, f"its head names another cluster, {cluster}")
+    is_plan = part.head.get("plan") is True and part.name != RESULTS_NAME
+    verdict.plan |= is_plan
+    if run is None and not is_plan and not verdict.findings:
+        verdict.tell(where, "the audit log has no such run, and it is not a plan's")
+    elif run is not None and is_plan:
+        verdict.tell(where, "it is marked as a plan's, and the audit log has a trim of that name")
 
 
 def _contents(verdict: Verdict, run: Run | None, store: Store) -> dict[str, bytes]:
@@ -407,19 +412,22 @@ def _announced(run: Run, requests: Any) -> Iterator[Finding]:
         same = compute.equal(both[name], both[other]).fill_null(False)
         good = compute.and_(good, compute.or_(same, compute.and_(both[name].is_null(), both[other].is_null())))
     for row in both.filter(compute.invert(good.fill_null(False))).to_pylist():
-        where = f"{run.run} batch {row['batch']}, {row['topic']}-{row['partition']}"
-        if row["request_offset"] is None:
-            yield Finding(where, "announced in the audit log, and no evidence of it")
-            continue
-        if row["after"] > row["seq"]:
-            yield Finding(where, "announced before its evidence was written")
-        for name, other in _SAME.items():
-            facts_only = other in Fact._fields and row["is_there"] is None
-            untold = other == "outcome" and row[name] is None
-            if row[name] != row[other] and not facts_only and not untold:
-                yield Finding(
-                    where, f"{name.removesuffix(_OF_LOG)} is {row[name]} in the audit log, {row[other]} in the evidence"
-                )
+        for text in _differences(row):
+            yield Finding(f"{run.run} batch {row['batch']}, {row['topic']}-{row['partition']}", text)
+
+
+def _differences(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what differs between what a line announces and its request."""
+    if row["request_offset"] is None:
+        yield "announced in the audit log, and no evidence of it"
+        return
+    if row["after"] > row["seq"]:
+        yield "announced before its evidence was written"
+    for name, other in _SAME.items():
+        facts_only = other in Fact._fields and row["is_there"] is None
+        untold = other == "outcome" and row[name] is None
+        if row[name] != row[other] and not facts_only and not untold:
+            yield f"{name.removesuffix(_OF_LOG)} is {row[name]} in the audit log, {row[other]} in the evidence"
 
 
 def _lines(columns: Mapping[str, str], batches: Mapping[int, Event]) -> Any:

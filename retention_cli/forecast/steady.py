@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from retention_cli.advise.facts import TopicSettings
@@ -96,16 +96,16 @@ class Standing:
     ``untouched``: the policy never trims it, or it is frozen, and why. ``lag`` is how far the floor is behind H;
     ``falls_behind`` says that its consumer reads more slowly than is written. ``stopped`` are the rules that can't act
     now, by code. ``topic_share`` is the partition's share of its topic's traffic, for limits on topics.
-    ``waits`` is how long (ms) R1 waits, and why (F10).
+    ``waits`` is how long (ms) R1 waits, and why (F10); None: it does not.
     """
 
     settings: Settings
     untouched: Reason | None = None
     lag: Maybe[int] = 0
     falls_behind: Reason | None = None
-    stopped: Mapping[str, Unknown] | None = None
+    stopped: Mapping[str, Unknown] = field(default_factory=dict)
     topic_share: float = 1.0
-    waits: tuple[int, Reason] | None = None
+    waits: tuple[int, Reason | None] = (0, None)
 
 
 class PartitionForecast(NamedTuple):
@@ -266,26 +266,29 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
     best, by, notes = brokers, BROKERS, list[Reason]()
     for code, leaves in _leaves(flow, settings, standing.topic_share).items():
         held = guarded(code, settings)
-        stop = (standing.stopped or {}).get(code, lag if held else 0)
-        if unknown := [one for one in (stop, leaves) if isinstance(one, Unknown)]:
-            notes += unknown[0].reasons
-        if unknown or isinstance(leaves, Unknown):
+        remaining = _at_least(leaves, standing.stopped.get(code, lag if held else 0))
+        if isinstance(remaining, Unknown):
+            notes += remaining.reasons
             continue
-        remaining = leaves
-        if held and not isinstance(lag, Unknown):
-            behind = standing.falls_behind
-            notes += [] if behind is None else [behind]
-            remaining = remaining.at_least(Span(float(lag), float(lag) if behind is None else math.inf))
+        if held and standing.falls_behind is not None:
+            notes.append(standing.falls_behind)
+            remaining = Span(remaining.low, math.inf)
         if settings.min_wallclock_ms is not None:
             remaining = remaining.at_least(rate.times(Span.of(settings.min_wallclock_ms)))
         remaining = remaining.plus(Span(0.0, rate.high * every_ms))
         by = code if remaining.high < best.high else by
         best = best.at_most(remaining)
-    waits_ms, wait = standing.waits if standing.waits is not None and by == Code.R1 else (0, None)
+    waits_ms, wait = standing.waits if by == Code.R1 else (0, None)
     notes = list(dict.fromkeys(notes if wait is None else [*notes, wait]))
     if unbounded is not None and by == BROKERS:
         return Unknown((*unbounded.reasons, *notes))
     return Retained(best, by, tuple(notes), waits_ms)
+
+
+@or_unknown
+def _at_least(leaves: Maybe[Span], unread: Maybe[int]) -> Span:
+    least = Span.of(float(certain(unread)))
+    return certain(leaves).at_least(least)
 
 
 def guarded(code: str, settings: Settings) -> bool:
@@ -324,13 +327,14 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
     if isinstance(touch, Unknown):
         stopped = dict.fromkeys((*_TRIGGERS, Code.R5), touch)
     elif never is None and not facts.empty:
-        for weighed in weigh(facts, settings, terms.now_ms):
-            why = weighed.allowed
-            lasts = isinstance(why, Unknown) and any(reason.code not in _PASSING for reason in why.reasons)
-            if weighed.code in _TRIGGERS and lasts and isinstance(why, Unknown):
-                stopped[weighed.code] = why
+        stopped = {
+            weighed.code: weighed.allowed
+            for weighed in weigh(facts, settings, terms.now_ms)
+            if weighed.code in _TRIGGERS and isinstance(weighed.allowed, Unknown)
+            if any(reason.code not in _PASSING for reason in weighed.allowed.reasons)
+        }
     until_ms, why = watched_until_ms(facts, settings, terms.now_ms), watched_first(facts, settings, terms.now_ms)
-    waits = None if until_ms is None or why is None else (until_ms - terms.now_ms, why.reasons[0])
+    waits = (0, None) if until_ms is None or why is None else (until_ms - terms.now_ms, why.reasons[0])
     if isinstance(floor, Unknown):
         return Standing(settings, never, 0 if facts.empty else floor, None, stopped, share, waits)
     behind: Reason | None = None

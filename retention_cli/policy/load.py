@@ -119,21 +119,26 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
             text = "is not a policy: it has neither version nor topics; is it the right file?"
             raise PolicyError([PolicyProblem(source, 1, "", text)]) from None
         problems += found
-    if model is not None and model.groups.scope is not None and not _requires_groups(model):
-        text = "needs groups.require: kretain can't see groups outside it, so name every group that must have read"
-        problems.append(PolicyProblem(source, document.line_of(("groups", "scope")), "groups.scope", text))
-    for index, entry in enumerate(() if model is None or _requires_groups(model) else model.topics):
-        rule = entry.get("retention.until.consumed")
-        if rule is not None and rule["max"] and not rule.get("groups"):
-            key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
-            problems.append(PolicyProblem(source, document.line_of(("topics", index, key)), key, text))
+    problems += [] if model is None else _without_groups(model, document)
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
     return _policy(model, document, digest, marked)
 
 
-def _requires_groups(model: FileModel) -> bool:
-    return bool(model.groups.require or any(entry.get("groups.require") for entry in model.topics))
+def _without_groups(model: FileModel, document: Document) -> list[PolicyProblem]:
+    """A scope, or data kept until it is read, where nothing says which groups must have read."""
+    if model.groups.require or any(entry.get("groups.require") for entry in model.topics):
+        return []
+    key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
+    found = [
+        PolicyProblem(document.source, document.line_of(("topics", index, key)), key, text)
+        for index, entry in enumerate(model.topics)
+        if (rule := entry.get("retention.until.consumed")) is not None and rule["max"] and not rule.get("groups")
+    ]
+    if model.groups.scope is not None:
+        text = "needs groups.require: kretain can't see groups outside it, so name every group that must have read"
+        found.append(PolicyProblem(document.source, document.line_of(("groups", "scope")), "groups.scope", text))
+    return found
 
 
 def _without_live(data: dict[Any, Any]) -> tuple[dict[Any, Any], dict[int, list[str]]]:
@@ -217,6 +222,13 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
     elif command:
         place = str(folder)
         command = (str(folder / command[0]) if "/" in command[0] else command[0], *command[1:])
+    of_replica: dict[str, Any] = {
+        "remote_topics": model.remote_topics,
+        "alias": model.source_alias,
+        "offset_syncs": model.offset_syncs,
+        "connect_offsets": model.connect_offsets,
+        "syncs_at": model.offset_syncs_location,
+    }
     return FloorSource(
         kind,
         name,
@@ -228,11 +240,7 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
         groups=("*",) if model.groups is None else tuple(model.groups),
         ignored=tuple(groups.ignore) if kind == "zookeeper" else (),
         auth_file="" if model.auth_file is None else str(folder / model.auth_file),
-        remote_topics=model.remote_topics or "",
-        alias=model.source_alias or "",
-        offset_syncs=model.offset_syncs or "",
-        connect_offsets=model.connect_offsets or "",
-        syncs_at=model.offset_syncs_location or "source",
+        **{key: value for key, value in of_replica.items() if value is not None},
     )
 
 

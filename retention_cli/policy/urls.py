@@ -18,7 +18,12 @@ from retention_cli.core.files import read_file
 
 NONE: Final = "none"
 """The word that turns off an archive that an earlier entry set."""
-SCHEMES: Final = ("file", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss", "gcs")
+SCHEMES: Final = {"file": "host", "s3": "bucket", "hdfs": "name node", "viewfs": "name node", "gs": "bucket"} | {
+    "abfs": "container",
+    "abfss": "container",
+    "gcs": "bucket",
+}
+"""The schemes of an archive's URL, and what their hosts are. Errors don't name the last: it is ``gs`` again."""
 _CONTAINER: Final = re.compile(r"[a-z0-9-]+@[a-z0-9]+(\.[a-z0-9-]+)+")
 _PARAMETERS: Final = frozenset(
     {
@@ -45,34 +50,46 @@ def check_url(text: str, also: Sequence[str] = ()) -> str:
         return text.rstrip("/") or "/"
     try:
         parts = urlsplit(text)
-        parameters = parse_qsl(parts.query, keep_blank_values=True)
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     except ValueError:
         raise ValueError("is not a URL that can be read") from None
-    if parts.scheme not in SCHEMES:
-        raise ValueError(f"starts with {parts.scheme}://, which is not one of {', '.join((*SCHEMES[:-1], *also))}")
-    azure = parts.scheme in ("abfs", "abfss")
-    if azure and not _CONTAINER.fullmatch(parts.netloc):
-        raise ValueError("is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder")
-    if text.count("@") > azure:  # a password may hold a slash, and then the host does not begin where it seems to
-        raise ValueError(
-            "has an @, as if it named a user or a password: remove them, and use the environment's own credentials "
-            "(such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_KEY, "
-            "a Kerberos ticket)"
-        )
-    if not _PARAMETERS.issuperset(name for name, _value in parameters):
-        raise ValueError(
-            f"has a parameter that is not one of {', '.join(sorted(_PARAMETERS))}; credentials are the environment's"
-        )
-    if parts.fragment:
-        raise ValueError("has a part after #, which has no meaning here")
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise ValueError("names a host: a file URL has three slashes, file:///archive")
-        if not parts.path.startswith("/") or parts.query:
-            raise ValueError("is not a file URL: write file:///archive")
-    elif not parts.netloc:
-        raise ValueError(f"names no {'bucket' if parts.scheme in ('s3', 'gs', 'gcs') else 'name node'}")
-    return text if parts.query else text.rstrip("/") if parts.path.strip("/") or parts.netloc else text
+    file, azure = parts.scheme == "file", parts.scheme in ("abfs", "abfss")
+    for wrong, why in (
+        (
+            parts.scheme not in SCHEMES,
+            f"starts with {parts.scheme}://, which is not one of {', '.join((*[*SCHEMES][:-1], *also))}",
+        ),
+        (
+            azure and not _CONTAINER.fullmatch(parts.netloc),
+            "is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder",
+        ),
+        (
+            text.count("@") > azure,  # a password may hold a slash, and then the host does not begin where it seems to
+            (
+                "has an @, as if it named a user or a password: remove them, and use the environment's own credentials "
+                "(such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_KEY, "
+                "a Kerberos ticket)"
+            ),
+        ),
+        (
+            not _PARAMETERS.issuperset(parameters),
+            f"has a parameter that is not one of {', '.join(sorted(_PARAMETERS))}; credentials are the environment's",
+        ),
+        (parts.fragment, "has a part after #, which has no meaning here"),
+        (
+            file and parts.netloc not in ("", "localhost"),
+            "names a host: a file URL has three slashes, file:///archive",
+        ),
+        (
+            file and (parts.query or not parts.path.startswith("/")),
+            "is not a file URL: write file:///archive",
+        ),
+        (not file and not parts.netloc, f"names no {SCHEMES.get(parts.scheme)}"),
+    ):
+        if wrong:
+            raise ValueError(why)
+    bare = text.rstrip("/")
+    return bare if "://" in bare and not parts.query else text
 
 
 Event = Literal["trimmed", "held", "refused", "failed", "unprotected"]

@@ -248,7 +248,7 @@ def read_folder(value: object) -> str:
     """Read a folder's path, or its URL: one that has listings, so not over HTTP."""
     text = read_place(value)
     if (scheme := _scheme(text)) in _HTTP:
-        raise ValueError(f"starts with {scheme}://, which is not one of {', '.join(SCHEMES[:-1])}")
+        raise ValueError(f"starts with {scheme}://, which is not one of {', '.join([*SCHEMES][:-1])}")
     return text.rstrip("/") or "/"
 
 

@@ -391,15 +391,17 @@ def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
     rows = [(number, *row) for number, hours in sorted(partitions.items()) for row in hours.items()]
     of_kind = by_key((kind, (number, row)) for number, kind, _hour, row in rows)
     dated = [(number, row) for number, _kind, hour, row in rows if hour is not None]
-    latest, latest_row = max(dated, key=lambda one: one[1].late_ms, default=(None, None))
+    late_ms, late_partition = max(
+        ((row.late_ms, number) for number, row in dated if row.late_ms), key=lambda one: one[0], default=(0, None)
+    )
     found = Summary(
         records=sum(row.records for *_, row in rows),
         size_bytes=sum(row.size_bytes for *_, row in rows),
         tombstones=sum(row.tombstones for *_, row in rows),
         unreadable=sum(row.unreadable for *_, row in rows),
         late=sum(row.late for *_, row in rows),
-        late_ms=0 if latest_row is None else latest_row.late_ms,
-        late_partition=latest if latest_row is not None and latest_row.late_ms else None,
+        late_ms=late_ms,
+        late_partition=late_partition,
         late_exact=all(one.exact for one in partitions.values()),
         oldest_ms=min((row.oldest_ms for _, row in dated), default=None),
         newest=_newest(of_kind.get("hour", ())),

@@ -27,6 +27,7 @@ from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, GroupRules
+from retention_cli.reports.groups import read_positions
 from retention_cli.state.own_topics import PROTECTED_TOPIC, STATE_TOPIC, StateTopic, topic_ranges
 
 Verdict = Literal["good", "limited", "missing"]
@@ -318,21 +319,28 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
         yield _may_on_all(allowed, operation, Check("topics", verdict, purpose, commands), "of interest")
 
 
-def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Iterable[Check]:
+def _listing(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Check:
+    """Return the check whether brokers list all groups that count (F8)."""
     try:
         if reader.may_describe_cluster():
-            yield Check("groups", "good", "DESCRIBE on the cluster: the list of groups is complete (F8)")
-        elif rules.scope is not None:
-            doubt = scope_doubt(reader, rules.scope, reader.list_groups(metadata.brokers))
-            text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are visible (groups.scope), and no sizes"
-            verdict: Verdict = "limited" if doubt is None else "missing"
-            yield Check("groups", verdict, text if doubt is None else f"{doubt.reason.text} (F8)", _COMMANDS)
+            return Check("groups", "good", "DESCRIBE on the cluster: the list of groups is complete (F8)")
+        if rules.scope is None:
+            text = (
+                "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) "
+                "and sizes are missing"
+            )
+        elif (doubt := scope_doubt(reader, rules.scope, reader.list_groups(metadata.brokers))) is not None:
+            text = f"{doubt.reason.text} (F8)"
         else:
-            text = "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8)"
-            yield Check("groups", "missing", f"{text} and sizes are missing", _COMMANDS)
+            text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are visible (groups.scope), and no sizes"
+            return Check("groups", "limited", text, _COMMANDS)
     except BrokerError as error:
         text = f"{error}: the list of groups may be incomplete, so every floor is unknown (F8)"
-        yield Check("groups", "missing", text, _COMMANDS)
+    return Check("groups", "missing", text, _COMMANDS)
+
+
+def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Iterable[Check]:
+    yield _listing(reader, metadata, rules)
     offsets = metadata.topics.get(OFFSETS_TOPIC)
     offline = 0 if offsets is None else sum(one.leader is None for one in offsets.partitions.values())
     if offline:
@@ -357,10 +365,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
     counted = [group for group in listed if not matches(DEFAULT_IGNORED_GROUPS, group.name)]
     outsiders = frozenset[str]() if rules.scope is None else outsiders_of(reader, rules.scope, counted)
     counted = [group for group in counted if group.name not in outsiders]
-    reader.read_commits(
-        [group.name for group in counted if group.kind in ("classic", "consumer", "streams")], on_commits
-    )
-    reader.read_share_offsets([group.name for group in counted if group.kind == "share"], on_commits)
+    read_positions(reader, counted, on_commits)
     if unreadable:
         named, why = some_of(sorted(unreadable), 1), unreadable[min(unreadable)]
         text = f"{named}: offsets can't be read ({why}); what they may read holds (F3)"

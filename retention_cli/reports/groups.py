@@ -6,13 +6,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, OnCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup
-from retention_cli.brokers.log_offsets import Found, Spec
+from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.consumers import group_id, group_key, is_outside, is_share, key_of, plain_name
+from retention_cli.core.consumers import group_id, group_key, is_outside, key_of, plain_name
 from retention_cli.core.model import Code, Reason, TopicPartition
 from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import format_time
@@ -92,49 +92,19 @@ def list_all(
     all_listed = reader.list_groups(metadata.brokers)
     listed = [group for group in all_listed if matches(patterns, group.name)]
     leaders = metadata.partitions_of(name for name, topic in metadata.topics.items() if not topic.internal)
-    specs: tuple[Spec, ...] = ("earliest", "latest")
-    answers = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
+    answers = reader.list_offsets([dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders)
     starts, ends = ({tp: one.offset for tp, one in of.items() if isinstance(one, Found)} for of in answers)
     memory = memories(metadata.cluster_id)
     memory.begin(metadata.topic_ids)
     stands = Standings(starts, ends, reader.sizes_soon(leaders).result()[0], memory, metadata.topic_ids, now_ms)
-    # A listed group's key is never that of a consumer outside Kafka's groups, with any id.
-    keys = {
-        one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in listed
-    }
-    found = {keys[group.name]: _summary(group, rules) for group in listed}
-    add = adding(progress, "committed offsets", len(found))
-
-    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
-        add(1)
-        summary = found[keys[commits.group]]
-        if isinstance(commits, CommitsUnknown):
-            summary.lag = None
-            summary.counts = f"unreadable, so it holds: {commits.text}"
-            return
-        summary.topics = sorted({*commits.no_position, *(topic for topic, rows in commits.topics.items() if rows)})
-        stands.add(keys[commits.group], summary, commits.topics, known=leaders)
-        if commits.no_position and summary.counts == "counts":
-            summary.counts = "counts; holds partitions where it has no position"
-        if (
-            not summary.partitions
-            and summary.counts == "counts"
-            and summary.protocol_type not in ("consumer", "", "streams")
-        ):
-            summary.counts = "listed only: it commits no offsets"
-
-    reader.read_commits(
-        [group.name for group in listed if group.kind in ("classic", "consumer", "streams")], on_commits
-    )
-
-    if shares := [group.name for group in listed if group.kind == "share"]:
-        reader.read_share_offsets(shares, on_commits)
+    found = _listed(listed, rules, reader, stands, leaders, progress)
     there = [group_key(one.kind, one.name) for one in all_listed]
-    for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms):
-        if matches(patterns, plain_name(key)) and (not is_outside(key) or is_share(key)):
-            found[key] = _gone(key, seen_ms, rows, stands, rules)
-            if not complete:  # or it exists, but this user may not see it
-                found[key].state = found[key].state.replace("gone", "not seen")
+    lost = "gone" if complete else "not seen"  # or it exists, but this user may not see it
+    found |= {
+        key: _gone(key, seen_ms, rows, stands, rules, lost)
+        for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms)
+        if matches(patterns, plain_name(key)) and group_id(key) is not None
+    }
     found |= {key: one for key, one in _outside(rules, metadata, reader, stands, now_ms) if matches(patterns, one.name)}
     stands.lay_into(found, everyone=complete and "*" in patterns)
     return GroupList(
@@ -229,6 +199,50 @@ class Standings:
         return seen_past(self.memory.partition(tp.topic, topic_id, tp.partition).packed, offset)
 
 
+def read_positions(reader: ClusterReader, groups: Sequence[ListedGroup], on_group: OnCommits) -> None:
+    """Call ``on_group`` with the commits of each group that has any, and each share group's start offsets."""
+    reader.read_commits([one.name for one in groups if one.kind in ("classic", "consumer", "streams")], on_group)
+    if shares := [one.name for one in groups if one.kind == "share"]:
+        reader.read_share_offsets(shares, on_group)
+
+
+def _listed(
+    groups: Sequence[ListedGroup],
+    rules: GroupRules,
+    reader: ClusterReader,
+    stands: Standings,
+    leaders: Container[TopicPartition],
+    progress: Progress,
+) -> dict[str, GroupSummary]:
+    # A listed group's key is never that of a consumer outside Kafka's groups, with any id.
+    keys = {
+        one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in groups
+    }
+    found = {keys[one.name]: _summary(one, rules) for one in groups}
+    add = adding(progress, "committed offsets", len(found))
+
+    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
+        add(1)
+        summary = found[keys[commits.group]]
+        if isinstance(commits, CommitsUnknown):
+            summary.lag = None
+            summary.counts = f"unreadable, so it holds: {commits.text}"
+            return
+        summary.topics = sorted({*commits.no_position, *(topic for topic, rows in commits.topics.items() if rows)})
+        stands.add(keys[commits.group], summary, commits.topics, known=leaders)
+        if summary.counts == "counts" and commits.no_position:
+            summary.counts = "counts; holds partitions where it has no position"
+        elif (
+            summary.counts == "counts"
+            and not summary.partitions
+            and summary.protocol_type not in ("consumer", "", "streams")
+        ):
+            summary.counts = "listed only: it commits no offsets"
+
+    read_positions(reader, groups, on_commits)
+    return found
+
+
 def _outside(
     rules: GroupRules,
     metadata: ClusterMetadata,
@@ -255,14 +269,14 @@ def _outside(
                 yield key, _gone(key, seen_ms, rows, stands, rules)
 
 
-def _gone(key: str, seen_ms: int, rows: Rows, stands: Standings, rules: GroupRules) -> GroupSummary:
+def _gone(key: str, seen_ms: int, rows: Rows, stands: Standings, rules: GroupRules, lost: str = "gone") -> GroupSummary:
     """Return a consumer that only the ledger knows: it counts at its last commits (F6)."""
     counts = f"counts until {format_time((seen_ms + rules.remember_ms) // 1000 * 1000)}, or kretain groups forget"
     if (group := group_id(key)) is not None and matches(rules.ignore, group):
         counts = "ignored (groups.ignore)"
     elif not rows:
         counts = "holds nothing: its topics no longer exist"
-    found = GroupSummary(plain_name(key), "gone", "", f"gone since {format_time(seen_ms // 1000 * 1000)}", counts)
+    found = GroupSummary(plain_name(key), "gone", "", f"{lost} since {format_time(seen_ms // 1000 * 1000)}", counts)
     found.topics = sorted(rows)
     stands.add(key, found, rows)
     return found

@@ -174,14 +174,7 @@ class ClusterLedger(Ledger):
         fitting = [key for key, value in values.items() if value is None or len(value) <= _MOST_BYTES]
         results = self._topic.append([(key.encode(), values[key]) for key in fitting])
         sent = {key: one for key, one in zip(fitting, results, strict=True) if not isinstance(one, BrokerError)}
-        with self.transaction():
-            for key in sent:
-                document = found[key]
-                self._cache.sent(key, waiting[key])
-                self._cache.read(key)
-                if isinstance(document, docs.GroupDocument):
-                    self._cache.saw_shared(document.name, document.group.seen_ms)
-            self._cache.pass_over([one.offset for one in sent.values()])
+        self._note_sent({key: one.offset for key, one in sent.items()}, found, waiting)
         if failed := [one for one in results if isinstance(one, BrokerError)]:
             raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
         if len(fitting) < len(waiting):
@@ -189,6 +182,18 @@ class ClusterLedger(Ledger):
                 f"{next(key for key in waiting if key not in sent)}: its memory is too large for a message"
             )
         return lag_ms(written.at_ms, max(one.broker_ms or 0 for one in sent.values()), self._clock_ms())
+
+    def _note_sent(
+        self, offsets: Mapping[str, int], found: Mapping[str, docs.Document | None], waiting: Mapping[str, int]
+    ) -> None:
+        """Record in the cache which of the documents that were found are in the topic now, and where."""
+        with self.transaction():
+            for key in offsets:
+                self._cache.sent(key, waiting[key])
+                self._cache.read(key)
+                if isinstance(document := found[key], docs.GroupDocument):
+                    self._cache.saw_shared(document.name, document.group.seen_ms)
+            self._cache.pass_over(list(offsets.values()))
 
     # -- the topic -----------------------------------------------------------------------
 

@@ -393,6 +393,8 @@ def restore(
             must_confirm(
                 lambda: question(job, reader.settings.bootstrap), "restore", "nothing was written", yes=how.yes
             )
+        # Where the target is not empty nothing was written before a refusal.
+        resumable = (ArchiveError, BrokerError) if job.there else (ArchiveError, BrokerError, RestoreRefusedError)
         try:
             with common.progress() as progress:
                 done = run_restore(reader, store, job, progress)
@@ -408,9 +410,7 @@ def restore(
                 )
                 reset(reader, GroupResetter(reader.settings, to, reader.timeout_s), job, plan)
                 end(reader, job)
-        except (ArchiveError, BrokerError, RestoreRefusedError) as error:
-            if isinstance(error, RestoreRefusedError) and job.there:
-                raise  # nothing was written
+        except resumable as error:
             warn(f"{error}; fix that and run the same command again: it resumes where it stopped")
             return Exit.PARTIAL
         if done.finished:  # a plan may have recorded the group meanwhile, which would continue to hold (F6)

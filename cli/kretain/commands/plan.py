@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from kretain.errors import Exit, UsageError, worst
+from kretain.errors import Exit, UsageError
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
@@ -81,8 +81,4 @@ def plan(
     ):
         common.warn(*(one for one in made.notes if not common.quiet and is_new(one.text)))
         print_plan(made, how.output, every_row=how.all_rows, is_new=is_new)
-    totals = made.totals
-    return worst(
-        Exit.ON_HOLD if how.fail_on_hold and (totals.hold or any(one.short_bytes for one in made.disks)) else Exit.DONE,
-        Exit.HAS_CHANGES if how.detailed_exitcode and totals.trim else Exit.DONE,
-    )
+    return how.code_of(made.totals, short=any(one.short_bytes for one in made.disks))

@@ -43,6 +43,7 @@ def trim(
         code_of,
         exit_codes,
         note_deletions,
+        tell_behind,
         todays_rules,
         unapproved,
         waited,
@@ -51,7 +52,6 @@ def trim(
         within_limits,
     )
     from kretain.render.trim import print_report, question
-    from retention_cli.plan.approval import offered
     from retention_cli.trim.narrow import limited_to
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
@@ -68,11 +68,10 @@ def trim(
         named.check_one_cluster()
         with shared:
             return trim_fleet(settings, named.topics, one_off, FleetTrim(how, common, shared))
-    source = None if how.plan is None else str(how.plan)
     saved = None if how.plan is None else read_saved(how.plan, clusters.cluster)
-    shown = None if saved is None else offered(saved, source, how.approval, how.max_age)
+    shown = how.shown(saved)
     selection = partial(rules.selection, settings.policy, named.topics, one_off, named.partitions)
-    today = selection() if saved is None else todays_rules(saved, one_off, selection, how.max_age)
+    today = todays_rules(saved, one_off, selection, how.max_age)
     given = InventoryOption(how.inventory, today.policy, require_all=not how.dry_run)
     engine = planner(shared, given)
     noted = notified(today.policy.notify, settings.name, dry_run=how.dry_run)
@@ -88,9 +87,9 @@ def trim(
             common.warn(*full.notes)
         made = named_alone(settings, full, today)
         selected = limited_to(made, how.max_partitions)
-        rehearsed = how.dry_run and saved is not None
-        common.warn(*(unapproved(settings.state_dir, selected, today.policy, shown) if rehearsed else ()))
-        if not how.dry_run and not how.yes and made.totals.trim:
+        if how.dry_run and saved is not None:
+            common.warn(*unapproved(settings.state_dir, selected, today.policy, shown))
+        elif not how.dry_run and not how.yes and made.totals.trim:
             from kretain.render.plan import print_plan
 
             reader.check_deletes()
@@ -111,8 +110,8 @@ def trim(
                 dry_run=how.dry_run,
                 max_partitions=how.max_partitions,
                 wait_lock_s=how.wait_lock / 1000,
-                max_age_ms=how.max_age if saved is not None and how.wait_lock else None,
-                source=source,
+                max_age_ms=how.max_age_ms,
+                source=how.source,
                 offered=shown,
                 memories=memories,
                 inventory=given.view,
@@ -132,11 +131,7 @@ def trim(
         if how.output == "table":  # the copies of the audit log may take a minute
             print_report(report, how.output, every_row=how.all_rows)
         report = shipped(job, report)
-    if report.stopped_by is not None:
-        common.deletions.fail(report.stopped_by, common.verbose)
-    common.warn(*memories.notes[warned:])
-    if common.verbose:
-        warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes and read-backs {report.delete_seconds:.2f} s")
+    tell_behind(report, common, memories.notes[warned:])
     if how.output != "table":
         print_report(report, how.output, every_row=how.all_rows)
     warn(*(report.short if saved is not None or not made.disks else ()))

@@ -222,11 +222,9 @@ def plan_fleet(
         tell_notes({} if quiet else made.plans, lambda name, text: every or new[name](text))
         clocks = [is_new("clock") for is_new in new.values()]
         print_plan(made, flags.output, every_row=flags.all_rows, is_new=lambda _: every or any(clocks))
-    totals = made.totals
     return worst(
         of_many([code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)),
-        Exit.ON_HOLD if flags.fail_on_hold and totals.hold else Exit.DONE,
-        Exit.HAS_CHANGES if flags.detailed_exitcode and totals.trim else Exit.DONE,
+        flags.code_of(made.totals),
     )
 
 

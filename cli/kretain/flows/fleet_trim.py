@@ -32,7 +32,6 @@ from retention_cli.disks.inventory.read import inventory_paths, inventory_view
 from retention_cli.engines.fleet.plan import Failure, FleetReport
 from retention_cli.engines.fleet.planning import Member
 from retention_cli.engines.fleet.saved import read_fleet
-from retention_cli.plan.approval import Offered, offered
 from retention_cli.plan.value import Plan
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.batches import RefusedError as LimitsError
@@ -48,12 +47,6 @@ class FleetTrim:
     flags: TrimFlags
     common: Common
     spark: SharedSpark
-
-    def shown(self, plan: Plan) -> Offered | None:
-        """Return what a trim of this plan has to show if it needs an approval."""
-        return offered(
-            plan, None if self.flags.plan is None else str(self.flags.plan), self.flags.approval, self.flags.max_age
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +79,9 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
         confirm_trim(
             lambda: fleet_question({name: going[name] for name in chosen.plans}, list(chosen.failures)),
             chosen.show,
-            [name for member in members for name in fleet.clusters[member.name].typed],
+            [name for one in fleet.clusters.values() for name in one.typed],
         )
-    found = dict(trim_each(members, chosen, how))
-    report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
+    report = FleetReport(fleet.source, fleet.digest, dict(trim_each(members, chosen, how)))
     print_fleet_report(report, how.flags.output, every_row=how.flags.all_rows)
     tell_failures({name: one for name, one in report.failures.items() if name not in chosen.failures})
     for name, one in report.reports.items():
@@ -115,7 +107,7 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
         if member.name not in going:
             continue
         plan = chosen.plans[member.name]()
-        selected, shown = limited_to(plan, how.flags.max_partitions), how.shown(plan)
+        selected, shown = limited_to(plan, how.flags.max_partitions), how.flags.shown(plan)
         try:
             within_limits(member.state_dir, selected, member.selection().policy, plan, shown)
         except LimitsError as error:
@@ -182,9 +174,9 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
                 dry_run=how.flags.dry_run,
                 max_partitions=how.flags.max_partitions,
                 wait_lock_s=how.flags.wait_lock / 1000,
-                max_age_ms=how.flags.max_age if how.flags.plan is not None and how.flags.wait_lock else None,
-                source=None if how.flags.plan is None else str(how.flags.plan),
-                offered=how.shown(plan),
+                max_age_ms=how.flags.max_age_ms,
+                source=how.flags.source,
+                offered=how.flags.shown(plan),
                 memories=memories,
                 inventory=inventory,
                 archiver=how.spark.archiver(),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kretain.errors import Deletions, Exit, exit_code_for, warn, worst
 from kretain.options import rules
-from kretain.options.common import now_ms
+from kretain.options.common import Common, now_ms
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress
@@ -45,17 +45,18 @@ def exit_codes(*, fail_on_hold: bool = False) -> ExitCodeFor:
     )
 
 
-def todays_rules(saved: Plan, one_off: OneOff, select: Callable[[], Selection], max_age_ms: int) -> Selection:
-    """Return the rules to carry a saved plan out by: those that are selected today, if the plan was made with them.
+def todays_rules(saved: Plan | None, one_off: OneOff, select: Callable[[], Selection], max_age_ms: int) -> Selection:
+    """Return the rules to carry a plan out by: those that are selected today; a saved plan was made with them, too.
 
     Raises:
         PlanRefusedError: the plan is too old, or was made with other one-off rules. Reported before any other error.
         UsageError, PolicyError: there is no policy, or it is invalid.
     """
-    if saved.flags and not one_off.any_rule:
+    if saved is not None and saved.flags and not one_off.any_rule:
         check_saved(saved, Selection(rules.flags_alone(one_off)), now_ms(), max_age_ms)
     today = select()
-    check_saved(saved, today, now_ms(), max_age_ms)
+    if saved is not None:
+        check_saved(saved, today, now_ms(), max_age_ms)
     return today
 
 
@@ -109,6 +110,15 @@ def note_deletions(deletions: Deletions, report: TrimReport, of: str = "") -> No
         f"{of and f'{of}: '}run {report.run}: {partitions}; {count(report.trimmed.records, 'record')} trimmed "
         f"(kretain history --run {report.run})"
     )
+
+
+def tell_behind(report: TrimReport, common: Common, notes: Sequence[Reason]) -> None:
+    """Say what failed behind the deletes, what is new about the ledger, and with ``-v`` how long the trim took."""
+    if report.stopped_by is not None:
+        common.deletions.fail(report.stopped_by, common.verbose)
+    common.warn(*notes)
+    if common.verbose:
+        warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes and read-backs {report.delete_seconds:.2f} s")
 
 
 def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:

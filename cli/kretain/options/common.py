@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_origin, get_type_hints
@@ -299,35 +299,27 @@ def command(
     """
 
     def register(function: Callable[..., Exit | None]) -> Callable[..., None]:
-        groups: dict[str, type] = {}
-        own = []
-        for one in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
-            if isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup):
-                groups[one.name] = one.annotation
-                own.extend(_parameters(one.annotation))
-            else:
-                own.append(one)
+        parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        groups = {
+            one.name: one.annotation
+            for one in parameters
+            if isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup)
+        }
+        own = [part for one in parameters for part in (_parameters(groups[one.name]) if one.name in groups else [one])]
         shared = _parameters(Common)
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
             ctx: typer.Context = values.pop("ctx")
-            if callback and ctx.invoked_subcommand is not None:
+            if ctx.invoked_subcommand is not None:
                 if "flag" in (_giver(ctx, "fleet"), _giver(ctx, "cluster")):
                     raise typer.BadParameter(
                         f"{ctx.invoked_subcommand} is for one cluster: omit --fleet and --cluster", ctx=ctx
                     )
                 return
-            mine = {one.name: values.pop(one.name) for one in shared}
+            common = _common(ctx, shared, values)
             for parameter, group in groups.items():
                 values[parameter] = group(**{one.name: values.pop(one.name) for one in _parameters(group)})
-            given = {key: _giver(ctx, key) for key in mine}
-            for key in mine:  # kretain groups -b … forget … means the same as kretain groups forget … -b …
-                if given[key] != "flag" and ctx.parent is not None and _giver(ctx.parent, key) == "flag":
-                    mine[key], given[key] = ctx.parent.params[key], "flag"
-            if mine["verbose"]:
-                _tell_variables(ctx)
-            common = Common(**mine, given_by={key: who for key, who in given.items() if who})
             (moving.still if common.quiet else moving.begin)()
             try:
                 code = guarded(lambda: function(common, **values), common.verbose, common.deletions, common.deadline)
@@ -352,6 +344,21 @@ def command(
         return run
 
     return register
+
+
+def _common(ctx: typer.Context, shared: Sequence[inspect.Parameter], values: dict[str, Any]) -> Common:
+    """Take the options that all commands share out of the values.
+
+    kretain groups -b … forget … means the same as kretain groups forget … -b …
+    """
+    mine = {one.name: values.pop(one.name) for one in shared}
+    given = {key: _giver(ctx, key) for key in mine}
+    for key in mine:
+        if given[key] != "flag" and ctx.parent is not None and _giver(ctx.parent, key) == "flag":
+            mine[key], given[key] = ctx.parent.params[key], "flag"
+    if mine["verbose"]:
+        _tell_variables(ctx)
+    return Common(**mine, given_by={key: who for key, who in given.items() if who})
 
 
 def new_app(about: str = "") -> typer.Typer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.errors import UsageError
+from kretain.errors import Exit, UsageError, worst
 from kretain.options.common import (
     COMMON,
     AllPartitions,
@@ -20,6 +20,8 @@ from kretain.options.common import (
 
 if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
     from retention_cli.disks.inventory_view import InventoryView
+    from retention_cli.plan.approval import Offered
+    from retention_cli.plan.value import Plan, Totals
     from retention_cli.policy.model import Policy
 
 
@@ -90,6 +92,22 @@ class TrimFlags(OptionGroup):
     output: OutputOption = "table"
     all_rows: AllPartitions = False
 
+    @property
+    def source(self) -> str | None:
+        """The saved plan's file; None if the plan is made in this run."""
+        return None if self.plan is None else str(self.plan)
+
+    @property
+    def max_age_ms(self) -> int | None:
+        """How old the plan may be when the lock is free, None if that is not checked again."""
+        return self.max_age if self.plan is not None and self.wait_lock else None
+
+    def shown(self, plan: Plan | None) -> Offered | None:
+        """Return what a trim of this plan has to show if it needs an approval; None if it was made in this run."""
+        from retention_cli.plan.approval import offered
+
+        return None if plan is None else offered(plan, self.source, self.approval, self.max_age)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags(OptionGroup):
@@ -118,6 +136,13 @@ class PlanFlags(OptionGroup):
         bool, option("--detailed-exitcode", help="Exit with 3 if there is something to trim.")
     ] = False
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions are on hold.")] = False
+
+    def code_of(self, totals: Totals, *, short: bool = False) -> Exit:
+        """Return the exit code of a plan; ``short``: it does not bring every disk below its ceiling."""
+        return worst(
+            Exit.ON_HOLD if self.fail_on_hold and (totals.hold or short) else Exit.DONE,
+            Exit.HAS_CHANGES if self.detailed_exitcode and totals.trim else Exit.DONE,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
             [
                 (
                     one.topic.name,
-                    "?"
-                    if isinstance(one.wanted_ms, Unknown)
-                    else "forever"
-                    if one.wanted_ms is None
-                    else span(one.wanted_ms),
+                    _wanted(one.wanted_ms),
                     _at_most(one.at_most),
                     _usual(one),
                     _rate(one),
@@ -202,6 +198,10 @@ def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> list[Part]:
         *(line for lines in shown for line in lines),
         more > 0 and Line(f"and {more:,} more (--all, or -o json)", "dim", 4),
     ]
+
+
+def _wanted(ms: Maybe[int | None]) -> str:
+    return "?" if isinstance(ms, Unknown) else "forever" if ms is None else span(ms)
 
 
 def _at_most(value: Maybe[AtMost | str]) -> str:

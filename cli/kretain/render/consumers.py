@@ -230,44 +230,48 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
     still = ", ".join(f"{name} since {moment(since_ms)}" for since_ms, name in standing[:NAMED])
     more = f", and {len(standing) - NAMED:,} more" if len(standing) > NAMED else ""
     return [
-        Table(
-            (
-                Column("group"),
-                Column("type"),
-                Column("state"),
-                Column("topics", "right", spare=True),
-                Column("partitions", "right", spare=True),
-                Column("lag", "right"),
-                Column("behind", "right"),
-                Column("alone", "right"),
-                Column("unread since", spare=True),
-                Column("unmoved since", spare=True),
-                Column("counts?"),
-            ),
-            [
-                (
-                    name_in_text(one.name),
-                    one.kind,
-                    one.state or ("" if one.kind in SOURCE_KINDS else "?"),
-                    number(len(one.topics)),
-                    number(one.partitions),
-                    number(one.lag),
-                    "" if one.lag_bytes is None else size(one.lag_bytes),
-                    "" if one.alone_bytes is None else size(one.alone_bytes),
-                    moment(one.unread_since_ms),
-                    moment(one.unmoved_since_ms),
-                    one.counts,
-                )
-                for one in found.groups
-            ],
-            [None if one.sets_floors else "dim" for one in found.groups],
-        ),
+        _summaries(found.groups),
         BLANK,
         Line(f"Groups that count: {sum(one.sets_floors for one in found.groups):,} of {len(found.groups):,}.", "bold"),
         most and f"Held back by one group alone, most first: {most}.",
         still and f"Idle for a day or longer, with records to read: {still}{more}.",
         is_first and Line(_IS_FIRST, "dim"),
     ]
+
+
+def _summaries(groups: Sequence[GroupSummary]) -> Table:
+    return Table(
+        (
+            Column("group"),
+            Column("type"),
+            Column("state"),
+            Column("topics", "right", spare=True),
+            Column("partitions", "right", spare=True),
+            Column("lag", "right"),
+            Column("behind", "right"),
+            Column("alone", "right"),
+            Column("unread since", spare=True),
+            Column("unmoved since", spare=True),
+            Column("counts?"),
+        ),
+        [
+            (
+                name_in_text(one.name),
+                one.kind,
+                one.state or ("" if one.kind in SOURCE_KINDS else "?"),
+                number(len(one.topics)),
+                number(one.partitions),
+                number(one.lag),
+                "" if one.lag_bytes is None else size(one.lag_bytes),
+                "" if one.alone_bytes is None else size(one.alone_bytes),
+                moment(one.unread_since_ms),
+                moment(one.unmoved_since_ms),
+                one.counts,
+            )
+            for one in groups
+        ],
+        [None if one.sets_floors else "dim" for one in groups],
+    )
 
 
 def _stands_still(one: GroupSummary, now_ms: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -66,25 +67,12 @@ def _disk_row(one: DiskOutcome) -> dict[str, Any]:
 
 def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
     ceilings = any(one.percent is not None for one in outcomes)
-    width = console().width if is_terminal() else None
-    length = WIDTH if width is None or width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
-    names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
-    if ceilings:
-        left_out = () if width is None or width >= _NARROW else ("Kafka", "others", "ceiling")
-        names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
     top = largest_topics([one.disk for one in outcomes], TOPICS)
     above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
     cordoned = "  × cordoned" if any(one.disk.cordoned for one in outcomes) else ""
     key = f"█ Kafka  ▒ others  · free{cordoned}" + ("  | the ceiling" if ceilings else "")
     return [
-        Table(
-            [
-                Column(name, "left" if name in ("disk", "usage", "growth") else "right", unbroken=name == "usage")
-                for name in names
-            ],
-            [[cells.get(name, "?") for name in names] for cells in (_disk_cells(one, length) for one in outcomes)],
-            ["red" if one.short_bytes else "magenta" if one.unknown is not None else None for one in outcomes],
-        ),
+        _usage(outcomes, ceilings=ceilings),
         heading("Largest topics, on all disks") if top else None,
         *(Line(f"{name}: {size(held)}", indent=2) for name, held in top),
         BLANK,
@@ -96,6 +84,24 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
         ),
         Line(f"{count(len(outcomes), 'disk')}{above}.  {key}", "bold"),
     ]
+
+
+def _usage(outcomes: Sequence[DiskOutcome], *, ceilings: bool) -> Table:
+    """Return a row per disk. A narrow terminal has shorter bars, and beside ceilings fewer numbers."""
+    width = console().width if is_terminal() else math.inf
+    length = WIDTH if width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
+    names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
+    if ceilings:
+        left_out = () if width >= _NARROW else ("Kafka", "others", "ceiling")
+        names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
+    return Table(
+        [
+            Column(name, "left" if name in ("disk", "usage", "growth") else "right", unbroken=name == "usage")
+            for name in names
+        ],
+        [[cells.get(name, "?") for name in names] for cells in (_disk_cells(one, length) for one in outcomes)],
+        ["red" if one.short_bytes else "magenta" if one.unknown is not None else None for one in outcomes],
+    )
 
 
 def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:

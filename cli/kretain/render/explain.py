@@ -85,20 +85,21 @@ def markers(one: Explained) -> list[Marker]:
         None if start is None else Marker("S", start, "log start"),
         None if floor is None else Marker("floor", floor.offset, f"{floor.by} has read up to here"),
         *(
-            Marker("age", answer.offset, f"all records before it are older than {age} ({timestamp(time_ms)})")
+            Marker(
+                "age",
+                answer.offset,
+                f"all records before it are older than {format_duration(one.now_ms - time_ms)} ({timestamp(time_ms)})",
+            )
             for time_ms, answer in sorted(facts.lookups.items())
             if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in bounds
-            for age in (format_duration(one.now_ms - time_ms),)
         ),
         None
         if newest is None or newest.offset is None or (start is not None and newest.offset < start)
         else Marker("newest", newest.offset, f"the newest event time, {format_time(newest.time_ms)}"),
         *(
-            Marker(bound.code, bound.bound, _bound_text(bound, start) + before)
+            Marker(bound.code, bound.bound, _bound_text(bound, start, cutoff_ms(one, bound.code)))
             for bound in one.weighed
             if bound.bound is not None
-            for cutoff in (cutoff_ms(one, bound.code),)
-            for before in ("" if cutoff is None else f", before {format_time(cutoff)}",)
         ),
         None if stable in (None, end) else Marker("L", stable or 0, "last stable offset: an open transaction begins"),
         None if trim_to is None else Marker("trim", trim_to, "the new log start"),
@@ -107,9 +108,10 @@ def markers(one: Explained) -> list[Marker]:
     return sorted((mark for mark in found if mark is not None), key=lambda mark: mark.offset)
 
 
-def _bound_text(bound: Weighed, start: int | None) -> str:
+def _bound_text(bound: Weighed, start: int | None, cutoff: int | None) -> str:
+    before = "" if cutoff is None else f", before {format_time(cutoff)}"
     if bound.bound is not None and start is not None and bound.bound <= start:
-        return f"{bound.rule}: nothing more to trim"
+        return f"{bound.rule}: nothing more to trim{before}"
     match bound.allowed:
         case Unknown():
             allowed = ", allowed: unknown, so nothing"
@@ -117,7 +119,7 @@ def _bound_text(bound: Weighed, start: int | None) -> str:
             allowed = f", allowed: nothing, by {bound.limited_by}"
         case int(offset):
             allowed = f", allowed: {offset:,}, by {bound.limited_by}" if offset != bound.bound else ""
-    return f"{bound.rule} asks for this{allowed}"
+    return f"{bound.rule} asks for this{allowed}{before}"
 
 
 def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], width: int) -> list[str]:

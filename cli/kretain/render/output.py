@@ -223,28 +223,33 @@ def say(line: str | Line = BLANK, *, markdown: bool = False) -> None:
 
 def print_table(table: Table, *, markdown: bool = False) -> None:
     """Print a table."""
-    columns, styles = table.columns, table.styles
     lines = [[printable(complete(cell)) for cell in row] for row in table.rows]
     if markdown or not is_terminal():
-        from tabulate import tabulate
+        _print_as_text(table.columns, lines, markdown=markdown)
+    else:
+        _print_in_terminal(table, lines)
 
-        print(
-            "\n".join(
-                line.rstrip()
-                for line in tabulate(
-                    [[cell.replace("|", "\\|") for cell in line] for line in lines] if markdown else lines,
-                    headers=[column.title for column in columns],
-                    tablefmt="github" if markdown else "simple",
-                    colalign=[column.align for column in columns] if lines else None,
-                    disable_numparse=True,
-                ).splitlines()
-            )
-        )
-        return
+
+def _print_as_text(columns: Sequence[Column], lines: Sequence[Sequence[str]], *, markdown: bool) -> None:
+    from tabulate import tabulate
+
+    text = tabulate(
+        [[cell.replace("|", "\\|") for cell in line] for line in lines] if markdown else lines,
+        headers=[column.title for column in columns],
+        tablefmt="github" if markdown else "simple",
+        colalign=[column.align for column in columns] if lines else None,
+        disable_numparse=True,
+    )
+    print("\n".join(line.rstrip() for line in text.splitlines()))
+
+
+def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
+    """Print a table in the terminal's width: without spare columns and with folded cells if it does not fit."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    columns, styles = table.columns, table.styles
     widths = _widths(columns, lines, console().width)
     if widths is not None and any(one.spare for one in columns):
         shown = [at for at, one in enumerate(columns) if not one.spare]
@@ -275,27 +280,27 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
     """
     from rich.cells import cell_len
 
-    def widest(cells: Iterable[str]) -> int:
-        return max(map(cell_len, cells), default=0)
+    def widest(pieces: Callable[[str], Iterable[str]]) -> list[int]:
+        return [
+            max((cell_len(piece) for line in lines for piece in pieces(line[i])), default=0)
+            for i in range(len(columns))
+        ]
 
-    cells = [widest(line[i] for line in lines) for i in range(len(columns))]
+    cells = widest(lambda cell: [cell])
     unwrapped = [max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True)]
     if sum(unwrapped) + 3 * (len(columns) - 1) <= terminal:
         return None
     heads = [_two_lines(column.title) for column in columns]
-    widths = [max(pair) for pair in zip(cells, heads, strict=True)]
+    widths = list(map(max, cells, heads))
     # Cells that may not wrap elsewhere do so after an arrow.
-    arrows = [
-        widest(piece for line in lines for piece in line[i].replace("→ ", "→\n").splitlines())
-        for i in range(len(columns))
-    ]
-    times = [widest(found for line in lines for found in re.findall(_TIME, line[i])) for i in range(len(columns))]
+    arrows = widest(lambda cell: cell.replace("→ ", "→\n").splitlines())
+    times = widest(re.compile(_TIME).findall)
     least = [
         min(width, max(head, _FOLDS if column.align == "left" and not column.unbroken else arrow))
         for column, width, head, arrow in zip(columns, widths, heads, arrows, strict=True)
     ]
     # Times wrap only if the table does not fit otherwise.
-    for smallest in ([min(pair) for pair in zip(widths, map(max, least, times), strict=True)], least):
+    for smallest in (list(map(min, widths, map(max, least, times))), least):
         while sum(widths) + 2 * (len(columns) - 1) > terminal:
             spare, at = max((width - smallest[i], i) for i, width in enumerate(widths))
             if spare <= 0:

@@ -122,26 +122,10 @@ def forecast_parts(found: SavedForecast) -> list[Element | None]:
     totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
     more = "" if high == low else " or more" if high is None else f" to {size(high)}"
     saves = "an unknown amount" if low is None else size(low) + more
-    known_topics = [
-        (one.topic, one.alone_bytes_high, one.policy_bytes_high)
-        for one in found.topics
-        if one.policy_bytes_high is not None and one.alone_bytes_high is not None
-    ]
-    drawn = sorted(known_topics, key=lambda one: (-one[1], one[0]))[:DRAWN]
     losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST_ROWS]
     retention_and_loss = section(
         "Forecast",
-        bars(
-            "The most bytes kept in steady state: by the policy, and what brokers alone would add",
-            [topic for topic, _, _ in drawn],
-            {
-                "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
-                "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
-            },
-            "bytes",
-        )
-        if drawn
-        else None,
+        _steady_state(found.topics),
         table(
             ("who loses data next", "topic", "to", "lag", "left if it stops now"),
             (
@@ -178,6 +162,30 @@ def forecast_parts(found: SavedForecast) -> list[Element | None]:
         ),
     )
     return [retention_and_loss, None if found.cost is None else _money(found.cost, found.topics)]
+
+
+def _steady_state(topics: Sequence[_Topic]) -> Element | None:
+    """Return the chart of the topics of which brokers alone would keep the most; None if nothing is known."""
+    known_topics = [
+        (one.topic, one.alone_bytes_high, one.policy_bytes_high)
+        for one in topics
+        if one.policy_bytes_high is not None and one.alone_bytes_high is not None
+    ]
+    drawn = sorted(known_topics, key=lambda one: (-one[1], one[0]))[:DRAWN]
+    series = {
+        "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
+        "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
+    }
+    return (
+        bars(
+            "The most bytes kept in steady state: by the policy, and what brokers alone would add",
+            [topic for topic, _, _ in drawn],
+            series,
+            "bytes",
+        )
+        if drawn
+        else None
+    )
 
 
 def _full(known: bool, ms: int | None) -> str:
