@@ -63,6 +63,24 @@ MUTANTS: Final = (
         "newest = newest",
     ),
     Mutant(
+        "F5: with its epoch a commit is another one",
+        "memory/positions.py",
+        "found &= (own == theirs) | (own == NONE) | (theirs == NONE)",
+        "found &= own == theirs",
+    ),
+    Mutant(
+        "F2: a part of a ledger knows no topic that has not grown",
+        "state/memories.py",
+        "WHERE topic_id NOT IN (SELECT",
+        "WHERE 0 AND topic_id NOT IN (SELECT",
+    ),
+    Mutant(
+        "F6: an executor's clock says how long a group is gone",
+        "observe/cluster.py",
+        "now_ms = min(request.now_ms, request.clock_ms())",
+        "now_ms = request.clock_ms()",
+    ),
+    Mutant(
         "F6: a group is remembered as of when the run began",
         "observe/recall.py",
         "return self.memory.saw_group(name, commits, self.clock_ms(), self.since_ms)",
@@ -71,8 +89,8 @@ MUTANTS: Final = (
     Mutant(
         "F9: a listing of ignored groups shows that there are no others",
         "observe/floors/kafka_groups.py",
-        "hidden = bool(listed) or OFFSETS_TOPIC",
-        "hidden = bool(counted) or OFFSETS_TOPIC",
+        "_is_hidden(reader, before, listed, rules)",
+        "_is_hidden(reader, before, counted, rules)",
     ),
     Mutant(
         "R2: all records of a block may become older",

@@ -88,8 +88,8 @@ class GroupMemory:
             if outlives:
                 self.refused = self.refused.joined(commits.where(commits.of_topics(recreated)))
         self._mark_gone(commits)
-        before = self.refused.joined(self.doubted.where(self.doubted.same_in(commits)))
-        self.refused, self.doubted = before.where(before.same_in(commits)), NOTHING
+        before = self.refused.joined(self.doubted.where(self.doubted.unchanged_in(commits)))
+        self.refused, self.doubted = before.where(before.unchanged_in(commits)), NOTHING
         known = self.counted.joined(self.open)
         new = commits.where(~(commits.within(self.refused) | commits.same_in(known)))
         moved |= not new.same_in(known.joined(before), any_epoch=True).all()
@@ -115,7 +115,9 @@ class GroupMemory:
     def _refuse_recreated(self, recreated: Collection[str], now: Positions) -> None:
         """Forget the commits on topics that were recreated; refuse those that still exist unchanged (F5)."""
         live = self.live
-        self.refused = self.refused.joined(live.where(live.of_topics(recreated) & live.same_in(now)).with_proven(NONE))
+        self.refused = self.refused.joined(
+            live.where(live.of_topics(recreated) & live.unchanged_in(now)).with_proven(NONE)
+        )
         self.counted, self.open, self.gone = (
             some.where(~some.of_topics(recreated)) for some in (self.counted, self.open, self.gone)
         )
@@ -201,7 +203,7 @@ class GroupMemory:
         both.doubted = _doubted(first, last, live)
         both.counted = both.counted.joined(last.counted.proven_lower(both.counted))
         known = last.doubted.joined(first.doubted).joined(both.refused)
-        refused = live.where(live.within(last.refused) | live.same_in(known))
+        refused = live.where(live.within(last.refused) | live.unchanged_in(known))
         both.refused = both.refused.joined(known.where(known.within(refused))).joined(last.refused)
         both.open = last.open.where(~last.open.within(refused))
         dropped = both.counted.where(both.counted.same_in(refused))

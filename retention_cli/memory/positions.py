@@ -176,6 +176,15 @@ class Positions(Mapping[Place, Position]):
             found &= other.columns[column][at] == self.columns[column]
         return found
 
+    def unchanged_in(self, other: Positions) -> Mask:
+        """Return, for each, whether the other has it unchanged: either may have been read without its epoch (F5)."""
+        at, found = self._in(other)
+        if len(other):
+            own, theirs = self.columns[_OWN], other.columns[_OWN][at]
+            found &= other.columns[_OFFSET][at] == self.columns[_OFFSET]
+            found &= (own == theirs) | (own == NONE) | (theirs == NONE)
+        return found
+
     def of_topics(self, topics: Collection[str]) -> Mask:
         """Return, for each, whether it is on one of these topics."""
         return np.isin(self.columns[_KEY] >> 32, _numbers(topics))

@@ -251,6 +251,11 @@ def hand_groups(memories: Memories, cluster_id: str, is_mine: Callable[[str], bo
     statements = [
         "INSERT INTO groups SELECT * FROM whole.groups WHERE mine(name)",
         *(f"INSERT INTO {one} SELECT * FROM whole.{one}" for one in ("widths", "born")),  # noqa: S608
+        # The part has no partitions, by which a ledger knows how many a topic had that has not grown (F2).
+        (
+            "INSERT INTO widths SELECT topic_id, max(partition) + 1, 0 FROM whole.partitions "
+            "WHERE topic_id NOT IN (SELECT topic_id FROM whole.widths) GROUP BY topic_id"
+        ),
     ]
     return _part(memories, cluster_id, statements, lambda key: is_mine(group_id(key) or key))
 

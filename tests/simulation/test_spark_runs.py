@@ -21,7 +21,7 @@ from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark import plans, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
-from retention_cli.plan.make import PlanJob
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan, row_as_json
 from retention_cli.state.memories import Handed
 from tests.simulation.reader import SimReader
@@ -334,6 +334,37 @@ def test_ledger_that_another_run_writes_while_it_is_cut_is_cut_again() -> None:
         _by_spark(world, here, Noting)
     assert len(sent) == 2 * shares
     assert sent[shares:] != sent[:shares], "the other run's look is in it"
+
+
+def test_groups_latest_does_not_cover_a_partition_that_another_machine_saw_added_over_spark() -> None:
+    """F2: a part of a ledger has no partitions, and a topic that has not grown yet no width either."""
+    with World("R1 latest @cluster") as world:
+        for group in (0, 1):
+            world.apply(("produce", 0, 5, 4, 4), ("read", group, 0, 7, 1), ("read", group, 1, 0, 1))
+        _here(world, world.operators[0])
+        world.apply(("add_partition", 0), ("produce", 9, 5, 4, 4), ("read", 0, 9, 7, 1), ("time", 2))
+        [added] = [one for one in _by_spark(world, world.operators[1]) if (one["topic"], one["partition"]) == ("a", 2)]
+    assert (added["action"], [one["code"] for one in added["reasons"]]) == ("hold", ["F2"])
+
+
+@pytest.mark.parametrize("how", ["many tasks", "one"])
+def test_executor_whose_clock_is_ahead_forgets_no_group_that_is_gone(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F6: how long a group is gone is reckoned by the client's clock."""
+    ahead_ms = 400 * 86_400_000
+    with World("R1 @one") as world:
+        world.apply(("produce", 0, 5, 4, 4), ("read", 0, 0, 7, 1), ("read", 1, 0, 1, 1))
+        one = world.operators[0]
+        _here(world, one)
+        world.apply(("delete_group", 1), ("time", 2))
+        if how == "one":
+            reader, clock_ms = reading_of(world, one)[1], one.clock.wall_ms
+            with closing(memories_of(world, one)) as memories:
+                job = PlanJob(reader, selection_of(world, one), clock_ms(), lambda _: Amount(), memories)
+                row = _row(_rows(LocalPlanner().plan(replace(job, clock_ms=lambda: clock_ms() + ahead_ms))))
+        else:
+            monkeypatch.setattr(tasks, "clock_since", lambda sent_ms: lambda: clock_since(sent_ms)() + ahead_ms)
+            row = _row(_by_spark(world, one))
+    assert (row["min_commit_by"], [one["code"] for one in row["reasons"]]) == ("group:g1", ["F6"])
 
 
 def test_r1_waits_over_spark_until_its_plans_have_watched_the_groups() -> None:

@@ -140,7 +140,8 @@ def check_clock(sent_ms: int) -> None:
 def clock_since(sent_ms: int) -> Callable[[], int]:
     """Return the clock for what is remembered: this machine's, or the client's if that is later.
 
-    A time that is too late only remembers a group longer (F6), and keeps records longer (G3).
+    As the time when something was seen, one that is too late only remembers a group longer (F6), and keeps records
+    longer (G3). How long something is gone is never reckoned by it.
     """
     began = time.monotonic()
     return lambda: max(SYSTEM.wall_ms(), sent_ms + round(1000 * (time.monotonic() - began)))
@@ -342,8 +343,8 @@ def read_share(giant: Giant, share: int, handed: Handed, reader: ClusterReader, 
     fold = GroupReader(
         reader,
         giant.scopes,
-        # The client reads the sources.
-        Recall(memory, replace(giant.selection.policy.groups, sources=()), clock_ms(), clock_ms),
+        # The client reads the sources. Its clock says how long a group is gone: this one may be ahead (F6).
+        Recall(memory, replace(giant.selection.policy.groups, sources=()), giant.sent_ms, clock_ms),
         listener=lambda commits: seen.add(commits.group),
         is_mine=partial(is_in_share, giant.shares, share),
     ).read(reader.metadata([OFFSETS_TOPIC]))

@@ -333,6 +333,21 @@ def test_external_position_on_a_recreated_topic_is_refused_until_it_changes(outl
     ] == [False, outlives, outlives, False]
 
 
+@pytest.mark.parametrize("recreated", [False, True])
+def test_refused_commit_counts_no_more_once_its_epoch_is_read(recreated: bool) -> None:
+    """F5: it holds until the commit changes, also if ``groups.stale.epochs`` stops naming its group meanwhile."""
+    ids = {"orders": "new"}
+    group, log = GroupMemory(), LogNow(6, 0)
+    saw(group, {"orders": [(0, 10, None)]}, {"orders": "old"} if recreated else ids, 1, None if recreated else log)
+    saw(group, {"orders": [(0, 10, 0)]}, ids, 2, LogNow(24, 0))
+    assert ("orders", 0) in group.refused
+    later = GroupMemory()
+    saw(later, {"orders": [(0, 10, 0)]}, ids, 3, LogNow(24, 0))
+    assert ("orders", 0) in group.merged(later).refused
+    saw(group, {"orders": [(0, 11, 0)]}, ids, 4, LogNow(24, 0))
+    assert ("orders", 0) in group.counted
+
+
 def test_position_on_a_missing_topic_is_refused_once_the_topic_is_created() -> None:
     """F5, F7: ZooKeeper keeps nodes of topics that are long gone."""
     group = GroupMemory()
