@@ -11,15 +11,20 @@ from retention_cli.advise.reading import LOCAL_ALONE, read_settings
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found
-from retention_cli.brokers.metadata import UNNAMED, ClusterMetadata, TopicMetadata, TopicValue
+from retention_cli.brokers.metadata import UNNAMED, ClusterMetadata, PartitionMetadata, TopicMetadata, TopicValue
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
+from retention_cli.core.consumers import group_key
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
 from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, excess_bytes
-from retention_cli.observe.lineage import EpochEnds, ask_epochs
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.observe.cluster import bare_facts, unread_facts
+from retention_cli.observe.lineage import Cut, EpochEnds, ask_epochs
+from retention_cli.observe.recall import Remembered
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import UntilConsumed
@@ -29,6 +34,7 @@ from retention_cli.state.own_topics import PROTECTED_TOPIC
 _CHECK_MS: Final = 300_000
 """Kafka's own default, where a broker's check interval can't be read."""
 _NO_SIZE: Final = Unknown.because("size", "no broker reports its size on disk")
+_NOT_READ: Final = Unknown.because("protect", "not read")
 _NEVER_DELETES: Final = Unknown.because("protect", "its cleanup.policy does not delete, so no record expires")
 _ANY_TIME: Final = -(1 << 62)
 _MOST_RECORDS: Final = 1
@@ -87,13 +93,18 @@ def _limit(text: str) -> int | None:
 
 
 def read_protection(
-    reader: ClusterReader, selection: Selection, clock_ms: Callable[[], int], progress: Progress = silent
+    reader: ClusterReader,
+    selection: Selection,
+    memories: Callable[[str], Ledger],
+    clock_ms: Callable[[], int],
+    progress: Progress = silent,
 ) -> Reading:
     """Read the facts of every topic that asks for protection.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
         NothingMatchesError: no topic asks for it.
+        StateError: the ledger can't be read.
     """
     metadata = reader.metadata()
     names = sorted(name for name, topic in metadata.topics.items() if not topic.internal)
@@ -106,7 +117,9 @@ def read_protection(
     own = reader.own_values(list(rules), SETTINGS)
     everywhere = reader.values_everywhere(PROTECTED_TOPIC, SETTINGS)
     progress("groups")
-    found, unreadable = _unread(reader, metadata, rules, selection.policy.groups.stale_epochs)
+    ledger = memories(metadata.cluster_id)
+    ledger.begin(metadata.topic_ids)
+    found, unreadable = _unread(reader, metadata, rules, selection.policy.groups.stale_epochs, ledger)
     progress("records")
     now_ms = clock_ms()
     unread = _with_ages(reader, found, now_ms) | unreadable
@@ -127,6 +140,8 @@ def read_protection(
         _facts(metadata.topics[name], rule, limits[name], live_of(own[name], everywhere), unread, disks)
         for name, rule in rules.items()
     ]
+    if ledger.lost is not None:  # which commits are another log's is not known, so nothing is lowered
+        topics = [replace(one, unknown=ledger.lost.reasons) for one in topics]
     left = {
         one.name: one.room if isinstance(one.room, Unknown) else -excess_bytes(one.room, disk_rules.percent)
         for one in disks
@@ -166,26 +181,44 @@ def _facts(
     )
 
 
+_Commit = tuple[int, int | None]
+"""A group's committed offset, and its leader epoch; None if it has none, or one that says nothing."""
+
+
 def _unread(
-    reader: ClusterReader, metadata: ClusterMetadata, rules: Mapping[str, UntilConsumed], stale_epochs: Collection[str]
+    reader: ClusterReader,
+    metadata: ClusterMetadata,
+    rules: Mapping[str, UntilConsumed],
+    stale_epochs: Collection[str],
+    ledger: Ledger,
 ) -> tuple[dict[TopicPartition, Unread], dict[TopicPartition, Unread]]:
     """Return where unread records begin, and the partitions that can't be read: of these, all is unread (P3).
 
-    Commits are read before the logs' ends. The leader epochs of ``stale_epochs`` groups say nothing (F5).
+    Commits are read before the logs' ends. The leader epochs of ``stale_epochs`` groups say nothing (F5). The ledger
+    is only read: it knows commits of other logs, and what shows that a log was cut since the last plan.
     """
     answers: list[GroupCommits | CommitsUnknown] = []
     reader.read_commits(sorted({group for rule in rules.values() for group in rule.groups}), answers.append)
     by_name, partitions = {one.group: one for one in answers}, metadata.partitions_of(rules)
     spans = reader.extents(partitions)
+    remembered = {group: ledger.group(group_key("classic", group)) for group in by_name}
     commits = {
-        (tp, group): _commit(
-            by_name.get(group), group, tp, None if matches(stale_epochs, group) else partitions[tp].leader_epoch
-        )
+        (tp, group): _commit(by_name.get(group), group, tp, stale=matches(stale_epochs, group))
         for tp in spans
         for group in rules[tp.topic].groups
     }
-    wanted = ((tp, one[1]) for (tp, _), one in commits.items() if not isinstance(one, Reason) and one[1] is not None)
-    ends = ask_epochs(reader, wanted, partitions)
+    known = {(tp, group): one for (tp, group), one in commits.items() if not isinstance(one, Reason)}
+    for (tp, group), one in known.items():
+        if _is_other_logs(remembered[group], tp, one, metadata.topic_ids.get(tp.topic)):
+            text = (
+                f"group {group}'s offset {one[0]:,} on partition {tp.partition} is of another log, as kretain saw "
+                f"earlier: it counts as having read nothing until it commits another"
+            )
+            commits[tp, group] = Reason(Code.F5, text)
+    asked = ((tp, one[1]) for (tp, _), one in known.items() if one[1] not in (None, partitions[tp].leader_epoch))
+    ends = ask_epochs(reader, asked, partitions)
+    bare = {tp: partitions[tp] for (tp, _), (_, epoch) in known.items() if epoch is None}
+    cuts = _cuts(reader, metadata, bare, spans, ledger)
     found, unreadable = {}, {}
     for tp, span in spans.items():
         groups = rules[tp.topic].groups
@@ -193,18 +226,47 @@ def _unread(
             why = Unknown.because("offsets", f"partition {tp.partition} can't be read: {span}")
             unreadable[tp] = Unread(groups[0], 0, (0, 1), why.reasons[0], why)
         else:
-            each = (_position(commits[tp, group], group, tp, span, ends) for group in groups)
+            now = partitions[tp].leader_epoch
+            each = (_position(commits[tp, group], group, tp, span, ends, now, cuts.get(tp)) for group in groups)
             found[tp] = min(each, key=lambda one: one.offset)
     return {tp: one for tp, one in found.items() if one.offset < one.span[1]}, unreadable
 
 
-def _commit(
-    answer: GroupCommits | CommitsUnknown | None, group: str, tp: TopicPartition, current: int | None
-) -> tuple[int, int | None] | Reason:
-    """Return a group's commit on a partition, or why there is none.
+def _is_other_logs(memory: GroupMemory, tp: TopicPartition, commit: _Commit, topic_id: str | None) -> bool:
+    """Return whether a commit was refused, or existed before its topic was recreated, and has not changed (F5)."""
+    position = (memory.refused if memory.ids.get(tp.topic) in (None, topic_id) else memory.live).get(tp)
+    offset, epoch = commit
+    return position is not None and position.offset == offset and (epoch is None or position.own in (None, epoch))
 
-    It has a leader epoch only if that has to be asked about: not the ``current`` one, and none if that is None.
-    """
+
+def _cuts(
+    reader: ClusterReader,
+    metadata: ClusterMetadata,
+    leaders: Mapping[TopicPartition, PartitionMetadata],
+    spans: Mapping[TopicPartition, Range | RequestFailedError],
+    ledger: Ledger,
+) -> dict[TopicPartition, Cut | Unknown]:
+    """Return where logs were cut since the last plan; unknown if that can't be asked (M2, M4). Remembers nothing."""
+    ids = metadata.topic_ids
+    memories = {
+        tp: replace(ledger.partition(tp.topic, ids[tp.topic], tp.partition)) for tp in leaders if tp.topic in ids
+    }
+    facts = {
+        tp: unread_facts(
+            bare_facts(metadata.topics[tp.topic]), tp.partition, one, _NOT_READ, (span.start, span.end, span.end)
+        )
+        for tp, one in leaders.items()
+        if isinstance(span := spans[tp], Range) and tp in memories
+    }
+    there = Remembered(Ledger(None), {}, leaders, partitions={tp: memories[tp] for tp in facts})
+    there.prove(ask_epochs(reader, there.epochs_to_check(facts), leaders), facts)
+    return {**there.cuts, **there.doubts}
+
+
+def _commit(
+    answer: GroupCommits | CommitsUnknown | None, group: str, tp: TopicPartition, *, stale: bool
+) -> _Commit | Reason:
+    """Return a group's commit on a partition, or why there is none; ``stale``: its leader epoch says nothing."""
     if isinstance(answer, CommitsUnknown) and answer.topics is not None and tp.topic not in answer.topics:
         answer = answer.read
     if answer is None or isinstance(answer, CommitsUnknown):
@@ -212,20 +274,26 @@ def _commit(
         return Reason(Code.F3, f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing")
     for number, offset, epoch in answer.topics.get(tp.topic, ()):
         if number == tp.partition:
-            return offset, None if current in (None, epoch) else epoch
+            return offset, None if stale else epoch
     return Reason(
         Code.F4, f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
     )
 
 
 def _position(
-    commit: tuple[int, int | None] | Reason, group: str, tp: TopicPartition, span: Range, ends: EpochEnds
+    commit: _Commit | Reason,
+    group: str,
+    tp: TopicPartition,
+    span: Range,
+    ends: EpochEnds,
+    now: int,
+    cut: Cut | Unknown | None,
 ) -> Unread:
-    """Return where a group stands. What is not known counts as nothing read (P3)."""
+    """Return where a group stands; ``now`` is the leader epoch. What is not known counts as nothing read (P3)."""
     if isinstance(commit, Reason):
         return Unread(group, span.start, span, commit)
     note, (at, epoch) = None, commit
-    end = Found(span.end) if epoch is None else ends.get((tp, epoch))
+    end = Found(span.end) if epoch in (None, now) else ends.get((tp, epoch))
     if at > span.end:
         note = Reason(
             Code.F5,
@@ -234,6 +302,12 @@ def _position(
     elif at < span.start:
         gone = count(span.start - at, "record")
         note = Reason("protect", f"partition {tp.partition}: {gone} were deleted before group {group} read it")
+    elif epoch is None and cut is not None and (isinstance(cut, Unknown) or at > cut.offset):
+        note = Reason(
+            Code.F5,
+            f"partition {tp.partition} may have been cut since the last plan, and group {group}'s offset {at:,} has no "
+            f"leader epoch: it counts as having read nothing until the next plan",
+        )
     elif not isinstance(end, Found) or at > end.offset:
         note = Reason(
             Code.F5,

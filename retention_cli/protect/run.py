@@ -85,7 +85,7 @@ def plan_protection(job: ProtectJob) -> tuple[Protection, RaisedSettings]:
         NothingMatchesError: no topic asks for protection.
         StateError: the ledger can't be read.
     """
-    reading = read_protection(job.reader, job.selection, job.clock_ms, job.progress)
+    reading = read_protection(job.reader, job.selection, job.memories, job.clock_ms, job.progress)
     cluster_id, ids = reading.metadata.cluster_id, reading.metadata.topic_ids
     memory = RaisedSettings(job.reader, job.memories(cluster_id))
     records = memory.read()  # after the live values: by then all that kretain set is in a record

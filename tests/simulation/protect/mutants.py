@@ -22,6 +22,16 @@ MUTANTS: Final = (
     Mutant("P3: a partition that can't be read has none unread", "protect/reading.py", " | unreadable", ""),
     Mutant("P3: leader epochs do not count", "protect/reading.py", "or at > end.offset:", "and False:"),
     Mutant(
+        "P3: what a plan has refused counts",
+        "protect/reading.py",
+        "if _is_other_logs(remembered[group]",
+        "if False and _is_other_logs(remembered[group]",
+    ),
+    Mutant(
+        "P3: a log that was cut is the same", "protect/reading.py", "elif epoch is None and cut", "elif False and cut"
+    ),
+    Mutant("P3: a lost ledger lowers", "protect/reading.py", "if ledger.lost is not None:", "if False:"),
+    Mutant(
         "P3: an unknown default lowers",
         _DECISION,
         "replace(terms, lowers=False), replace(facts",
@@ -92,6 +102,9 @@ MUTANTS: Final = (
 """What stands in the tree, and by what it is replaced."""
 ELSEWHERE: Final = {
     "P3: leader epochs do not count": "test_races lets a log be as long again as before an unclean election",
+    "P3: what a plan has refused counts": "test_races lets a plan refuse a commit",
+    "P3: a log that was cut is the same": "test_races cuts a log after a plan",
+    "P3: a lost ledger lowers": "test_races loses the ledger",
     "P3: an unknown default lowers": "tests/unit/protect",
     "P4: a default without a limit does not count": "test_races takes the limit from a default",
     "P4: a default that has changed counts": "test_races changes the default right before the request",

@@ -8,6 +8,9 @@ import pytest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import TopicConfig
+from retention_cli.core.model import Sample, TopicPartition, Unknown
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.clients import KilledError
 from tests.simulation.protect.kafka import CHECK_MS
@@ -76,6 +79,72 @@ def test_position_beyond_the_end_of_its_leader_epoch_counts_as_nothing_read(worl
     world.protect(0, alone=False)
     assert value(world) is not None
     check_restored(world)
+
+
+def planned(world: ProtectWorld, commit: tuple[int, int | None]) -> None:
+    """Let a plan have seen topic b, and this commit of g, as it stands now."""
+    topic, place = world.kafka.topics["b"], TopicPartition("b", 0)
+    end, epoch, world.ledger = len(topic.stamps), len(topic.ends), Ledger(None)
+    world.ledger.begin({"b": topic.topic_id})
+    world.ledger.saw_group("g", {"b": [(0, *commit)]}, world.kafka.now_ms, 0)
+    world.ledger.judge(lambda: Logs([(place, LogNow(end, epoch))]), {"b"}, [])
+    memory = world.ledger.partition("b", topic.topic_id, 0)
+    memory.continue_at(epoch, 0, world.kafka.now_ms, last_epoch=epoch)
+    memory.add_sample(Sample(world.kafka.now_ms, end))
+
+
+def commit(world: ProtectWorld, offset: int, epoch: int | None) -> None:
+    world.kafka.groups["g"] = {"b": offset}
+    world.kafka.epochs.pop(("g", "b"), None)
+    if epoch is not None:
+        world.kafka.epochs["g", "b"] = epoch
+
+
+@pytest.mark.parametrize("epoch", [0, None])
+def test_commit_that_a_plan_has_refused_counts_as_nothing_read(world: ProtectWorld, epoch: int | None) -> None:
+    """P3, F5: the log has grown past it since, so that nothing else shows that it is of another log."""
+    commit(world, 30, epoch)
+    planned(world, (30, epoch))
+    world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 30
+    world.protect(0, alone=False)
+    assert value(world) is not None
+    commit(world, 31, epoch)
+    world.protect(0, alone=False)
+    assert value(world) is None, "it has committed anew"
+
+
+def test_commit_on_a_topic_recreated_since_the_last_plan_counts_as_nothing_read(world: ProtectWorld) -> None:
+    commit(world, 10, 0)
+    planned(world, (10, 0))
+    world.ledger.begin({"b": "another id"})
+    world.kafka.topics["b"].topic_id = "another id"
+    world.protect(0, alone=False)
+    assert value(world) is not None
+
+
+@pytest.mark.parametrize(("offset", "lost"), [(10, True), (4, False)])
+def test_commit_without_an_epoch_beyond_a_cut_counts_as_nothing_read(
+    world: ProtectWorld, offset: int, lost: bool
+) -> None:
+    """P3, M2: others have the offsets of the records that it had read."""
+    commit(world, offset, None)
+    planned(world, (offset, None))
+    topic = world.kafka.topics["b"]
+    topic.cut(4)
+    topic.stamps += [world.kafka.now_ms - 50 * CHECK_MS] * 6
+    [row] = [one for one in world.carried_out(0).rows if (one.topic, one.setting) == ("b", "retention.ms")]
+    assert any("may have been cut" in one.text for one in row.reasons) == lost
+    assert value(world) is not None
+
+
+def test_lost_ledger_lowers_nothing(world: ProtectWorld) -> None:
+    """P3: which commits are of another log is not known."""
+    world.protect(0, alone=False)
+    raised = value(world)
+    commit(world, 10, 0)
+    world.ledger = Ledger(None, lost=Unknown.because("ledger", "it is damaged"))
+    world.protect(0, alone=False)
+    assert (raised is not None, value(world)) == (True, raised)
 
 
 def test_value_that_only_some_brokers_have_heard_of_is_not_overwritten(world: ProtectWorld) -> None:

@@ -60,7 +60,7 @@ _WEIGHTS: Final = {
 
 
 _NO_LEDGER: Final = Ledger(None)
-"""It is never written: what counts is on the cluster."""
+"""It is never written: what counts is on the cluster, but for what a plan has seen of commits."""
 
 
 def die(_where: str = "") -> None:
@@ -85,6 +85,7 @@ class ProtectWorld(Simulated):
         self.counts: Counter[str] = Counter()
         self.runs = itertools.count(1)
         self.active = 0
+        self.ledger = _NO_LEDGER
         for name in TOPICS:
             self.begin(name)
 
@@ -104,7 +105,7 @@ class ProtectWorld(Simulated):
         return ProtectJob(
             reader=cast(Any, ProtectReader(self.kafka)),
             selection=self.selection,
-            memories=lambda _cluster: _NO_LEDGER,
+            memories=lambda _cluster: self.ledger,
             state_dir=self.root / str(operator),
             clock_ms=lambda: self.kafka.now_ms,
             terms=Terms(EVERY_MS),
