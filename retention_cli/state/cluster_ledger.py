@@ -177,9 +177,10 @@ class ClusterLedger(Ledger):
         self._note_sent({key: one.offset for key, one in sent.items()}, found, waiting)
         if failed := [one for one in results if isinstance(one, BrokerError)]:
             raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
-        if len(fitting) < len(waiting):
-            raise BrokerError(
-                f"{next(key for key in waiting if key not in sent)}: its memory is too large for a message"
+        if large := [key for key in waiting if key not in sent]:
+            raise NotSharedError(
+                f"{docs.name_in(large[0], docs.GROUP) or large[0]} has more commits than a message holds, so no other "
+                f"machine remembers it once it is gone (F6): name it in groups.require"
             )
         return lag_ms(written.at_ms, max(one.broker_ms or 0 for one in sent.values()), self._clock_ms())
 

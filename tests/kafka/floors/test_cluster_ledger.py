@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import random
 import re
 import signal
 import sys
@@ -144,6 +145,17 @@ store.save(memories)
     with store.opened() as (_, memories):
         store.save(memories)
     assert samples_of(store.elsewhere("other"), topic_id) == (Sample(1_000, 10),)
+
+
+def test_group_with_more_commits_than_a_message_holds_is_named(fresh_store: Store) -> None:
+    chance = random.Random(1)
+    commits = [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]
+    with fresh_store.opened() as (ledger, memories):
+        ledger.begin({"orders": new_topic_id()})
+        ledger.saw_group("huge", {"orders": commits}, now_ms(), 0)
+        memories.save(now_ms())
+        notes = [one.text for one in memories.notes]
+    says(str(notes), "huge has more commits than a message holds", "groups.require")
 
 
 def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
