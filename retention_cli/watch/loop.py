@@ -325,10 +325,7 @@ def _doing(passed: Passed) -> list[str]:
     totals, report = passed.plan.totals, passed.report
     planned = f"{amount(totals.records, totals.size_bytes)} of {count(totals.trim, 'partition')}"
     if report is None:
-        held = None if passed.hold is None or passed.hold.code == "dry" else passed.hold.text
-        if not totals.trim:
-            return ["nothing to trim"] if held is None else ["nothing to trim", held]
-        return [f"would trim {planned}" if held is None else f"did not trim {planned}: {held}"]
+        return _not_done(planned if totals.trim else None, passed.hold)
     done = report.trimmed
     parts = [f"trimmed {amount(done.records, done.size_bytes)} of {count(report.count('trimmed'), 'partition')}"]
     for word in ("failed", "unverified"):
@@ -345,6 +342,14 @@ def _doing(passed: Passed) -> list[str]:
         parts.append(f"{passed.narrowed.cut + passed.narrowed.later:,} beyond this pass's limit, left for later passes")
     parts.append(f"run {report.run}")
     return parts
+
+
+def _not_done(planned: str | None, hold: Reason | None) -> list[str]:
+    """Return what a pass says that trimmed nothing: what it ``planned``, if anything, and why it did not do that."""
+    held = None if hold is None or hold.code == "dry" else hold.text
+    if planned is None:
+        return ["nothing to trim"] if held is None else ["nothing to trim", held]
+    return [f"would trim {planned}" if held is None else f"did not trim {planned}: {held}"]
 
 
 def stopped(passed: Passed) -> Reason | None:

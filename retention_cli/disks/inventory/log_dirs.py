@@ -190,8 +190,9 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> tuple[int,
             names = [one.name for one in Path(path).iterdir()]
         except OSError as error:
             raise ScanError(f"{path} can't be read: {error.strerror or error}") from None
-        if (twin := seen.setdefault((about.st_dev, about.st_ino), path)) != path or path in [one.path for one in found]:
+        if (twin := seen.get((about.st_dev, about.st_ino))) is not None:
             raise ScanError(f"{twin} and {path} are the same folder: name it once")
+        seen[about.st_dev, about.st_ino] = path
         if (meta := _meta(path)) is not None:
             metas.append((path, meta))
         elif not any(isinstance(folder_of(name), TopicPartition) for name in names):
