@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from retention_cli.core.errors import hinted
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_REPORTED, ItemsError, PolicyError, PolicyProblem, value_problem
@@ -91,7 +92,8 @@ def read_text_file(path: Path) -> tuple[str, str]:
     try:
         raw = read_file(path)
     except OSError as error:
-        raise PolicyError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from error
+        problem = PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")
+        raise hinted(PolicyError([problem]), "") from error
     try:
         return raw.decode("utf-8-sig"), "sha256:" + hashlib.sha256(raw).hexdigest()
     except UnicodeDecodeError as error:
