@@ -324,6 +324,11 @@ def test_same_kind_of_error_has_the_same_exit_code_everywhere(arguments: list[st
     [
         (["plan", "--bogus"], 2, ["kretain: no such option: --bogus", "  hint: see kretain plan --help"]),
         (["plan"], 2, ["kretain: no policy: give -p FILE", "  hint: see kretain plan --help"]),
+        (
+            ["plan", "x", "--older-than", "1d", "-b", "host"],
+            1,
+            ["kretain: -b: 'host' is not HOST:PORT, such as host:9092"],
+        ),
         (["policy", "show"], 2, ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
         (["plan", "--older-than"], 2, ["kretain: option '--older-than' requires", "  hint: see kretain plan --help"]),
         (["policy", "check", "{}/odd.yaml"], 1, ["  hint: fix what each problem names · docs/policy.md"]),
