@@ -250,7 +250,7 @@ def test_policy_check_against_a_cluster_names_missing_groups_and_unmatched_rules
     for command in (["policy", "check"], ["plan"]):
         says(
             " ".join(world.cli(*command, "-p", str(aged), check=0).err.split()),
-            f"{journal}: retention.ms is -1 and only a pattern matches",
+            f"{journal}: the topic's own retention.ms is -1 (kept forever), and only a pattern",
         )
     short = world.topic(retention_ms=str(HOUR))
     bad = written(
