@@ -130,7 +130,7 @@ def test_api_trim_honours_todays_policy_and_the_plans_age(
         plan = cluster.plan(topic, consumed_after="1h")
         plan.save(tmp_path / "plan.json")
         loaded = kretain.load_plan(tmp_path / "plan.json")
-        refused(kretain.RefusedError, "one-off rules", cluster.trim, loaded, yes=True)
+        refused(kretain.RefusedError, "made with --consumed-after 1h", cluster.trim, loaded, yes=True)
         cluster.trim(loaded, topic, yes=True, max_partitions=1, consumed_after=HOUR)
         cluster.trim(plan, yes=True)  # which remembers its rules
     assert starts(world, topic) == [7, 7, 7]
