@@ -71,7 +71,8 @@ def plan(
     if how.out is not None:
         save_plan(made, how.out)
         if not common.quiet:
-            warn(f"saved in {how.out}; to carry it out, with the same policy:")
+            also = " and one-off rules" if made.flags else ""
+            warn(f"saved in {how.out}; to carry it out, with the same policy{also}:")
             tell(f"  {kretain('trim', '--plan', str(how.out))}")
     every = how.all_rows or how.output == "markdown"
     with (
