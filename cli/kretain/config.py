@@ -25,6 +25,8 @@ from kretain.options.common import Common, name_of
 from kretain.reach import reaches
 from kretain.render.progress import doing
 from retention_cli.brokers.errors import SettingsError
+from retention_cli.core.commands import kretain
+from retention_cli.core.errors import hinted
 from retention_cli.core.files import beside, home, read_file
 from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
@@ -368,7 +370,8 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
         return {}, "default"
     known = contexts()
     if name not in known:
-        raise ConfigError(f"{path}: no context {name!r}; {nearest(name, known)}")
+        unknown = ConfigError(f"{path}: no context {name!r}; {nearest(name, known)}")
+        raise hinted(unknown, f"{kretain('context', 'add', str(name))} adds it")
     entry = known[str(name)]
     for key in entry:
         if key not in _KEYS:

@@ -150,7 +150,12 @@ def is_ours(kind: type[BaseException]) -> bool:
 
 
 def hint_for(code: str, hint: str | None = None) -> str | None:
-    """Return the line that follows an error in a terminal: what to do, and where to read more; None if neither."""
+    """Return the line that follows an error in a terminal: what to do, and where to read more; None if neither.
+
+    ``hint`` replaces the code's own; if it is empty, there is no line.
+    """
+    if hint == "":
+        return None
     kind = CODES[code]
     advice = hint or ("" if code in _TEXT_SAYS_IT else kind.hint)
     return " · ".join(part for part in (advice, kind.docs) if part) or None

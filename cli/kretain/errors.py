@@ -142,7 +142,8 @@ def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = Non
         lines = [*map(str, lines_of(error))]
     if deletions:
         lines.append(f"before that: {deletions}")
-    tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), lines)
+    hint = None if for_scripts() else getattr(error, "hint", None)  # for scripts, the code's own
+    tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), lines, hint)
 
 
 def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str | None = None) -> None:

@@ -31,7 +31,7 @@ done
 [ -n "$topic" ] || wrong "which topic?"
 
 step "1. What was trimmed"
-run kretain history --last 7d
+run kretain history "$topic" --last 7d
 note "kretain history --run ID shows the range of each partition."
 run kretain offsets "$topic" --no-policy || note "Unknown: does the topic exist?"
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from retention_cli.core.commands import kretain
+from retention_cli.core.model import Code, Reason
 from retention_cli.core.printable import name_in_text
 
 _SHARE: Final = "share"
 OUTSIDE: Final = "\x01"
 """How the key of a consumer outside Kafka's groups begins."""
+NO_GROUP: Final = Reason(Code.F4, "no consumer group has committed here, so what was read is unknown")
 
 
 def key_of(kind: str, name: str) -> str:

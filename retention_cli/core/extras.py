@@ -9,6 +9,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 from shlex import quote
@@ -75,7 +76,13 @@ def how_to_add(extra: str) -> str:
         return f"pipx install --force {what}"
     folder = _direct_url().get("dir_info")
     editable = _origin() != "kretain" and isinstance(folder, dict) and folder.get("editable") is True
-    return f"pip install {'-e ' if editable else ''}{what}"
+    return f"{_pip()} install {'-e ' if editable else ''}{what}"
+
+
+def _pip() -> str:
+    """Return how to call this environment's pip: by its Python, unless it is the one on PATH."""
+    own = shutil.which("pip") == str(Path(sys.executable).with_name("pip"))
+    return "pip" if own or sys.prefix == sys.base_prefix else f"{quote(sys.executable)} -m pip"
 
 
 def _origin() -> str:

@@ -32,7 +32,7 @@ from retention_cli.policy.model import Policy
 
 DAY_MS: Final = 86_400_000
 _NO_EVIDENCE: Final = (
-    "no evidence of runs in that time; a trim leaves some, and kretain plan --evidence. If the policy's evidence is a "
+    "no evidence in that time; trims and kretain plan --evidence write it. If the policy's evidence is a "
     "URL, give --evidence with the cluster's folder there"
 )
 

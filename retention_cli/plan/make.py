@@ -359,9 +359,10 @@ def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Sett
             names.append(topic.name)
     if not names:
         return []
+    own, noun, them = ("the topic's", "topic", "it") if len(names) == 1 else ("the topics'", "topics", "them")
     text = (
-        f"{some_of(names)}: retention.ms is -1 and only a pattern matches. Brokers keep these records "
-        f"forever. To keep them, exclude the topic or set hold; otherwise name it in full"
+        f"{some_of(names)}: {own} own retention.ms is -1 (kept forever), and only a pattern in the policy matches "
+        f"{them}. To keep the records, exclude the {noun} or set hold; to trim them, name the {noun} in full"
     )
     return [Reason(Code.G5, text)]
 

@@ -476,6 +476,13 @@ def read_plan(path: Path) -> Plan:
     return plan_in(open_plans(path))
 
 
+def not_a_plan(path: Path, found: object, *formats: str) -> SavedPlanError:
+    """Return the error for a file in another format (None: in none) than these."""
+    if found is None:
+        return SavedPlanError(f'{path} is not a saved plan: it has no "format" (expected {formats[0]})')
+    return SavedPlanError(f"{path} has format {found!r}; this kretain carries out {' and '.join(formats)}")
+
+
 def plan_in(file: PlanFile) -> Plan:
     """Return the plan of one cluster in an open file.
 
@@ -487,5 +494,5 @@ def plan_in(file: PlanFile) -> Plan:
             f"{file.path} is the plan of a fleet: also give --fleet FILE, and --cluster NAME for one cluster"
         )
     if found != FORMAT:
-        raise SavedPlanError(f"{file.path} has format {found!r}; this kretain carries out {FORMAT}")
+        raise not_a_plan(file.path, found, FORMAT)
     return file.plans([Entry("", "", file.head)])[""]()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from retention_cli.core.errors import hinted
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_REPORTED, ItemsError, PolicyError, PolicyProblem, value_problem
@@ -42,6 +43,16 @@ from retention_cli.policy.yaml_file import Document, read_document
 _ENABLE: Final = "retention.commitoffset.enable"
 _UNKNOWN: Final = "is not a key here"
 _NO_HINT: Final = f"{_UNKNOWN}; keys are"
+_PAGES: Final = {
+    "match": "docs/policy.md#entries",
+    "cost": "docs/policy.md#the-top-level",
+    "by.commits": "docs/policy.md#groups",
+    "offset.syncs": "docs/policy.md#floors",
+}
+"""Where mappings with many keys are described, by one of their keys."""
+_FORCED_AGE: Final = (
+    "retention.commitoffset.hours (read records), or retention.ms with a unit, such as 3h (all records)"
+)
 Models = Mapping[tuple[str, ...], type[Any]]
 """The model of each mapping in a file, by the keys that lead to it."""
 _MAPPINGS: Final[dict[str, type[BaseModel]]] = {
@@ -91,7 +102,8 @@ def read_text_file(path: Path) -> tuple[str, str]:
     try:
         raw = read_file(path)
     except OSError as error:
-        raise PolicyError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from error
+        problem = PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")
+        raise hinted(PolicyError([problem]), "") from error
     try:
         return raw.decode("utf-8-sig"), "sha256:" + hashlib.sha256(raw).hexdigest()
     except UnicodeDecodeError as error:
@@ -114,8 +126,8 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         model = FileModel.model_validate(data)
     except ValidationError as error:
         found = problems_of(error, document, _MODELS, _hint, _TEXTS)
-        hinted = [one for one in found if one.text.startswith(_UNKNOWN) and _NO_HINT not in one.text]
-        if not hinted and not {"version", "topics"} & document.data.keys():
+        similar = [one for one in found if one.text.startswith(f"{_UNKNOWN}; ") and _NO_HINT not in one.text]
+        if not similar and not {"version", "topics"} & document.data.keys():
             text = "is not a policy: it has neither version nor topics; is it the right file?"
             raise PolicyError([PolicyProblem(source, 1, "", text)]) from None
         problems += found
@@ -290,12 +302,19 @@ def _hint(key: str, allowed: list[str], at_top: bool) -> str:
 
 def nearest_key(key: str, allowed: list[str]) -> str:
     """Return a hint for an unknown key: the one that was perhaps meant, or all that are allowed."""
-    similar = difflib.get_close_matches(key.lower(), allowed, n=1, cutoff=0.6)
-    return (
-        f"is not a key here; did you mean {similar[0]}?"
-        if similar
-        else f"is not a key here; keys are {', '.join(allowed)}"
-    )
+    key = key.lower()
+    similar = [one for one in allowed if one.endswith(f".{key}")]
+    if len(similar) != 1 and not (similar := difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)):
+        return _no_hint(allowed)
+    meant = similar[0]
+    if meant.endswith(".ms") and not key.endswith("ms"):  # its number, 3 for 3 hours, must not become 3 ms
+        meant = _FORCED_AGE if meant == "retention.ms" else f"{meant} with a unit, such as 3h"
+    return f"{_UNKNOWN}; did you mean {meant}?"
+
+
+def _no_hint(allowed: list[str]) -> str:
+    page = next((page for key, page in _PAGES.items() if key in allowed), None)
+    return f"{_NO_HINT} {', '.join(allowed)}" if page is None else f"{_UNKNOWN} ({page})"
 
 
 def problems_of(
@@ -323,9 +342,7 @@ def problems_of(
             key, above = str(path[-1]), path[:-1]
             allowed = keys_of(models[tuple(part for part in above if isinstance(part, str))])
             # Finding a hint takes long.
-            allowed_keys = (
-                hint(key, allowed, not above) if len(found) < MOST_REPORTED else f"{_NO_HINT} {', '.join(allowed)}"
-            )
+            allowed_keys = hint(key, allowed, not above) if len(found) < MOST_REPORTED else _no_hint(allowed)
             found.append(PolicyProblem(document.source, document.line_of((*above, key)), key, allowed_keys))
             continue
         if isinstance(wrong, ItemsError):

@@ -11,6 +11,7 @@ from functools import partial
 from os.path import commonprefix
 from typing import Final
 
+from retention_cli.core.errors import hinted
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Reason, TopicPartition
 from retention_cli.core.printable import plain, shown
@@ -99,6 +100,8 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     if not any(selection.settings_for(name) is not None for name in names):
         if selection.topics:
             raise NothingMatchesError(f"{policy.source}: no entry matches {', '.join(map(plain, selection.topics))}")
+        if all(name.startswith("__") for name in names):
+            raise hinted(NothingMatchesError("the cluster has no topics, or this user lacks DESCRIBE on them"), "")
         raise NothingMatchesError(*map(str, first_few(missing)))
     notes = [Reason("policy", str(problem)) for problem in (*missing, *short_ages(policy))]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes

@@ -15,6 +15,7 @@ from retention_cli.brokers.metadata import UNNAMED, ClusterMetadata, PartitionMe
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached, Search
 from retention_cli.core.consumers import group_key
+from retention_cli.core.errors import hinted
 from retention_cli.core.model import Code, Maybe, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import count
@@ -111,7 +112,8 @@ def read_protection(
     chosen = ((name, selection.settings_for(name)) for name in names)
     rules = {name: one.until_consumed for name, one in chosen if one is not None and one.until_consumed is not None}
     if not rules:
-        raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
+        text = f"{selection.policy.source}: no entry with retention.until.consumed matches a topic"
+        raise hinted(NothingMatchesError(text), "add retention.until.consumed to an entry · docs/protect.md")
     progress("settings")
     limits = read_settings(reader, metadata, list(rules))
     own = reader.own_values(list(rules), SETTINGS)

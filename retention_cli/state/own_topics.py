@@ -17,6 +17,7 @@ from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.writer import Appended, ClusterWriter
 from retention_cli.core.commands import grant_line, kafka_tool
+from retention_cli.core.errors import hinted
 from retention_cli.core.model import Code, Reason, TopicPartition, Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.policy.live import (
@@ -55,10 +56,11 @@ def topic_ranges(reader: ClusterReader, topic: str) -> tuple[str | None, dict[To
     """
     metadata = reader.metadata([topic])
     if topic not in metadata.topics:
-        raise BrokerError(
+        text = (
             f"topic {topic} does not exist, or this user may not read it: kretain cluster init"
             f"{' --protect' if topic == PROTECTED_TOPIC else ''} creates it"
         )
+        raise hinted(BrokerError(text), "")
     ranges: dict[TopicPartition, Range] = {}
     for tp, there in reader.extents(metadata.partitions_of(), "last-stable").items():
         if isinstance(there, RequestFailedError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,9 +178,10 @@ def find_run(runs: Sequence[Run], name: str) -> Run:
     for run in runs:
         if run.run == name:
             return run
-    similar = difflib.get_close_matches(name, [run.run for run in runs], n=1)
-    hint = f"did you mean {similar[0]}?" if similar else "kretain history lists them"
-    raise StateError(f"there is no run {name!r} in the audit log; {hint}")
+    raise StateError(
+        f"there is no run {name!r} in the audit log; kretain history lists the trims, and kretain explain "
+        "TOPIC:PARTITION --run ID shows a recorded plan"
+    )
 
 
 @dataclass(frozen=True, slots=True)

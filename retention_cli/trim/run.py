@@ -18,7 +18,7 @@ from retention_cli.core.errors import Refusal
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.signing import private_key_at
 from retention_cli.core.state_dir import LockedError, StateError, cluster_folder, trim_lock
-from retention_cli.core.units import format_age, timestamp
+from retention_cli.core.units import exact_duration, format_age, timestamp
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.plan.approval import Approval, Offered, approved
 from retention_cli.plan.value import UNCHECKED, Plan
@@ -108,11 +108,17 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
         raise PlanRefusedError(
             f"the plan's time is in the future ({timestamp(plan.created_at_ms)}): check this machine's clock"
         )
-    if dict(plan.flags) != selection.policy.one_off.flags():
-        made_with = ", ".join(f"{name} {value}" for name, value in plan.flags.items()) or "none"
-        raise PlanRefusedError(f"the plan was made with other one-off rules ({made_with}): give exactly those")
+    if dict(plan.flags) != (given := selection.policy.one_off.flags()):
+        if not plan.flags:
+            raise PlanRefusedError(f"the plan was made without one-off rules: remove {' and '.join(given)}")
+        rules = " ".join(f"{name} {_as_given(name, value)}" for name, value in plan.flags.items())
+        raise PlanRefusedError(f"the plan was made with {rules}: give exactly these rules")
     if plan.flags and tuple(plan.topics) != selection.given:
         raise PlanRefusedError(f"the plan's one-off rules were for TOPIC {' '.join(plan.topics)}: give the same again")
+
+
+def _as_given(name: str, value: int | str) -> str:
+    return exact_duration(value) if isinstance(value, int) and name != "--before" else str(value)
 
 
 def _check_age(plan: Plan, now_ms: int, max_age_ms: int) -> None:

@@ -287,7 +287,7 @@ def pass_line(number: int, passed: Passed, seconds: float, *, trims: bool) -> st
     if passed.protected is not None:
         rest.append(f"{count(passed.protected.raised, 'setting')} raised")
     if not trims:
-        rest.append("dry")
+        rest.append("dry run")
     return f"pass {number:,}: {'; '.join([*_doing(passed), *rest])}; {seconds:.1f} s"
 
 

@@ -30,8 +30,8 @@ MUTANTS: Final = (
     Mutant(
         "G2: an unknown floor lets go",
         "decide/guards/unconsumed.py",
-        "return facts.floor if isinstance(facts.floor, Unknown)",
-        "return bound if isinstance(facts.floor, Unknown)",
+        "return Unknown((_NO_GROUP,)) if facts.floor.reasons == (NO_GROUP,) else facts.floor",
+        "return bound",
     ),
     Mutant(
         "G2 without R2",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,7 +12,7 @@ from kretain.errors import Exit, UsageError, tell_error
 from kretain.flows.confirm import answer, must_confirm, on_terminal
 from kretain.flows.fleet import each_cluster
 from kretain.flows.recipes import recipe, write_new
-from kretain.options.common import Common, OutputOption, option, single_command
+from kretain.options.common import CONNECTION, Common, OutputOption, option, single_command
 from kretain.options.rules import Topics
 from retention_cli.core.units import count
 
@@ -23,11 +23,22 @@ if TYPE_CHECKING:
 
 _NAME: Final = "main"
 """The context's name, where --context does not give one."""
+_EXAMPLE: Final = "orders"
+
+
+@dataclass(frozen=True, slots=True)
+class _New(Common):
+    """The common options: two name what is written."""
+
+    context: Annotated[
+        str | None, option("--context", metavar="NAME", panel=CONNECTION, help="Name the new context.")
+    ] = None
+    policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", help="Write the policy here.")] = None
 
 
 @single_command
 def init(
-    common: Common,
+    common: _New,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the questions. Required without a terminal.")] = False,
 ) -> Exit:
     """Check a cluster, write config.yaml and policy.yaml, show a first plan.
@@ -70,7 +81,10 @@ def init(
     add_context(name, entry_of(common))
     say(f"Wrote {config} (context {name}) and {policy}.")
     if not topics:
-        say("No topic has a consumer group and a retention of 3 days. Edit the policy, then run: kretain plan")
+        say(
+            "No topic qualifies: none has both a consumer group and a finite retention.ms of 3 days or more. "
+            f'Replace the example topic "{_EXAMPLE}" in {policy.name}, then run: kretain plan'
+        )
         return Exit.DONE
     say()
     print_plan(
@@ -81,13 +95,14 @@ def init(
 
 
 def _require_new(path: Path, otherwise: str) -> None:
+    from retention_cli.core.errors import hinted
     from retention_cli.core.files import FileError
 
     if path.exists() or path.is_symlink():
-        raise FileError(f"{path} already exists, and is not overwritten; {otherwise}")
+        raise hinted(FileError(f"{path} already exists, and is not overwritten; {otherwise}"), "")
 
 
-def _with_broker(common: Common, *, yes: bool) -> Common:
+def _with_broker(common: _New, *, yes: bool) -> _New:
     """Return the options with a cluster; in a terminal, ask for one.
 
     Raises:
@@ -120,7 +135,7 @@ def _works(settings: Resolved, common: Common) -> bool:
 
 def _policy(topics: list[str]) -> str:
     return recipe("init").replace(
-        " [TOPICS]", "".join(f"\n      - {json.dumps(name)}" for name in topics or ["orders"])
+        " [TOPICS]", "".join(f"\n      - {json.dumps(name)}" for name in topics or [_EXAMPLE])
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from kretain.errors import Exit, UsageError
+from kretain.errors import Exit, UsageError, tell, warn
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
@@ -70,9 +70,10 @@ def plan(
     made = signed(named_alone(settings, made, selection), how.key)
     if how.out is not None:
         save_plan(made, how.out)
-        common.warn(
-            f"saved in {how.out}; {kretain('trim', '--plan', str(how.out))} carries it out, with the same policy"
-        )
+        if not common.quiet:
+            also = " and one-off rules" if made.flags else ""
+            warn(f"saved in {how.out}; to carry it out, with the same policy{also}:")
+            tell(f"  {kretain('trim', '--plan', str(how.out))}")
     every = how.all_rows or how.output == "markdown"
     with (
         nullcontext(lambda _text: True)

@@ -22,6 +22,7 @@ from kretain.options.common import Common, OutputOption, argument, command, new_
 from kretain.options.rules import RuleFlags
 
 _MINIMUM: Final = "log.retention.min.timestamp"
+_FIX: Final = "fix what each problem names"
 policy = new_app("Write, check and show the policy; change live settings; print the schema.")
 
 
@@ -80,13 +81,18 @@ def check(
       kretain policy check -p policy.yaml -b localhost:9092
     """
     from kretain.render.setup import print_checked
+    from retention_cli.core.errors import hinted
     from retention_cli.policy.errors import PolicyError
     from retention_cli.policy.load import load_policy
     from retention_cli.reports.policy_check import check_against, check_alone
 
     settings = resolve(common if file is None else replace(common, policy=file))
     path = settings.policy_file()
-    policy = load_policy(path)
+    try:
+        policy = load_policy(path)
+    except PolicyError as error:
+        hinted(error, _FIX)
+        raise
     if "bootstrap.servers" in settings.connection:
         with settings.reader() as reader:
             findings = check_against(policy, reader)
@@ -95,7 +101,7 @@ def check(
         findings.notes.append("not checked against a cluster: pass -b or --context to do so")
     common.warn(*findings.notes)
     if findings.problems:
-        raise PolicyError(findings.problems)
+        raise hinted(PolicyError(findings.problems), _FIX)
     print_checked(path, len(policy.entries), findings, output)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_contexts
@@ -66,9 +68,18 @@ def use(common: Common, name: Name) -> None:
     common.warn(f"{name} is now the default context ({config_path()})")
 
 
+@dataclass(frozen=True, slots=True)
+class _New(Common):
+    """The common options: one is stored."""
+
+    policy: Annotated[
+        Path | None, option("--policy", "-p", metavar="FILE", help="Use this policy file in the context.")
+    ] = None
+
+
 @command(context)
 def add(
-    common: Common,
+    common: _New,
     name: Annotated[str, argument(metavar="NAME", help="The new context.")],
     *,
     dry_run: DryRun = False,

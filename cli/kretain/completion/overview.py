@@ -12,7 +12,7 @@ from rich.text import Text
 
 _ABOUT = (
     "Trims Kafka topics by consumed offsets, event time, age and disk space.\n"
-    "Deletes only what the policy clearly allows. If a fact is unknown, it holds."
+    "Deletes only what the policy clearly allows. If a fact is unknown, it holds the partition."
 )
 FIRST = (
     ("kretain doctor -b HOST:PORT", "check the cluster"),

@@ -89,6 +89,16 @@ class _Quick:
         short: str = super().get_short_help_str(max(limit, _LONGEST))  # type: ignore[misc]
         return short
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; an error that names no command is this one's."""
+        try:
+            parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except Exception as error:
+            if vars(error).get("ctx", ctx) is None:
+                vars(error)["ctx"] = ctx
+            raise
+        return parsed
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help page."""
         write_help(self, ctx, formatter)

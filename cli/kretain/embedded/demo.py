@@ -22,7 +22,7 @@ POLICY: Final = """\
 version: 1
 groups:
   require: [billing]        # no billing group, no trim
-limits: {max.percent: 95}   # a plan that would take more is refused
+limits: {max.percent: 95}   # refuse a plan that would trim more
 topics:
   - match: flights
     retention.commitoffset.enable: true

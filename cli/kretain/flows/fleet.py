@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kretain.completion.complete import complete_clusters
 from kretain.config import ConfigError, Resolved, config_path, context_of, contexts, nearest, resolve, settings_of
 from kretain.error_codes import code_of
-from kretain.errors import Exit, UsageError, as_engine_error, exit_code_for, lines_of, of_many, tell_error, warn, worst
+from kretain.errors import (
+    Exit,
+    UsageError,
+    as_engine_error,
+    exit_code_for,
+    lines_of,
+    of_many,
+    tell,
+    tell_error,
+    warn,
+    worst,
+)
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, now_ms, option
@@ -208,10 +219,8 @@ def plan_fleet(
     if flags.out is not None and made.plans:
         save_plan(made, flags.out)
         if not quiet:
-            warn(
-                f"saved in {flags.out}; kretain trim --plan {shlex.quote(str(flags.out))} carries it out, "
-                "with the same --fleet or --context, with the same policies"
-            )
+            warn(f"saved in {flags.out}; to carry it out, with the same --fleet or --context and the same policies:")
+            tell(f"  kretain trim --plan {shlex.quote(str(flags.out))}")
     with ExitStack() as stack:
         new = {
             one.name: stack.enter_context(once_a_day(one.state_dir, made.plans[one.name].cluster_id, now_ms()))

@@ -294,19 +294,20 @@ def command(
 ) -> Callable[[Callable[..., Exit | None]], Any]:
     """Register a function as a command: its first parameter is :class:`Common`, the rest are its own options.
 
-    A parameter that is an :class:`OptionGroup` stands for all of its options. ``callback``: the function runs a
-    command with subcommands when none is given.
+    Where an option of :class:`Common` means something else, that parameter is a subclass. A parameter that is an
+    :class:`OptionGroup` stands for all of its options. ``callback``: the function runs a command with subcommands when
+    none is given.
     """
 
     def register(function: Callable[..., Exit | None]) -> Callable[..., None]:
-        parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        first, *parameters = inspect.signature(function, eval_str=True).parameters.values()
         groups = {
             one.name: one.annotation
             for one in parameters
             if isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup)
         }
         own = [part for one in parameters for part in (_parameters(groups[one.name]) if one.name in groups else [one])]
-        shared = _parameters(Common)
+        shared = _parameters(first.annotation)
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
@@ -317,7 +318,7 @@ def command(
                         f"{ctx.invoked_subcommand} is for one cluster: omit --fleet and --cluster", ctx=ctx
                     )
                 return
-            common = _common(ctx, shared, values)
+            common = first.annotation(**_common(ctx, shared, values))
             for parameter, group in groups.items():
                 values[parameter] = group(**{one.name: values.pop(one.name) for one in _parameters(group)})
             (moving.still if common.quiet else moving.begin)()
@@ -346,8 +347,8 @@ def command(
     return register
 
 
-def _common(ctx: typer.Context, shared: Sequence[inspect.Parameter], values: dict[str, Any]) -> Common:
-    """Take the options that all commands share out of the values.
+def _common(ctx: typer.Context, shared: Sequence[inspect.Parameter], values: dict[str, Any]) -> dict[str, Any]:
+    """Take the options that all commands share out of the values, and add who gave each.
 
     kretain groups -b … forget … means the same as kretain groups forget … -b …
     """
@@ -358,7 +359,7 @@ def _common(ctx: typer.Context, shared: Sequence[inspect.Parameter], values: dic
             mine[key], given[key] = ctx.parent.params[key], "flag"
     if mine["verbose"]:
         _tell_variables(ctx)
-    return Common(**mine, given_by={key: who for key, who in given.items() if who})
+    return {**mine, "given_by": {key: who for key, who in given.items() if who}}
 
 
 def new_app(about: str = "") -> typer.Typer:

@@ -36,6 +36,7 @@ _EFFECTS: Final = {
     "longer": ("data stays longer than wanted", "yellow"),
     "larger": ("more space than expected", "yellow"),
 }
+_EFFECT_OF: Final = {"offsets-expire-first": "a group may skip or repeat records"}
 _CSV_COLUMNS: Final = (
     *("topic", "partitions", "wanted_ms", "wanted_by", "at_most_ms", "at_most_readable_ms", "at_most_on_disk_ms"),
     *("normal_least_ms", "normal_most_ms", "normal_by", "records_per_hour", "bytes_per_hour", "dangers"),
@@ -128,7 +129,7 @@ def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     yield heading("Dangers") if dangers else None
     for (code, effect), pairs in dangers.items():
         text, style = _EFFECTS[effect]
-        yield Line(f"{code}: {text}", style, 2)
+        yield Line(f"{code}: {_EFFECT_OF.get(code, text)}", style, 2)
         texts = sorted(by_key(pairs).items(), key=lambda item: -len(item[1]))
         yield from _some([[Line(_danger(code, *item), indent=4)] for item in texts], every_row=every_row)
 
@@ -169,7 +170,7 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     grouped = by_key((tuple(one.items())[1:], one["match"]) for one in wanted)
     yield heading("Or exactly, with a kretain policy")
     yield Line(
-        "This keeps in-order records that long plus one run of kretain, read or not, with any segment.ms:",
+        "This deletes in-order records, read or unread, at the first run after retention.ms, for any segment.ms:",
         indent=2,
     )
     if not every_row and len(wanted) > SHOWN:

@@ -26,10 +26,10 @@ RUN_COLUMNS: Final = (
     *("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason"),
 )
 _REPLAYED: Final = {
-    "earlier": "deleted that the real runs deleted later, or never",
-    "later": "deleted later than by the real runs",
+    "earlier": "deleted before the real runs deleted them, if ever",
+    "later": "deleted in a later run",
     "never": "kept that the real runs deleted",
-    "same": "deleted as by the real runs",
+    "same": "deleted in the same run",
 }
 _WIDE: Final = 34
 _NONE: Final = "No trims yet. kretain plan shows what a trim would delete."
@@ -384,12 +384,12 @@ def _replayed(found: Replayed, source: str) -> list[Part]:
             f"{totals['partitions']:,}: they hold there.",
             "yellow",
         ),
-        *(Line(f"{count(totals[name], 'record')} {text}", indent=2) for name, text in _REPLAYED.items()),
+        *(Line(f"{name:7}  {count(totals[name], 'record')} {text}", indent=2) for name, text in _REPLAYED.items()),
         heading("Size of the leaders' logs after each day's last run"),
         Table(
             (
                 Column("day", unbroken=True),
-                *(Column(title, "right") for title in ("really", "by this policy", "difference")),
+                *(Column(title, "right") for title in ("actual", "by this policy", "difference")),
                 Column("█ both  ▓ policy only  ░ real only"),
             ),
             [

@@ -19,6 +19,7 @@ from retention_cli.brokers.security import aws, sasl_settings
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.sasl_settings import jaas_options
 from retention_cli.brokers.security.settings import CA, MASK, UNDERSTOOD, ConnectionSettings, is_secret, read_registry
+from retention_cli.core.errors import hinted
 from retention_cli.core.files import read_file
 
 _SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", aws.MECHANISM, "GSSAPI")
@@ -216,7 +217,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
 
     if (bootstrap := text("bootstrap.servers", "metadata.broker.list")) is None or not bootstrap.strip(" ,"):
         raise NoClusterError("no cluster given: pass -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE")
-    _check_addresses(bootstrap)
+    _check_addresses(bootstrap, next(one.origin for one in given.values() if one.value == bootstrap))
     if (protocol := (text("security.protocol") or "PLAINTEXT").upper()) not in _PROTOCOLS:
         raise SettingsError(f"security.protocol: {protocol!r} is not one of {', '.join(_PROTOCOLS)}")
     mechanism = username = password = None
@@ -254,7 +255,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
     )
 
 
-def _check_addresses(bootstrap: str) -> None:
+def _check_addresses(bootstrap: str, origin: str) -> None:
     if "@" in bootstrap or "://" in bootstrap:  # never quoted: it may contain a password
         raise SettingsError(
             "bootstrap.servers: write HOST:PORT alone, without a user or a scheme; the user is sasl.username and "
@@ -264,7 +265,9 @@ def _check_addresses(bootstrap: str) -> None:
         host, _, port = address.rpartition(":")
         if not host or re.fullmatch(r"[0-9]{1,5}", port) is None or not 0 < int(port) < 65536:
             shown = address if len(address) <= 80 else address[:79] + "…"
-            raise SettingsError(f"bootstrap.servers: {shown!r} is not HOST:PORT")
+            place = "-b" if origin == "flag" else f"{origin}: bootstrap.servers"
+            example = "broker-1:9092" if ":" in address else f"{shown}:9092"
+            raise hinted(SettingsError(f"{place}: {shown!r} is not HOST:PORT, such as {example}"), "")
 
 
 def _check_tls_versions(key: str, setting: Setting) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import Code, PartitionFacts, Unknown
+from typing import Final
+
+from retention_cli.core.consumers import NO_GROUP
+from retention_cli.core.model import Code, PartitionFacts, Reason, Unknown
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings
 
+_NO_GROUP: Final = Reason(
+    NO_GROUP.code, f"{NO_GROUP.text}; if no group reads it, set unconsumed: trim, or --unconsumed trim for one run"
+)
 _GUARDED = frozenset({Code.R2, Code.R3, Code.R5, Code.R6, Code.R7})
 
 
@@ -26,7 +32,9 @@ class Unconsumed(Guard):
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return min(bound, floor)."""
         del settings, now_ms
-        return facts.floor if isinstance(facts.floor, Unknown) else min(bound, facts.floor.offset)
+        if isinstance(facts.floor, Unknown):
+            return Unknown((_NO_GROUP,)) if facts.floor.reasons == (NO_GROUP,) else facts.floor
+        return min(bound, facts.floor.offset)
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Return the text for a limit by this guard: the consumer that is furthest behind."""

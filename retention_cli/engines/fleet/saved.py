@@ -15,6 +15,7 @@ from retention_cli.plan.saved import (
     SavedPlanError,
     StrictModel,
     checked,
+    not_a_plan,
     open_plans,
     plan_in,
     write_rows,
@@ -115,7 +116,7 @@ def _fleet_in(file: PlanFile) -> SavedFleet:
     if found == FORMAT:
         raise SavedPlanError(f"{path} is the plan of one cluster: say which of the fleet with --cluster NAME")
     if found != FLEET_FORMAT:
-        raise SavedPlanError(f"{path} has format {found!r}; this kretain carries out {FORMAT} and {FLEET_FORMAT}")
+        raise not_a_plan(path, found, FORMAT, FLEET_FORMAT)
     failures: dict[str, str] = {}
     entries: dict[str, Entry] = {}
     for number, one in enumerate(checked(_Fleet, file.head, path).clusters):

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from retention_cli.core.commands import kafka_tool
-from retention_cli.core.consumers import floor_by, forget_hint, forget_line, is_outside, is_share, plain_name, who
+from retention_cli.core.consumers import (
+    NO_GROUP,
+    floor_by,
+    forget_hint,
+    forget_line,
+    is_outside,
+    is_share,
+    plain_name,
+    who,
+)
 from retention_cli.core.model import Code, Floor, Maybe, Reason, Unknown
 from retention_cli.core.units import format_duration
 
@@ -167,7 +176,7 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     lowest, gone, unknown = _lowest(standing, high_watermark, starts)
     reasons += unknown
     if lowest is None and not reasons:
-        reasons.append(Reason(Code.F4, "no consumer group has committed here, so what was read is unknown"))
+        reasons.append(NO_GROUP)
     if reasons or lowest is None:
         return Unknown(tuple(dict.fromkeys(reasons)))
     low, by = lowest

@@ -126,7 +126,8 @@ def test_saved_fleet_plan_is_trimmed_by_cluster_and_then_entirely(pair: Pair) ->
     path = pair.folder / "plan.parquet"
     trim = ("trim", "--plan", str(path))
     saved = pair.cli("plan", "--out", str(path), check=5).err
-    assert f"saved in {path}; kretain trim --plan {path} carries it out, with the same --fleet" in saved
+    assert f"saved in {path}; to carry it out, with the same --fleet or --context and the same policies:\n" in saved
+    assert f"\n  kretain trim --plan {path}\n" in saved
     assert SECRET.encode() not in path.read_bytes()
     one = pair.cli(*trim, "--cluster", "us", "--yes", "-o", "json", check=0)
     assert (one.json()["format"], one.json()["totals"]["trimmed"]) == ("kretain.trim/v1", 1)

@@ -116,7 +116,9 @@ def test_api_trim_honours_todays_policy_and_the_plans_age(
     with connected(world, policy) as cluster:
         plan = cluster.plan()
         refused(kretain.RefusedError, "old", cluster.trim, plan, yes=True, max_age=0)
-        refused(kretain.RefusedError, "other one-off rules", cluster.trim, plan, topic, yes=True, older_than="1h")
+        refused(
+            kretain.RefusedError, "made without one-off rules", cluster.trim, plan, topic, yes=True, older_than="1h"
+        )
         policy.write_text(consumed(topic, after="60d"))
         assert {row.outcome for row in cluster.trim(plan, yes=True).partitions} == {"unchanged"}
         policy.write_text("limits: {max.records: 1}\n" + consumed(topic))
@@ -128,7 +130,7 @@ def test_api_trim_honours_todays_policy_and_the_plans_age(
         plan = cluster.plan(topic, consumed_after="1h")
         plan.save(tmp_path / "plan.json")
         loaded = kretain.load_plan(tmp_path / "plan.json")
-        refused(kretain.RefusedError, "one-off rules", cluster.trim, loaded, yes=True)
+        refused(kretain.RefusedError, "made with --consumed-after 1h", cluster.trim, loaded, yes=True)
         cluster.trim(loaded, topic, yes=True, max_partitions=1, consumed_after=HOUR)
         cluster.trim(plan, yes=True)  # which remembers its rules
     assert starts(world, topic) == [7, 7, 7]

@@ -172,7 +172,7 @@ def test_ini_section_is_refused_by_name(tmp_path: Path, line: str) -> None:
         ({"nonsense": "x"}, "neither a librdkafka nor a Java client setting"),
         ({"bootstrap.servers": ""}, "no cluster given"),
         ({"bootstrap.servers": " , "}, "no cluster given"),
-        ({"bootstrap.servers": "host"}, "'host' is not HOST:PORT"),
+        ({"bootstrap.servers": "host"}, "bootstrap.servers: 'host' is not HOST:PORT, such as host:9092"),
         ({"bootstrap.servers": "a:1,b:0"}, "'b:0' is not HOST:PORT"),
         ({"bootstrap.servers": "a:65536"}, "is not HOST:PORT"),
         ({"bootstrap.servers": f"a:{'9' * 10_404}"}, "…' is not HOST:PORT"),

@@ -324,18 +324,43 @@ def test_same_kind_of_error_has_the_same_exit_code_everywhere(arguments: list[st
     [
         (["plan", "--bogus"], 2, ["kretain: no such option: --bogus", "  hint: see kretain plan --help"]),
         (["plan"], 2, ["kretain: no policy: give -p FILE", "  hint: see kretain plan --help"]),
-        (["policy", "show"], 2, ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
         (
-            ["policy", "check", "nowhere.yaml"],
+            ["plan", "x", "--older-than", "1d", "-b", "host"],
             1,
-            ["kretain: nowhere.yaml: cannot be read", "kretain policy check lists them again · docs/policy.md"],
+            ["kretain: -b: 'host' is not HOST:PORT, such as host:9092"],
+        ),
+        (["policy", "show"], 2, ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
+        (["plan", "--older-than"], 2, ["kretain: option '--older-than' requires", "  hint: see kretain plan --help"]),
+        (["policy", "check", "{}/odd.yaml"], 1, ["  hint: fix what each problem names · docs/policy.md"]),
+        (
+            ["plan", "-b", "x:1", "-p", "{}/odd.yaml"],
+            1,
+            ["  hint: fix what each problem names; kretain policy check lists them again · docs/policy.md"],
+        ),
+        (
+            ["plan", "--context", "lab"],
+            1,
+            [
+                "kretain: ",
+                "no context 'lab'",
+                "  hint: kretain context add lab -b HOST:PORT adds it · docs/connecting.md",
+            ],
         ),
         (["history", "--run", "x"], 1, ["kretain: there is no run 'x'", "  hint: check --state-dir · docs/memory.md"]),
     ],
     ids=lambda one: " ".join(one[:2]) if isinstance(one, list) else None,
 )
 def test_terminal_shows_a_hint_and_a_page(arguments: list[str], code: int, lines: list[str], tmp_path: Path) -> None:
-    says(ended(tmp_path, "-m", "kretain", *arguments, code=code, columns=200).text, *lines)
+    (tmp_path / "odd.yaml").write_text("version: 1\nodd: 1\n")
+    words = [one.replace("{}", str(tmp_path)) for one in arguments]
+    says(ended(tmp_path, "-m", "kretain", *words, code=code, columns=200).text, *lines)
+
+
+@pytest.mark.parametrize("arguments", [["plan", "-b", "x:1", "-p"], ["policy", "check"]], ids=" ".join)
+def test_missing_policy_has_no_hint_because_its_text_says_all(arguments: list[str], tmp_path: Path) -> None:
+    text = ended(tmp_path, "-m", "kretain", *arguments, "nowhere.yaml", code=1, columns=200).text
+    assert "kretain: nowhere.yaml: cannot be read" in text
+    assert "hint" not in text
 
 
 # -- the Python API without a cluster: its names, its errors by kind, and a plan in a notebook --

@@ -608,16 +608,36 @@ def test_printed_commands_get_the_clusters_address(monkeypatch: pytest.MonkeyPat
 def test_install_hint_matches_the_installer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receipt: str | None, origin: object, command: str
 ) -> None:
+    _environment(tmp_path, monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path))
     files = {} if origin is None else {"direct_url.json": json.dumps(origin).replace("//{}", f"//{tmp_path}")}
     monkeypatch.setattr(importlib.metadata, "distribution", lambda _name: SimpleNamespace(read_text=files.get))
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     if receipt is not None:
         (tmp_path / receipt).write_text("")
     assert how_to_add("parquet") == command.replace("{}", str(tmp_path))
 
 
+def test_install_hint_calls_the_environments_own_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _environment(tmp_path / "own venv", monkeypatch)
+    _environment(tmp_path, monkeypatch)  # another one, on PATH
+    monkeypatch.setenv("PATH", str(tmp_path / "own venv"))
+    assert how_to_add("aws").startswith(f"{tmp_path}/python -m pip install ")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no pip" / "python"))
+    assert how_to_add("aws").startswith(f"'{tmp_path}/no pip/python' -m pip install ")
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert how_to_add("aws").startswith("pip install ")
+
+
+def _environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "pip").write_text("")
+    (folder / "pip").chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(folder))
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+
+
 def test_missing_package_is_named_with_the_install_command() -> None:
     says(
         refusal(MissingPartError, part, "metrics", "no_such_module"),
-        *("metrics need prometheus_client: pip install ", "[metrics]', or --listen off (No module named"),
+        *("metrics need prometheus_client: ", "pip install ", "[metrics]', or --listen off (No module named"),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from retention_cli.core.consumers import NO_GROUP
 from retention_cli.core.model import (
     ANCIENT_MS,
     EventMax,
@@ -157,6 +158,19 @@ def test_r1_waits_until_groups_have_been_watched(since: int | None, log: Log, ex
     assert (decision.action, decision.trim_to) == expected
     assert [reason.code for reason in decision.reasons] == (["F10"] if expected[0] == "hold" else [])
     assert decide(facts, R1, NOW).action == ("keep" if expected[0] == "keep" else "trim")
+
+
+def test_topic_without_groups_gets_the_way_out_only_where_it_helps() -> None:
+    log = Log(0, [OLD] * 5, None, Unknown((NO_GROUP,)))
+    guarded = replace(R4, forced_age_guarded=True)
+    [reason] = decide(log.facts(guarded), guarded, NOW).reasons
+    assert (reason.code, reason.text) == (
+        "F4",
+        f"{NO_GROUP.text}; if no group reads it, set unconsumed: trim, or --unconsumed trim for one run",
+    )
+    assert decide(log.facts(R1), R1, NOW).reasons == (NO_GROUP,)
+    other = Unknown.because("F3", "a group could not be read")
+    assert decide(replace(log, floor=other).facts(guarded), guarded, NOW).reasons == other.reasons
 
 
 def pressed(about: TopicFacts | None = None) -> PartitionFacts:

@@ -449,7 +449,7 @@ def test_wheel_in_a_bare_environment_runs_and_names_missing_extras(dist: Path, t
     )
     lacks = kretain("archive", "list", "./archive/")
     assert lacks.returncode == 1
-    assert f"Parquet needs pyarrow: pip install '{wheel}[parquet]'" in lacks.stderr
+    assert f"Parquet needs pyarrow: {bare / 'bin' / 'python'} -m pip install '{wheel}[parquet]'" in lacks.stderr
     (tmp_path / "log" / "a-0").mkdir(parents=True)
     (tmp_path / "msk.properties").write_text("security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n")
     (tmp_path / "kerberos.properties").write_text(

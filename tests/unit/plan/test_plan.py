@@ -266,7 +266,12 @@ def test_disk_rule_note_lists_topics_kept_forever_by_a_pattern() -> None:
     )
     topics = [topic(f"t{number}") for number in range(9)]
     (note,) = reached_by_pattern(topics, {one.name: Settings() for one in topics}, disks)
-    assert note.text.startswith("t0, t1, t2 and 6 more: retention.ms is -1")
+    assert note.text.startswith("t0, t1, t2 and 6 more: the topics' own retention.ms is -1 (kept forever)")
+    (note,) = reached_by_pattern(topics[:1], {"t0": Settings()}, disks)
+    assert note.text == (
+        "t0: the topic's own retention.ms is -1 (kept forever), and only a pattern in the policy matches it. To keep "
+        "the records, exclude the topic or set hold; to trim them, name the topic in full"
+    )
 
 
 LOSING = {"orders": {0: (4, 10), 2: (0, 5)}}
@@ -455,6 +460,15 @@ def test_plan_with_an_extreme_time_is_refused_or_printable(tmp_path: Path, creat
         assert str(error)
 
 
+def test_file_without_a_format_is_no_saved_plan(tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    file.write_text("{}")
+    expected = f'{file} is not a saved plan: it has no "format" (expected kretain.plan/v1)'
+    assert refusal(SavedPlanError, read_plan, file) == expected
+    file.write_text('{"format": "kretain.plan/v2"}')
+    assert "has format 'kretain.plan/v2'; this kretain carries out" in refusal(SavedPlanError, read_plan, file)
+
+
 FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
 
 
@@ -466,8 +480,13 @@ FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
         ({}, SELECTION, -60_000, None),
         ({}, SELECTION, -60_001, "in the future"),
         ({"cluster_id": "c2"}, SELECTION, 0, "the plan is for cluster c2, this is c1"),
-        ({"flags": FLAGS.flags()}, SELECTION, 0, "other one-off rules (--older-than 86400000)"),
-        ({}, Selection(SELECTION.policy.with_one_off(FLAGS), ("orders",)), 0, "other one-off rules (none)"),
+        ({"flags": FLAGS.flags()}, SELECTION, 0, "made with --older-than 1d: give exactly these rules"),
+        (
+            {},
+            Selection(SELECTION.policy.with_one_off(FLAGS), ("orders",)),
+            0,
+            "made without one-off rules: remove --older-than",
+        ),
         (
             {"flags": FLAGS.flags(), "topics": ("orders",)},
             Selection(SELECTION.policy.with_one_off(FLAGS), ("orders",)),

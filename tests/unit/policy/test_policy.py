@@ -158,6 +158,19 @@ def test_patterns_match_entire_names(pattern: str, name: str, *, matched: bool) 
     assert matches([pattern], name) is matched
 
 
+@pytest.mark.parametrize("key", ["retention", "retention.hours", "log.retention.minutes", "retention.days"])
+def test_key_in_another_unit_is_never_taken_for_milliseconds(key: str) -> None:
+    """``retention.hours: 3`` corrected to ``retention.ms: 3`` would trim all that is older than 3 ms."""
+    said = refusal(PolicyError, policy, f"version: 1\ntopics:\n  - match: t\n    {key}: 3\n")
+    assert "retention.commitoffset.hours (read records), or retention.ms with a unit, such as 3h (all records)?" in said
+
+
+@pytest.mark.parametrize("stem", ["retention.commitoffset", "retention.min.wallclock", "retention.max.eventtime"])
+def test_key_in_days_gets_the_one_in_milliseconds_with_a_unit(stem: str) -> None:
+    said = refusal(PolicyError, policy, f"version: 1\ntopics:\n  - match: t\n    {stem}.days: 3\n")
+    assert f"did you mean {stem}.ms with a unit, such as 3h?" in said
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -183,6 +196,17 @@ def test_patterns_match_entire_names(pattern: str, name: str, *, matched: bool) 
             "version: 1\ntopics:\n  - match: t\n    log.retention.commitoffset.enable: true\n",
             "did you mean retention.commitoffset.enable?",
         ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    enable: true\n",
+            "kretain.yaml:4: enable: is not a key here; did you mean retention.commitoffset.enable?",
+        ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    foo.bar: 1\n",
+            "kretain.yaml:4: foo.bar: is not a key here (docs/policy.md#entries)",
+        ),
+        ("version: 1\nxyz: 1\ntopics: [{match: t}]\n", "xyz: is not a key here (docs/policy.md#the-top-level)"),
+        ("version: 1\ngroups: {foo: 1}\ntopics: [{match: t}]\n", "foo: is not a key here (docs/policy.md#groups)"),
+        ("version: 1\nlimits: {foo: 1}\ntopics: [{match: t}]\n", "keys are max.records, max.bytes, max.percent"),
         (
             "version: 1\ntopics:\n  - match: t\n    log.retention.disk.usage.percent: 80\n",
             "is not a key here; it belongs to the file's top level, under disks: {log.retention.disk.usage.percent: …}",
@@ -823,6 +847,12 @@ def test_policy_matching_nothing_names_each_entry_with_a_near_topic(
     assert str(error) == "; ".join(expected), "a fleet has one line a cluster"
     exits.report(error, 0)
     assert capsys.readouterr().err == "".join(f"kretain: {line}\n" for line in expected)
+
+
+def test_cluster_without_topics_is_named_before_any_entry() -> None:
+    for names in ((), ("__consumer_offsets",)):
+        said = refusal(NothingMatchesError, check_matches, Selection(matching("flights")), names)
+        assert said == "the cluster has no topics, or this user lacks DESCRIBE on them"
 
 
 @pytest.mark.parametrize(
