@@ -230,7 +230,7 @@ class Chain:
         self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, at, 0
 
     def _begin_with(self, event: Mapping[str, Any], link: Link, at: Place, after: str | None) -> None:
-        """Take in the first chained line. If it begins a later file, the files before were removed as a whole."""
+        """Take in the first chained line. If it begins a later file, the files before were removed entirely."""
         self.since = _moment(event)
         if self.lines == 1 and link.seq > 1 and after is not None and after not in self._files:
             self.removed = link.seq - 1

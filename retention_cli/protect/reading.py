@@ -217,8 +217,8 @@ def _unread(
                 f"earlier: it counts as having read nothing until it commits another"
             )
             commits[tp, group] = Reason(Code.F5, text)
-    asked = ((tp, one[1]) for (tp, _), one in known.items() if one[1] not in (None, partitions[tp].leader_epoch))
-    ends = ask_epochs(reader, asked, partitions)
+    others = ((tp, one[1]) for (tp, _), one in known.items() if one[1] not in (None, partitions[tp].leader_epoch))
+    ends = ask_epochs(reader, others, partitions)
     bare = {tp: partitions[tp] for (tp, _), (_, epoch) in known.items() if epoch is None}
     cuts = _cuts(reader, metadata, bare, spans, ledger)
     found, unreadable = {}, {}

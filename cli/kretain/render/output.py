@@ -280,9 +280,9 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
     """
     from rich.cells import cell_len
 
-    def widest(pieces: Callable[[str], Iterable[str]]) -> list[int]:
+    def widest(parts_of: Callable[[str], Iterable[str]]) -> list[int]:
         return [
-            max((cell_len(piece) for line in lines for piece in pieces(line[i])), default=0)
+            max((cell_len(piece) for line in lines for piece in parts_of(line[i])), default=0)
             for i in range(len(columns))
         ]
 

@@ -202,7 +202,7 @@ def _counts(group: ListedGroup, rules: GroupRules) -> bool:
 def _is_hidden(
     reader: ClusterReader, before: ClusterMetadata, listed: Collection[ListedGroup], rules: GroupRules
 ) -> bool | Doubt:
-    """Return whether the provider hides the offsets topic; a doubt if that can't be told, or must not be (F9).
+    """Return whether the provider hides the offsets topic; a doubt if that is unknown, or must not be (F9).
 
     A broker that hides it, or a dead coordinator, may list no group either.
     """
