@@ -27,6 +27,10 @@ class StateError(Exception):
     """The state can't be read or written. Nothing is trimmed without it."""
 
 
+class NotSharedError(StateError):
+    """What was seen is saved on this machine, but could not be sent to the topic. The next run sends it."""
+
+
 def default_state_dir() -> Path:
     """Return ``$XDG_STATE_HOME/kretain``, else ``~/.local/state/kretain``."""
     return Path(os.environ.get("XDG_STATE_HOME") or home() / ".local" / "state") / "kretain"

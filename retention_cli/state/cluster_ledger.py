@@ -16,7 +16,7 @@ from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.consumers import forget_hint, who
 from retention_cli.core.model import Reason, Unknown
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import NotSharedError, StateError
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import Watched, merged
@@ -32,10 +32,6 @@ _MESSAGES_AT_ONCE: Final = 2_000
 _DOCUMENTS_AT_ONCE: Final = 500
 _MOST_BYTES: Final = 900_000
 _ROUNDS: Final = 5
-
-
-class NotSharedError(StateError):
-    """What was seen is saved on this machine, but could not be sent to the topic. The next run sends it."""
 
 
 class ClusterLedger(Ledger):

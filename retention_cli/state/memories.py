@@ -21,7 +21,7 @@ from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import group_id
 from retention_cli.core.model import Reason, Unknown
-from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.state_dir import NotSharedError, StateError, cluster_folder
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
 
@@ -89,8 +89,6 @@ class Memories:
 
     def save(self, now_ms: int) -> None:
         """Write what was added. A failure is only noted: the plan is as good without it."""
-        from retention_cli.state.cluster_ledger import NotSharedError
-
         for memory in self._open.values():
             if memory.on_disk:
                 try:

@@ -254,10 +254,12 @@ class InventoryOption:
     """
 
     def __init__(self, paths: list[Path] | None, policy: Policy, *, require_all: bool = False) -> None:
-        from retention_cli.disks.inventory.read import inventory_paths
-
         self._require_all = require_all
-        self.paths = paths or inventory_paths(policy)
+        self.paths = paths or []
+        if not self.paths and policy.disks.inventory:
+            from retention_cli.disks.inventory.read import inventory_paths
+
+            self.paths = inventory_paths(policy)
 
     @functools.cached_property
     def view(self) -> InventoryView | None:
@@ -267,6 +269,8 @@ class InventoryOption:
             InventoryError: the inventory can't be read.
             MissingPartError: pyarrow or numpy is not installed.
         """
+        if not self.paths:
+            return None
         from retention_cli.disks.inventory.read import inventory_view
 
         return inventory_view(self.paths, require_all=self._require_all)
