@@ -357,11 +357,11 @@ class FloorFold:
         low, low_by, high, high_by, bare = self.columns[topic]
         epochs = self.topics[topic].leader_epochs
         count, known = len(low), len(rows)
+        if skipped:
+            rows = [row for row in rows if row[0] not in skipped]
         for partition, offset, epoch in rows:
             if partition >= count:  # created since the metadata was read: not managed yet
                 known -= 1
-                continue
-            if skipped and partition in skipped:
                 continue
             least, most = low[partition], high[partition]
             if offset <= least and (offset < least or group < low_by[partition]):
@@ -373,12 +373,11 @@ class FloorFold:
             elif epoch != epochs[partition]:
                 self.at(topic, partition).commits(epoch, offset, group)
         if self.seen is not None or self.rows is not None:
-            self._note(group, topic, rows, skipped)
+            self._note(group, topic, rows)
         return known
 
-    def _note(self, group: str, topic: str, rows: Sequence[Commit], skipped: Collection[int]) -> None:
+    def _note(self, group: str, topic: str, rows: Sequence[Commit]) -> None:
         """Keep commits as they came (``seen``), as long as there is room for everyone's, and as ``rows``."""
-        rows = [row for row in rows if row[0] not in skipped] if skipped else rows
         if self.seen is not None and self._room >= 0:
             self.seen.append(Seen(group, topic, "commit", rows))
             self._room -= len(rows)
