@@ -69,6 +69,12 @@ MUTANTS: Final = (
         "found &= own == theirs",
     ),
     Mutant(
+        "F6: what a consumer left is forgotten with a log that was cut",
+        "memory/group.py",
+        "| (some.of_topics(cut) & ~some.within(now))",
+        "",
+    ),
+    Mutant(
         "F2: a part of a ledger knows no topic that has not grown",
         "state/memories.py",
         "WHERE topic_id NOT IN (SELECT",

@@ -84,7 +84,8 @@ class GroupMemory:
         recreated = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
         moved = not self.seen_ms or not recreated.isdisjoint(topics) or bool(self.gone.within(commits).any())
         if recreated:
-            self._refuse_recreated(recreated, commits)
+            cut = {topic for topic in recreated if self.ids[topic].removeprefix(_CUT) == ids[topic].removeprefix(_CUT)}
+            self._refuse_recreated(recreated, cut, commits)
             if outlives:
                 self.refused = self.refused.joined(commits.where(commits.of_topics(recreated)))
         self._mark_gone(commits)
@@ -112,14 +113,18 @@ class GroupMemory:
         """Note that these topics' logs were cut while the group was not seen: its next commits there are refused."""
         self.ids |= {topic: _CUT + self.ids[topic].removeprefix(_CUT) for topic in topics if topic in self.ids}
 
-    def _refuse_recreated(self, recreated: Collection[str], now: Positions) -> None:
-        """Forget the commits on topics that were recreated; refuse those that still exist unchanged (F5)."""
+    def _refuse_recreated(self, recreated: Collection[str], cut: Collection[str], now: Positions) -> None:
+        """Forget the commits on topics that were recreated; refuse those that still exist unchanged (F5).
+
+        Where a log was only ``cut`` while the group was not seen, commits that do not exist any more are gone (F6).
+        """
         live = self.live
         self.refused = self.refused.joined(
             live.where(live.of_topics(recreated) & live.unchanged_in(now)).with_proven(NONE)
         )
         self.counted, self.open, self.gone = (
-            some.where(~some.of_topics(recreated)) for some in (self.counted, self.open, self.gone)
+            some.where(~some.of_topics(recreated) | (some.of_topics(cut) & ~some.within(now)))
+            for some in (self.counted, self.open, self.gone)
         )
 
     def _mark_gone(self, now: Positions) -> None:

@@ -407,7 +407,10 @@ WITHOUT: Final[dict[str, tuple[Mutant, ...]]] = {
     "G9": (_BY_NAME["G9 never holds"],),
     "M1 groups": (
         Mutant(
-            "M1", "memory/group.py", "            self._refuse_recreated(recreated, commits)\n", "            pass\n"
+            "M1",
+            "memory/group.py",
+            "            self._refuse_recreated(recreated, cut, commits)\n",
+            "            pass\n",
         ),
         Mutant("M1", "memory/group.py", "(known is not None and known != now)", "False"),
     ),

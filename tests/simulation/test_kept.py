@@ -73,6 +73,14 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             *(("seek", 1, 0, 5, 0), ("finish", 0), ("delete_group", 1), ("time", 0), ("trim", 0, 0)),
         ],
     ),
+    "a file's consumer that leaves a topic while its log is cut still counts there (F6, F7)": (
+        "R3 G2 F7 @one",
+        [
+            *(("produce", 1, 1, 3, 0), ("fall_behind", 1), ("produce", 1, 0, 0, 0), ("read", 2, 1, 0, 0)),
+            *(("plan", 0, 0), ("delete_group", 2), ("elect", 1, 0), ("read", 0, 1, 1, 0), ("trim", 0, 0)),
+            ("read", 2, 2, 0, 0),
+        ],
+    ),
     "groups are watched since they were listed, not since the run began (F10)": (
         "R1 watched @each",
         [("trim", 1, 3), ("time", 2), ("produce", 0, 0, 2, 0), ("read", 0, 0, 0, 0), ("trim", 1, 0)],
