@@ -75,6 +75,24 @@ MUTANTS: Final = (
         "",
     ),
     Mutant(
+        "F6: what may be a leftover is worth nothing once it is gone",
+        "memory/group.py",
+        "sure = refused.where(refused.within(last.refused) | refused.same_in(known))",
+        "sure = refused",
+    ),
+    Mutant(
+        "F5: a cut refuses no open commit of a group that can't be read",
+        "memory/ledger_rows.py",
+        "and group.refuse_unread(logs)",
+        "and False",
+    ),
+    Mutant(
+        "F2: R6's looks hide that a topic has grown",
+        "disks/run.py",
+        "remembered.memory.ages(widths, (), remembered.now_ms)",
+        "widths.clear()",
+    ),
+    Mutant(
         "F2: a part of a ledger knows no topic that has not grown",
         "state/memories.py",
         "WHERE topic_id NOT IN (SELECT",

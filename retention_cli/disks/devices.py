@@ -15,14 +15,18 @@ from retention_cli.core.units import count, format_bytes, some_of
 from retention_cli.disks.disk import Disk, DiskOutcome, Room, named, setting_for, sized_by_policy
 from retention_cli.disks.inventory.format import InventoryFile
 from retention_cli.disks.pending_deletes import stays, stays_by_scan
-from retention_cli.memory.disk import DiskSample, Growth, growth, lowest, unchanged
+from retention_cli.memory.disk import APART_MS, DiskSample, Growth, growth
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
 
 _TOLERANCE: Final = 1_000
-"""Two volumes of equal size may be one, read at two moments, if their free space differs by at most size / _NEAR."""
+"""Two volumes of equal size may be one, read at two moments, if their free space differs by that part of it at most."""
 _ANONYMOUS: Final = "0:"
 """The prefix of device numbers that file systems make up: btrfs for each subvolume, NFS for each mount."""
+
+_HOUR_MS: Final = 3_600_000
+_LAST: Final = 3
+"""At least this many looks count, however old they are."""
 
 Devices = Mapping[tuple[int, str], str]
 """The devices in an inventory, by (broker, log dir)."""
@@ -321,3 +325,30 @@ def stays_bytes(
     known.add(now, lowest=True)
     replicas.add(count, lowest=True)
     return stays(scanned, ledger_bytes, now_ms, over_ms)
+
+
+def lowest(samples: Sequence[DiskSample], now: DiskSample, over_ms: int) -> int | None:
+    """Return the smallest amount in use over more than ``over_ms`` until now, None if no look is old enough.
+
+    Looks count from the last hour, or the last ten times ``over_ms`` if that is longer, and at least the last three.
+    Looks at another total size do not.
+    """
+    same = [one for one in samples if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
+    window_ms = max(_HOUR_MS, 10 * over_ms)
+    first = next((n for n, one in enumerate(same) if now.wall_ms - one.wall_ms <= window_ms), len(same))
+    counted = same[max(0, min(first, len(same) - _LAST)) :]
+    if not counted or now.wall_ms - counted[0].wall_ms <= over_ms:
+        return None
+    return min(one.used_bytes for one in (*counted, now))
+
+
+def unchanged(samples: Sequence[DiskSample], now: DiskSample, over_ms: int) -> bool:
+    """Return whether each look of the last ``over_ms`` has the amount of now, and so has the one before.
+
+    Of the one before an inverted amount (``~``) will do: what it says came earlier.
+    """
+    old = [one for one in samples if one.wall_ms < now.wall_ms - over_ms - APART_MS]
+    since = [one for one in samples if one.wall_ms >= now.wall_ms - over_ms - APART_MS]
+    if not old or any(one[1:] != now[1:] for one in since):
+        return False
+    return old[-1][1:] in (now[1:], (~now.used_bytes, now.total_bytes))

@@ -453,5 +453,7 @@ def _read_unmanaged(
     }
     known = Remembered(remembered.memory, {}, leaders, clock_ms(), remembered.now_ms)
     known.open({name: one.topic_id for name, one in topics.items()})
+    widths = {name: len(metadata.topics[name].partitions) for name in topics}
+    remembered.memory.ages(widths, (), remembered.now_ms)  # once it is managed, it must be known when it grew (F2)
     known.prove(ask_epochs(reader, known.epochs_to_check(facts), leaders), facts)
     return UnmanagedLogs(facts, known.partitions, leaders)

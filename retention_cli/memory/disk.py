@@ -14,16 +14,13 @@ from retention_cli.core.units import format_duration
 from retention_cli.memory.partition import thinned_by_age
 
 DISK_SAMPLES_AT_MOST: Final = 64
-_APART_MS: Final = 60_000
+APART_MS: Final = 60_000
 """Looks closer together than this are dropped: a trim looks before each batch."""
 LEAST_MS: Final = 3_600_000
 """Growth needs looks at least this far apart: of a few minutes, a topic that is being filled is all it sees."""
 WINDOW_MS: Final = 7 * 86_400_000
 """Growth is measured over at most this long, unless the last look is older."""
 DAY_MS: Final = 86_400_000
-_HOUR_MS: Final = 3_600_000
-_LAST: Final = 3
-"""At least this many looks count, however old they are."""
 _ROW: Final = struct.Struct("<3q")
 DISK_SAMPLE_BYTES: Final = _ROW.size
 
@@ -65,11 +62,11 @@ class DiskMemory:
         """Remember a look, unless it is too close to the last one, or before it (a clock was set back).
 
         With ``lowest`` one too close to the last lowers that one's used bytes, if it has fewer. So does one that is
-        thinned out: the look after it has its used bytes, if it had fewer (:func:`lowest`).
+        thinned out: the look after it has its used bytes, if it had fewer.
         """
         samples = self.samples
         same_size = [one for one in samples if one.total_bytes == sample.total_bytes]
-        apart = not same_size or sample.wall_ms - same_size[-1].wall_ms >= _APART_MS
+        apart = not same_size or sample.wall_ms - same_size[-1].wall_ms >= APART_MS
         if apart and (not samples or sample >= samples[-1]):
             self.packed, self.changed = pack(_lowered([*samples, sample]) if lowest else [*samples, sample]), True
         elif lowest and samples and sample.wall_ms >= samples[-1].wall_ms:
@@ -99,33 +96,6 @@ def growth(samples: Sequence[DiskSample], now: DiskSample) -> Maybe[Growth]:
     grown, left = now.used_bytes - oldest.used_bytes, now.total_bytes - now.used_bytes
     full_in_ms = 0 if left <= 0 else left * over_ms // grown if grown > 0 else None
     return Growth(grown * DAY_MS // over_ms, over_ms, full_in_ms)
-
-
-def lowest(samples: Sequence[DiskSample], now: DiskSample, over_ms: int) -> int | None:
-    """Return the smallest amount in use over more than ``over_ms`` until now, None if no look is old enough.
-
-    Looks count from the last hour, or the last ten times ``over_ms`` if that is longer, and at least the last three.
-    Looks at another total size do not.
-    """
-    same = [one for one in samples if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
-    window_ms = max(_HOUR_MS, 10 * over_ms)
-    first = next((n for n, one in enumerate(same) if now.wall_ms - one.wall_ms <= window_ms), len(same))
-    counted = same[max(0, min(first, len(same) - _LAST)) :]
-    if not counted or now.wall_ms - counted[0].wall_ms <= over_ms:
-        return None
-    return min(one.used_bytes for one in (*counted, now))
-
-
-def unchanged(samples: Sequence[DiskSample], now: DiskSample, over_ms: int) -> bool:
-    """Return whether each look of the last ``over_ms`` has the amount of now, and so has the one before.
-
-    Of the one before an inverted amount (``~``, :mod:`retention_cli.disks.devices`) will do: what it says came earlier.
-    """
-    old = [one for one in samples if one.wall_ms < now.wall_ms - over_ms - _APART_MS]
-    since = [one for one in samples if one.wall_ms >= now.wall_ms - over_ms - _APART_MS]
-    if not old or any(one[1:] != now[1:] for one in since):
-        return False
-    return old[-1][1:] in (now[1:], (~now.used_bytes, now.total_bytes))
 
 
 def pack(samples: Iterable[DiskSample]) -> bytes:

@@ -94,7 +94,9 @@ class GroupMemory:
         known = self.counted.joined(self.open)
         new = commits.where(~(commits.within(self.refused) | commits.same_in(known)))
         moved |= not new.same_in(known.joined(before), any_epoch=True).all()
-        self.open = self.open.joined(new)
+        # One that may have changed stays refused, and is a position nevertheless once it is gone (F6).
+        maybe = commits.where(commits.within(self.refused) & ~commits.same_in(self.refused))
+        self.open = self.open.joined(new).joined(maybe.where(~maybe.within(known)))
         still = topics | (gone_topics := self.gone.topics())  # a topic that does not exist now may be recreated (F5)
         self.ids = {
             **{topic: one for topic, one in self.ids.items() if topic in still and topic not in recreated},
@@ -144,6 +146,19 @@ class GroupMemory:
         judged = len(left) < len(self.open)
         self.counted, self.refused, self.open = self.counted.joined(counted), self.refused.joined(refused), left
         return judged
+
+    def refuse_unread(self, logs: Logs) -> bool:
+        """Refuse open commits that this pass did not read, and that can't be of these logs; return whether there were.
+
+        They were seen before, when nothing was known of their log. The group counts at the cut, as in
+        :meth:`refuse_beyond`.
+        """
+        _, refused, _ = logs.judged(self.open)
+        refused = refused.where(~refused.within(self.refused))
+        self.refused, self.open = self.refused.joined(refused), self.open.where(~self.open.within(refused))
+        ends = {place: logs.end_of(place) for place in refused.where(~refused.within(self.counted))}
+        self.counted = self.counted.joined(Positions.at(ends))
+        return len(refused) > 0
 
     def refuse_beyond(self, cuts: Collection[Place], logs: Logs) -> bool:
         """Refuse commits that counted before their log was cut and lie beyond the cut; return whether there were any.
@@ -210,8 +225,9 @@ class GroupMemory:
         known = last.doubted.joined(first.doubted).joined(both.refused)
         refused = live.where(live.within(last.refused) | live.unchanged_in(known))
         both.refused = both.refused.joined(known.where(known.within(refused))).joined(last.refused)
-        both.open = last.open.where(~last.open.within(refused))
-        dropped = both.counted.where(both.counted.same_in(refused))
+        sure = refused.where(refused.within(last.refused) | refused.same_in(known))  # others count once gone (F6)
+        both.open = last.open.where(~last.open.within(sure))
+        dropped = both.counted.where(both.counted.same_in(sure))
         before = first.counted.where(first.counted.within(dropped) & ~first.counted.same_in(live))
         both.counted = both.counted.where(~both.counted.within(dropped)).joined(before)
         left = last.gone.where(~last.gone.within(live)).items()

@@ -242,7 +242,8 @@ class LedgerRows(LedgerFile):
                 group.cut_unseen({tp.topic for tp in cuts})
             # If another run has seen it since, its commits may be later than the logs that this pass has read.
             mine = (unseen or name in self._present) and group.seen_ms == head.seen_ms
-            if group.refuse_beyond(cuts, logs) | (mine and group.judge(logs)) | unseen:
+            unread = not (name in self._present or outlives_topics(name)) and group.refuse_unread(logs)
+            if group.refuse_beyond(cuts, logs) | (mine and group.judge(logs)) | unseen | unread:
                 self._drop(name)
                 self._heads[name], self._judged[name] = Head.of(group), group.as_bytes()
 

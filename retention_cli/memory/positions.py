@@ -285,6 +285,11 @@ class Logs:
         """Return their topics."""
         return self._ends.topics()
 
+    def end_of(self, place: Place) -> Position:
+        """Return the position at a log's end, or where it was cut."""
+        end, cut = self._ends[place], None if (log := self.special.get(place)) is None else log.cut
+        return Position(end.offset if cut is None else min(end.offset, cut), None, end.proven)
+
     def sent(self) -> bytes:
         """Return all but the special logs as bytes, for :meth:`take`."""
         special = [_key(place) for place in self.special]

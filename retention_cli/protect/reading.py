@@ -236,7 +236,9 @@ def _unread(
 
 def _is_other_logs(memory: GroupMemory, tp: TopicPartition, commit: _Commit, topic_id: str | None) -> bool:
     """Return whether a commit was refused, or existed before its topic was recreated, and has not changed (F5)."""
-    position = (memory.refused if memory.ids.get(tp.topic) in (None, topic_id) else memory.live).get(tp)
+    position = (
+        (memory.refused if memory.ids.get(tp.topic) in (None, topic_id) else memory.live).joined(memory.doubted).get(tp)
+    )
     offset, epoch = commit
     return position is not None and position.offset == offset and (epoch is None or position.own in (None, epoch))
 

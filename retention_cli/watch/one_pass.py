@@ -234,20 +234,21 @@ class Passes:
     ) -> tuple[Protection | None, Exception | None]:
         """Raise or restore topics' own retention, before the plan; a failure of it keeps no plan from being made.
 
-        A policy that is broken or has just changed lowers nothing.
+        Nothing is lowered by a policy that is broken or has just changed, or with a ledger that was replaced (P3).
         """
         term = self.leadership.term()
         if not self.protects or term is None:
             self.period_ms(None)
             return None, None
 
+        lowers = policy.hold is None and self._other_ledger(memories, reader.metadata([]).cluster_id) is None
         job = ProtectJob(
             reader=reader,
             selection=policy.selection,
             memories=memories,
             state_dir=self.state_dir,
             clock_ms=self.clock_ms,
-            terms=Terms(self.period_ms(reader.clock.monotonic()), lowers=policy.hold is None),
+            terms=Terms(self.period_ms(reader.clock.monotonic()), lowers=lowers),
             run=new_run_name(self.clock_ms()),
             permit=lambda: self._permit(term),
             progress=self.progress,

@@ -81,6 +81,22 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("read", 2, 2, 0, 0),
         ],
     ),
+    "a commit that may be a leftover, and is none, counts once its group is gone (F5, F6)": (
+        "R1 @cluster",
+        [
+            *(("produce", 0, 5, 2, 2), ("read", 0, 0, 7, 1), ("read", 1, 0, 2, 0), ("plan", 0, 0), ("recreate", 0, 1)),
+            *(("produce", 0, 5, 2, 2), ("produce", 0, 0, 2, 2), ("read", 0, 0, 7, 1), ("read", 1, 0, 2, 1)),
+            *(("plan", 0, 0), ("delete_group", 1), ("time", 2), ("time", 2), ("trim", 0, 0)),
+        ],
+    ),
+    "a commit seen without a leader is refused by a cut while its group can't be read (F5)": (
+        "R1 @cluster",
+        [
+            *(("fall_behind", 0), ("produce", 0, 5, 2, 2), ("plan", 0, 0), ("read", 0, 0, 7, 0), ("no_leader", 0)),
+            *(("plan", 0, 0), ("no_leader", 0), ("lose_tail", 0, 3), ("fail", 1, 5), ("plan", 0, 0)),
+            *(("produce", 0, 5, 2, 2), ("produce", 0, 5, 2, 2), ("time", 2), ("trim", 0, 0)),
+        ],
+    ),
     "groups are watched since they were listed, not since the run began (F10)": (
         "R1 watched @each",
         [("trim", 1, 3), ("time", 2), ("produce", 0, 0, 2, 0), ("read", 0, 0, 0, 0), ("trim", 1, 0)],

@@ -70,13 +70,16 @@ def protect(
         settings.reader() as reader,
         common.progress() as progress,
     ):
+        memories = settings.memories(reader, selection.policy.state)
+        memories(reader.metadata([]).cluster_id)
+        common.warn(*memories.notes)  # what it lacks may say which commits are of another log: nothing is lowered (P3)
         job = ProtectJob(
             reader=reader,
             selection=selection,
-            memories=settings.memories(reader, selection.policy.state),
+            memories=memories,
             state_dir=settings.state_dir,
             clock_ms=now_ms,
-            terms=Terms(every),
+            terms=Terms(every, lowers=not memories.notes),
             run=new_run_name(now_ms()),
             progress=progress,
         )

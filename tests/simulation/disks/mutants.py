@@ -35,7 +35,7 @@ MUTANTS: Final = (
     Mutant("the estimate forgets what is doubtful", _ESTIMATE, "doubtful[n] += unsure", "pass"),
     Mutant("the estimate's segments are all that is closed", _ESTIMATE, "max(_LEAST_ROWS, MOST_ROWS // max(1, len(disk)))", "1"),
     Mutant("each dir is a device", "disks/devices.py", "return self.device == other.device", "return False"),
-    Mutant("a ledger says at once what stays", "memory/disk.py", "    if not old or any(one[1:] != now[1:] for one in since):\n        return False\n    return old[-1][1:] in (now[1:], (~now.used_bytes, now.total_bytes))", "    return True"),
+    Mutant("a ledger says at once what stays", "disks/devices.py", "    if not old or any(one[1:] != now[1:] for one in since):\n        return False\n    return old[-1][1:] in (now[1:], (~now.used_bytes, now.total_bytes))", "    return True"),
     Mutant("a replica that comes back never left", _SIZES, "before.seen_ms < since_ms - _SAME_SAMPLE_MS", "False"),
     Mutant("what growth hides was not swept", "disks/devices.py", "disk.unexplained_bytes - may_leave_bytes", "disk.unexplained_bytes"),
     Mutant("a broker that says nothing holds nothing", _RUN, "absent = [(one, one.room) for one in self.disks if not one.dirs]", "absent: list[tuple[Disk, object]] = []"),

@@ -16,12 +16,14 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Request
 from retention_cli.plan.make import LocalPlanner
+from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection
-from tests.simulation.disks.kafka import PLACES, DiskReader
+from tests.simulation.disks.kafka import PLACES, TOTALS, DiskReader
 from tests.simulation.disks.run import run, sequence_of, told
 from tests.simulation.disks.world import POLICY, DiskWorld
-from tests.simulation.kafka import HOUR, Tp
+from tests.simulation.kafka import HOUR, Group, Partition, Tp
 from tests.simulation.scene import Step
 
 FOUND = {
@@ -184,6 +186,42 @@ TWO_LOOKS: Final[list[Any]] = [
 
 
 MORE: Final = [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(8, 40, 8))]
+
+
+def test_partition_that_r6_saw_added_to_an_unmanaged_topic_is_not_covered_by_groups_latest(world: DiskWorld) -> None:
+    """F2: once the policy manages the topic, the ledger knows that it has grown since it saw the group."""
+    later = parse_policy(
+        "version: 1\ngroups: {latest: [g]}\ntopics: [{match: c, retention.commitoffset.enable: true, "
+        "retention.commitoffset.hours: 1}]\n",
+        "policy.yaml",
+        "sha256:later",
+    )
+
+    def plan(policy: Policy) -> Plan:
+        with closing(world.memories(world.folders[0])) as memories:
+            made = LocalPlanner(None).plan(world.job(policy, memories))
+            memories.save(world.clock.wall_ms())
+        return made
+
+    kafka = world.kafka
+    for disk, total in TOTALS.items():
+        kafka.others[disk] = max(kafka.others[disk], total * 9 // 10)
+    put(world, ("c", 0), 6, 0)
+    for number in range(3):
+        put(world, ("a", number), 1, 0)
+    kafka.groups["h"] = Group("h")
+    kafka.groups["g"].commits |= {("a", 0): (1, 0), ("c", 0): (6, 0)}
+    kafka.groups["h"].commits[("c", 0)] = (6, 0)
+    plan(POLICY)
+    kafka.topics["c"].partitions.append(Partition.new((2, 3)))
+    for broker in (2, 3):
+        kafka.placed[broker, ("c", 1)] = next(one for one in PLACES if one.broker == broker)
+    put(world, ("c", 1), 6, 0)
+    kafka.groups["h"].commits[("c", 1)] = (6, 0)
+    plan(POLICY)
+    kafka.pass_time(3 * HOUR)
+    [added] = [one for one in plan(later).decisions if one.partition == 1]
+    assert (added.action, [one.code for one in added.reasons]) == ("hold", ["F2"])
 
 
 def test_files_leaving_at_two_looks_of_another_operator_are_not_counted_as_bytes_that_stay() -> None:

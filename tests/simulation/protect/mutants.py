@@ -30,6 +30,7 @@ MUTANTS: Final = (
     Mutant(
         "P3: a log that was cut is the same", "protect/reading.py", "elif epoch is None and cut", "elif False and cut"
     ),
+    Mutant("P3: what machines disagree on counts", "protect/reading.py", ".joined(memory.doubted)", ""),
     Mutant("P3: a lost ledger lowers", "protect/reading.py", "if ledger.lost is not None:", "if False:"),
     Mutant(
         "P3: an unknown default lowers",
@@ -104,6 +105,7 @@ ELSEWHERE: Final = {
     "P3: leader epochs do not count": "test_races lets a log be as long again as before an unclean election",
     "P3: what a plan has refused counts": "test_races lets a plan refuse a commit",
     "P3: a log that was cut is the same": "test_races cuts a log after a plan",
+    "P3: what machines disagree on counts": "test_races lets another machine refuse a commit",
     "P3: a lost ledger lowers": "test_races loses the ledger",
     "P3: an unknown default lowers": "tests/unit/protect",
     "P4: a default without a limit does not count": "test_races takes the limit from a default",

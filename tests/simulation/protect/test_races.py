@@ -9,8 +9,9 @@ import pytest
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.core.model import Sample, TopicPartition, Unknown
+from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.positions import LogNow, Logs
+from retention_cli.memory.positions import NOTHING, LogNow, Logs
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.clients import KilledError
 from tests.simulation.protect.kafka import CHECK_MS
@@ -111,6 +112,25 @@ def test_commit_that_a_plan_has_refused_counts_as_nothing_read(world: ProtectWor
     commit(world, 31, epoch)
     world.protect(0, alone=False)
     assert value(world) is None, "it has committed anew"
+
+
+def test_commit_that_another_machine_has_refused_counts_as_nothing_read(world: ProtectWorld) -> None:
+    """P3: this one looked before it was there, with a clock that is ahead, so what both know is a doubt."""
+    commit(world, 30, None)
+    planned(world, (30, None))
+    later = GroupMemory()
+    later.update(NOTHING, {}, b"", world.kafka.now_ms + 5_000)
+    both = world.ledger.group("g").merged(later)
+    assert ("b", 0) in both.doubted
+
+    class Shared(Ledger):
+        def group(self, name: str) -> GroupMemory:
+            return both if name == "g" else super().group(name)
+
+    world.ledger = Shared(None)
+    world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 30
+    world.protect(0, alone=False)
+    assert value(world) is not None
 
 
 def test_commit_on_a_topic_recreated_since_the_last_plan_counts_as_nothing_read(world: ProtectWorld) -> None:

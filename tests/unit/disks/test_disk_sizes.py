@@ -13,7 +13,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import LogDirState, Replica
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import decide
-from retention_cli.disks.devices import all_disks, disks_of, stays_bytes
+from retention_cli.disks.devices import all_disks, disks_of, lowest, stays_bytes
 from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.estimate import estimated_tail
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
@@ -29,7 +29,7 @@ from retention_cli.disks.pending_deletes import (
     stays_by_scan,
 )
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
-from retention_cli.memory.disk import DiskMemory, DiskSample, lowest
+from retention_cli.memory.disk import DiskMemory, DiskSample
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import DiskRules, Settings
