@@ -77,8 +77,8 @@ MUTANTS: Final = (
     Mutant(
         "F6: what may be a leftover is worth nothing once it is gone",
         "memory/group.py",
-        "sure = refused.where(refused.within(last.refused) | refused.same_in(known))",
-        "sure = refused",
+        "same = refused.where(refused.within(last.refused) | refused.same_in(known))",
+        "same = refused",
     ),
     Mutant(
         "F5: a cut refuses no open commit of a group that can't be read",
