@@ -96,7 +96,7 @@ class GroupMemory:
         moved |= not new.same_in(known.joined(before), any_epoch=True).all()
         # One that may have changed stays refused, and is a position nevertheless once it is gone (F6).
         maybe = commits.where(commits.within(self.refused) & ~commits.same_in(self.refused))
-        self.open = self.open.joined(new).joined(maybe.where(~maybe.within(known)))
+        self.open = self.open.joined(new).joined(maybe.where(~maybe.within(known) | maybe.lower_in(known)))
         still = topics | (gone_topics := self.gone.topics())  # a topic that does not exist now may be recreated (F5)
         self.ids = {
             **{topic: one for topic, one in self.ids.items() if topic in still and topic not in recreated},
@@ -125,7 +125,7 @@ class GroupMemory:
             live.where(live.of_topics(recreated) & live.unchanged_in(now)).with_proven(NONE)
         )
         self.counted, self.open, self.gone = (
-            some.where(~some.of_topics(recreated) | (some.of_topics(cut) & ~some.within(now)))
+            some.where(~some.of_topics(recreated) | (some.of_topics(cut) & ~(some.within(now) & ~some.is_proven)))
             for some in (self.counted, self.open, self.gone)
         )
 
@@ -154,8 +154,7 @@ class GroupMemory:
         :meth:`refuse_beyond`.
         """
         _, refused, _ = logs.judged(self.open)
-        refused = refused.where(~refused.within(self.refused))
-        self.refused, self.open = self.refused.joined(refused), self.open.where(~self.open.within(refused))
+        self.refused, self.open = refused.joined(self.refused), self.open.where(~self.open.within(refused))
         ends = {place: logs.end_of(place) for place in refused.where(~refused.within(self.counted))}
         self.counted = self.counted.joined(Positions.at(ends))
         return len(refused) > 0
@@ -226,7 +225,7 @@ class GroupMemory:
         refused = live.where(live.within(last.refused) | live.unchanged_in(known))
         both.refused = both.refused.joined(known.where(known.within(refused))).joined(last.refused)
         same = refused.where(refused.within(last.refused) | refused.same_in(known))  # others count once gone (F6)
-        both.open = last.open.where(~last.open.within(same))
+        both.open = last.open.where(~(last.open.same_in(same) | last.open.same_in(known)))
         dropped = both.counted.where(both.counted.same_in(same))
         before = first.counted.where(first.counted.within(dropped) & ~first.counted.same_in(live))
         both.counted = both.counted.where(~both.counted.within(dropped)).joined(before)

@@ -185,6 +185,11 @@ class Positions(Mapping[Place, Position]):
             found &= (own == theirs) | (own == NONE) | (theirs == NONE)
         return found
 
+    def lower_in(self, other: Positions) -> Mask:
+        """Return, for each, whether the other has a higher offset at its place."""
+        at, found = self._in(other)
+        return found & (other.columns[_OFFSET][at] > self.columns[_OFFSET]) if len(other) else found
+
     def of_topics(self, topics: Collection[str]) -> Mask:
         """Return, for each, whether it is on one of these topics."""
         return np.isin(self.columns[_KEY] >> 32, _numbers(topics))
@@ -286,9 +291,9 @@ class Logs:
         return self._ends.topics()
 
     def end_of(self, place: Place) -> Position:
-        """Return the position at a log's end, or where it was cut."""
+        """Return the position where a log was cut; 0 if no cut is known: it may have ended anywhere meanwhile."""
         end, cut = self._ends[place], None if (log := self.special.get(place)) is None else log.cut
-        return Position(end.offset if cut is None else min(end.offset, cut), None, end.proven)
+        return Position(0 if cut is None else min(end.offset, cut), None, end.proven)
 
     def sent(self) -> bytes:
         """Return all but the special logs as bytes, for :meth:`take`."""

@@ -97,6 +97,55 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             *(("produce", 0, 5, 2, 2), ("produce", 0, 5, 2, 2), ("time", 2), ("trim", 0, 0)),
         ],
     ),
+    "nor does its group count where it stood before, if that is higher": (
+        "R1 @one",
+        [
+            *(
+                ("produce", 0, 5, 2, 2),
+                ("read", 0, 0, 7, 0),
+                ("read", 1, 0, 7, 0),
+                ("plan", 0, 0),
+                ("late", 1, 0, 3, 2),
+            ),
+            *(("plan", 0, 0), ("seek", 1, 0, 0, 0), ("read", 1, 0, 0, 0), ("plan", 0, 0), ("plan", 0, 0)),
+            *(("delete_group", 1), ("time", 2), ("time", 2), ("trim", 0, 0), ("trim", 0, 0)),
+        ],
+    ),
+    "a commit seen without a leader counts nowhere in a log that was lost and grew again (F5, F6)": (
+        "R1 @one",
+        [
+            *(
+                ("produce", 0, 1, 2, 2),
+                ("read", 0, 0, 7, 0),
+                ("plan", 0, 0),
+                ("fall_behind", 0),
+                ("produce", 0, 5, 2, 2),
+            ),
+            *(("read", 1, 0, 7, 0), ("no_leader", 0), ("plan", 0, 0), ("no_leader", 0), ("lose_tail", 0, 4)),
+            *(("produce", 0, 3, 2, 2), ("delete_group", 1), ("plan", 0, 0), ("read", 0, 0, 7, 1), ("plan", 0, 0)),
+            *(("time", 2), ("time", 2), ("trim", 0, 0), ("trim", 0, 0)),
+        ],
+    ),
+    "nor does one that was refused and may have been made again": (
+        "R1 @one",
+        [
+            *(("fall_behind", 0), ("produce", 0, 5, 2, 2), ("read", 0, 0, 7, 0), ("plan", 0, 0), ("late", 1, 0, 1, 2)),
+            *(("plan", 0, 0), ("seek", 1, 0, 0, 0), ("read", 1, 0, 0, 0), ("no_leader", 0), ("plan", 0, 0)),
+            *(("no_leader", 0), ("lose_tail", 0, 3), ("fail", 1, 5), ("plan", 0, 0), ("produce", 0, 5, 2, 2)),
+            *(("produce", 0, 5, 2, 2), ("read", 0, 0, 7, 1), ("plan", 0, 0), ("plan", 0, 0), ("delete_group", 1)),
+            *(("time", 2), ("time", 2), ("trim", 0, 0), ("trim", 0, 0)),
+        ],
+    ),
+    "a file's consumer that is named again after a cut still counts where it stood before (F6, F7)": (
+        "R1 F7 @one",
+        [
+            *(("produce", 0, 5, 2, 2), ("produce", 2, 0, 2, 2), ("read", 0, 0, 7, 1), ("read", 2, 0, 1, 0)),
+            *(("fall_behind", 0), ("produce", 0, 0, 2, 2), ("plan", 0, 0), ("delete_group", 2), ("elect", 0, 0)),
+            *(("plan", 0, 0), ("read", 2, 0, 1, 0), ("read", 2, 0, 0, 0), ("plan", 0, 0), ("delete_group", 2)),
+            *(("read", 2, 2, 0, 0), ("plan", 0, 0), ("time", 2), ("time", 2), ("read", 0, 0, 7, 1)),
+            *(("trim", 0, 0), ("trim", 0, 0)),
+        ],
+    ),
     "groups are watched since they were listed, not since the run began (F10)": (
         "R1 watched @each",
         [("trim", 1, 3), ("time", 2), ("produce", 0, 0, 2, 0), ("read", 0, 0, 0, 0), ("trim", 1, 0)],

@@ -348,15 +348,18 @@ def test_refused_commit_counts_no_more_once_its_epoch_is_read(recreated: bool) -
     assert ("orders", 0) in group.counted
 
 
-def test_commit_that_one_operator_refused_and_another_saw_anew_counts_once_its_group_is_gone() -> None:
+@pytest.mark.parametrize("log", [LogNow(7, 0), None])
+def test_commit_that_one_operator_refused_and_another_saw_anew_counts_once_its_group_is_gone(
+    log: LogNow | None,
+) -> None:
     """F5, F6: until then it may be the leftover that the first one saw, which had no epoch."""
     ids, mine, theirs = {"orders": "new"}, GroupMemory(), GroupMemory()
     saw(mine, {"orders": [(0, 3, None)]}, {"orders": "old"}, 1)
     saw(mine, {"orders": [(0, 3, None)]}, ids, 2, LogNow(7, 0))
-    saw(theirs, {"orders": [(0, 3, 0)]}, ids, 3, LogNow(7, 0))
-    for both in (mine.merged(theirs), theirs.merged(mine)):
+    saw(theirs, {"orders": [(0, 3, 0)]}, ids, 3, log)
+    for both in (once := mine.merged(theirs), theirs.merged(mine), once.merged(mine)):
         assert ("orders", 0) in both.refused
-        assert both.last_commits(ids, 0) == {"orders": [(0, 3, 0)]}
+        assert both.last_commits(ids, 0) == {"orders": [(0, 3, None if log is None else 0)]}
 
 
 def test_position_on_a_missing_topic_is_refused_once_the_topic_is_created() -> None:
