@@ -101,7 +101,9 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
         if selection.topics:
             raise NothingMatchesError(f"{policy.source}: no entry matches {', '.join(map(plain, selection.topics))}")
         if all(name.startswith("__") for name in names):
-            raise hinted(NothingMatchesError("the cluster has no topics, or this user lacks DESCRIBE on them"), "")
+            raise hinted(
+                NothingMatchesError("no topic matches: the cluster has none, or this user lacks DESCRIBE on them"), ""
+            )
         raise NothingMatchesError(*map(str, first_few(missing)))
     notes = [Reason("policy", str(problem)) for problem in (*missing, *short_ages(policy))]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes

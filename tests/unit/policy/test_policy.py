@@ -852,7 +852,7 @@ def test_policy_matching_nothing_names_each_entry_with_a_near_topic(
 def test_cluster_without_topics_is_named_before_any_entry() -> None:
     for names in ((), ("__consumer_offsets",)):
         said = refusal(NothingMatchesError, check_matches, Selection(matching("flights")), names)
-        assert said == "the cluster has no topics, or this user lacks DESCRIBE on them"
+        assert said == "no topic matches: the cluster has none, or this user lacks DESCRIBE on them"
 
 
 @pytest.mark.parametrize(
