@@ -239,7 +239,7 @@ def test_wrong_clock_forgets_no_group(world: World) -> None:
         with reader_for(world.bootstrap, clock=clock) as reader:
             memories = memories_of(world.state_dir, "cluster", reader, clock.wall_ms)
             compared: Any = SimpleNamespace(compare=lambda: wrong)
-            again = Rechecks(reader, lambda: chosen, now_ms, {}, PastDay(Amount()), memories, clock=compared)
+            again = Rechecks(reader, lambda: chosen, clock.wall_ms, {}, PastDay(Amount()), memories, clock=compared)
             found = again.recheck([TopicPartition(topic, 0)])
             if wrong is None:
                 memories.save(clock.wall_ms())
