@@ -28,7 +28,7 @@ class StateError(Exception):
 
 
 class NotSharedError(StateError):
-    """What was seen is saved on this machine, but could not be sent to the topic. The next run sends it."""
+    """What was seen is saved on this machine, but could not be sent to the topic. The next run tries again."""
 
 
 def default_state_dir() -> Path:

@@ -128,11 +128,11 @@ def _check(key: str, document: Document) -> None:
     match document:
         case TopicDocument(topic_id=topic_id, partitions=memories):
             named = partitions_of(key)
-            if named is None or topic_id != named[0] or not memories.keys() <= {*named[1]}:
+            if named is None or topic_id != named[0] or not all(number in named[1] for number in memories):
                 raise DocumentError(f"it is about topic id {topic_id}, or about other partitions")
             if any(len(one.packed) % SAMPLE_BYTES or len(one.replicas) % ROW_BYTES for one in memories.values()):
                 raise DocumentError("samples or replicas are cut short")
-            if any(read_scan(one.scan) is None for one in memories.values() if one.scan is not None):
+            if any(one.scan is not None and read_scan(one.scan) is None for one in memories.values()):
                 raise DocumentError("a scan is broken")
         case GroupDocument(name=name):
             if GROUP + name != key:

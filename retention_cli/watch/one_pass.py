@@ -214,13 +214,13 @@ class Passes:
         self._clocks = (self.clock_ms(), SYSTEM.since_boot())
         policy = self.policy.read_current()
         with self.reader() as reader:
-            if self._cluster_id is not None:
-                self._pin(reader.metadata([]).cluster_id)
+            cluster_id = reader.metadata([]).cluster_id
+            self._pin(cluster_id)
             if self.trims or self.protects:
                 self.leadership.take_part(reader, policy.selection.policy.state)
             memories = self.memories(reader, policy.selection.policy.state)
             try:
-                protected, unprotected = self._protect(reader, policy, memories)
+                protected, unprotected = self._protect(reader, cluster_id, policy, memories)
                 passed = replace(self._with(reader, policy, memories), protected=protected, unprotected=unprotected)
                 memories.save(self.clock_ms())
                 if memories.kind == "local" and (passed.hold is None or passed.hold.code != "ledger"):
@@ -230,7 +230,7 @@ class Passes:
                 memories.close()
 
     def _protect(
-        self, reader: ClusterReader, policy: CurrentPolicy, memories: Memories
+        self, reader: ClusterReader, cluster_id: str, policy: CurrentPolicy, memories: Memories
     ) -> tuple[Protection | None, Exception | None]:
         """Raise or restore topics' own retention, before the plan; a failure of it keeps no plan from being made.
 
@@ -241,7 +241,7 @@ class Passes:
             self.period_ms(None)
             return None, None
 
-        lowers = policy.hold is None and self._other_ledger(memories, reader.metadata([]).cluster_id) is None
+        lowers = policy.hold is None and self._other_ledger(memories, cluster_id) is None
         job = ProtectJob(
             reader=reader,
             selection=policy.selection,

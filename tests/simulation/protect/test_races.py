@@ -111,7 +111,7 @@ def test_commit_that_a_plan_has_refused_counts_as_nothing_read(world: ProtectWor
     assert value(world) is not None
     commit(world, 31, epoch)
     world.protect(0, alone=False)
-    assert value(world) is None, "it has committed anew"
+    assert value(world) is None, "it has committed again"
 
 
 def test_commit_that_another_machine_has_refused_counts_as_nothing_read(world: ProtectWorld) -> None:

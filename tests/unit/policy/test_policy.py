@@ -393,7 +393,7 @@ def test_policy_check_without_a_cluster_finds_file_errors(text: str, problems: l
 
 
 def test_age_in_milliseconds_that_looks_like_another_unit_is_noted_in_each_plan() -> None:
-    """``retention.ms: 72`` for 72 hours trims all of a topic, and nobody has to run ``policy check`` first."""
+    """``retention.ms: 72``, meant as 72 hours, trims the entire topic; not everyone runs ``policy check`` first."""
     found = check_matches(Selection(policy(KEPT_FOR % "72")), ["t"])
     assert [str(one.text).partition(": ")[2] for one in found] == [
         "retention.ms: is 72 ms, 0.072 s: a bare number is in ms; write a unit, such as 7d"
