@@ -223,8 +223,8 @@ class Passes:
                 protected, unprotected = self._protect(reader, cluster_id, policy, memories)
                 passed = replace(self._with(reader, policy, memories), protected=protected, unprotected=unprotected)
                 memories.save(self.clock_ms())
-                if memories.kind == "local" and (passed.hold is None or passed.hold.code != "ledger"):
-                    self._ledger = memories.named(passed.plan.cluster_id) or self._ledger
+                if passed.hold is None or passed.hold.code != "ledger":
+                    self._other_ledger(memories, cluster_id)  # it has grown; another hold may hide that it is another
                 return passed
             finally:
                 memories.close()

@@ -254,6 +254,24 @@ def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_w
     assert largest < (retention_s + minute) * SECOND
 
 
+def test_lost_ledger_restores_nothing_until_a_restart(world: World) -> None:
+    """P3: with another ledger, the commits that the earlier one refused are not known."""
+    topic = expiring(world, "lost")
+    world.commit("billing", topic, 0)
+    with watching(world, policy_of(world, topic), "--protect", "--interval", "10s") as watcher:
+        watcher.wait_for("retention.ms raised from")
+        watcher.wait_passes(1)
+        for file in world.state_dir.glob("*/ledger.sqlite*"):
+            file.unlink()
+        watcher.wait_passes(1)
+        world.commit("billing", topic, world.ends(topic)[1])
+        watcher.wait_passes(3)
+        assert own(world, topic) != str(20 * SECOND)
+    with watching(world, policy_of(world, topic), "--protect", "--interval", "10s") as watcher:
+        watcher.wait_for("retention.ms restored from")
+        assert own(world, topic) == str(20 * SECOND)
+
+
 # -- forecasts ---------------------------------------------------------------------------------
 
 
