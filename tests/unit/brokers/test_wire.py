@@ -22,7 +22,7 @@ from retention_cli.brokers import commits, groups
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, coordinator_partition, outcome_of, why
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.log_offsets import OffsetRequest, list_offsets
+from retention_cli.brokers.log_offsets import OffsetRequest, decode as decode_offsets, list_offsets
 from retention_cli.brokers.metadata import (
     PartitionMetadata,
     TopicConfig,
@@ -224,11 +224,55 @@ def test_offset_request_equals_kafka_pythons_bytes(wanted: Any, version: int, co
         assert ours.encode(**how) == theirs.encode(**how)
 
 
+ListedTopic = ListOffsetsResponse.ListOffsetsTopicResponse
+OFFSET_ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 2**31 - 1),
+        st.sampled_from([0, 0, 6, -1]),
+        st.integers(-1, 2**63 - 1),
+        st.integers(-1, 2**63 - 1),
+    ),
+    max_size=140,
+)
+
+
+@given(st.lists(st.tuples(NAMES, OFFSET_ROWS), max_size=4), st.integers(0, 1000), st.sampled_from([6, 7]), st.data())
+def test_offset_answer_equals_kafka_pythons_decoding(
+    topics: Any, throttle_ms: int, version: int, data: st.DataObject
+) -> None:
+    response = ListOffsetsResponse(
+        throttle_time_ms=throttle_ms,
+        topics=[
+            ListedTopic(
+                name=name,
+                partitions=[
+                    ListedTopic.ListOffsetsPartitionResponse(
+                        partition_index=n, error_code=error, timestamp=time_ms, offset=offset, leader_epoch=1
+                    )
+                    for n, error, time_ms, offset in rows
+                ],
+            )
+            for name, rows in topics
+        ],
+    )
+    whole = bytes(response.encode(version=version))
+    assert decode_offsets(whole) == (throttle_ms, [(name, *row) for name, rows in topics for row in rows])
+    for broken in (whole[: data.draw(st.integers(0, len(whole) - 1))], whole + b"\0"):
+        assert "ListOffsets" in refusal(ValueError, decode_offsets, broken)
+
+
+def test_unknown_tagged_fields_of_an_offset_answer_are_skipped() -> None:
+    tags = b"\x02\x00\x01\xaa\x05\x02\xbb\xcc"
+    row = bytes(3) + b"\3" + bytes(2) + bytes(7) + b"\4" + bytes(7) + b"\5" + bytes(4)
+    data = bytes(4) + b"\2" + b"\2t" + b"\3" + row + tags + row + b"\0" + tags + tags
+    assert decode_offsets(data).rows == [("t", 3, 0, 4, 5)] * 2
+
+
 @pytest.mark.parametrize(
     "topics", [b"\0", b"\1", b"\2\2t\0\0", b"\2\2t\1\0"], ids=["null", "none", "null-rows", "no-rows"]
 )
 def test_an_answer_without_a_row_leaves_the_partition_unknown(topics: bytes) -> None:
-    reply = ListOffsetsResponse.decode(bytes(4) + topics + b"\0", version=7)
+    reply = decode_offsets(bytes(4) + topics + b"\0")
 
     async def fan_out(work: Any, on_reply: Any) -> None:
         for job in itertools.chain(*work.values()):
