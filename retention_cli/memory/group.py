@@ -208,7 +208,8 @@ class GroupMemory:
 
         The commits are those that were seen last; those that only the earlier memory has are gone. A commit that either
         has refused is refused until it changes. It is doubted if the later memory does not have it, as that one may
-        really be the earlier. Of a commit that counted in both, the lower epoch is kept: one may have missed a cut.
+        really be the earlier. Of a commit that counted in both, the lower epoch is kept: one may have missed a cut. Of
+        two that counted before one that is refused, the lower is kept: the group may have gone back in between.
         """
         first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, one.as_bytes()))
         live = last.live
@@ -229,6 +230,9 @@ class GroupMemory:
         dropped = both.counted.where(both.counted.same_in(same))
         before = first.counted.where(first.counted.within(dropped) & ~first.counted.same_in(live))
         both.counted = both.counted.where(~both.counted.within(dropped)).joined(before)
+        both.counted = both.counted.joined(
+            first.counted.where(first.counted.within(both.refused) & first.counted.lower_in(both.counted))
+        )
         left = last.gone.where(~last.gone.within(live)).items()
         later = {place: one for place, one in left if _is_later(one, both.gone.get(place))}
         both.gone = both.gone.joined(Positions.at(later))

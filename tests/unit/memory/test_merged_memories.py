@@ -103,6 +103,12 @@ def test_commit_on_a_topic_without_an_id_is_remembered_as_unjudged() -> None:
             {"counted": {("orders", 0): Position(3, None, 7)}, "refused": {("orders", 0): Position(9, None)}},
             id="and keeps the position that counted before",
         ),
+        pytest.param(
+            group((10, {"orders": {0: 4}}), (30, {"orders": {0: 9}})),
+            group((20, {"orders": {0: 3}})),
+            {"counted": {("orders", 0): Position(3, None, 7)}, "refused": {("orders", 0): Position(9, None)}},
+            id="and the lower one of two that counted before: the group may have gone back in between (F6)",
+        ),
     ],
 )
 def test_two_looks_at_a_group_merge_to_what_both_know(
