@@ -53,8 +53,6 @@ Leaders = Mapping[TopicPartition, PartitionMetadata]
 """The brokers to ask: each partition with its leader and leader epoch in the first metadata read."""
 
 _NOT_FOUND: Final = NotFound()
-_UNNAMED: Final = -1
-"""The epoch in the answer of brokers before 2.0, which don't return whose end it is."""
 _NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
 
 Wanted = Mapping[TopicPartition, Spec]
@@ -68,13 +66,12 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
     ``last-stable`` is read_committed, all others are read_uncommitted.
     """
     found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, LEFT_OUT) for one in wanted]
-    work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
+    work: dict[int, list[tuple[int, _Slice]]] = {}
     for number, one in enumerate(wanted):
         led, homeless = by_leader(one, leaders)
         found[number].update(dict.fromkeys(homeless, _NO_LEADER))
         for leader, partitions in led.items():
-            for cut in _slices(partitions, one, leaders):
-                work.setdefault(leader, []).append(Job(None, (number, cut)))
+            work.setdefault(leader, []).extend((number, cut) for cut in _slices(partitions, one, leaders))
 
     def on_reply(about: tuple[int, _Slice], reply: Any | RequestFailedError) -> None:
         number, cut = about
@@ -88,13 +85,13 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
                 if (place := (topic.name, row.partition_index)) in answers:  # else it was not asked for
                     answers[place] = _answer(row.error_code, row.timestamp, row.offset)
 
-    def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
-        for job in jobs:  # a request is made when its turn comes, so that not all of them are in memory
-            number, cut = job.about
+    def jobs(cuts: Sequence[tuple[int, _Slice]]) -> Iterator[Job[tuple[int, _Slice]]]:
+        for number, cut in cuts:  # a request is made when its turn comes, so that not all of them are in memory
             spec = next(iter(wanted[number].values()))
-            yield Job(OffsetRequest(cut, committed=spec == "last-stable", timed=spec == "max-timestamp"), job.about)
+            request = OffsetRequest(cut, committed=spec == "last-stable", timed=spec == "max-timestamp")
+            yield Job(request, (number, cut))
 
-    await wire.fan_out({leader: made(jobs) for leader, jobs in work.items()}, on_reply)
+    await wire.fan_out({leader: jobs(cuts) for leader, cuts in work.items()}, on_reply)
     return found
 
 
@@ -108,8 +105,6 @@ _Slice = dict[str, list[tuple[int, int, int]]]
 """The content of a request: by topic, partitions with their leader epochs and times (or Kafka's sentinels)."""
 
 
-_FLEXIBLE_VERSION: Final = 6
-"""The first version with tagged fields, which brokers have since 2.8."""
 _MAX_TIMESTAMP_VERSION: Final = 7
 """The first version with MAX_TIMESTAMP. Brokers before 3.0 would silently return the first record instead."""
 
@@ -126,7 +121,7 @@ class OffsetRequest(ListOffsetsRequest, init=False):  # type: ignore[call-arg,mi
             replica_id=-1,
             isolation_level=int(committed),
             topics=[],
-            min_version=_MAX_TIMESTAMP_VERSION if timed else _FLEXIBLE_VERSION,
+            min_version=_MAX_TIMESTAMP_VERSION if timed else 6,  # the first with tagged fields, which 2.8 has
             max_version=_MAX_TIMESTAMP_VERSION,
         )
         self.wanted = wanted
@@ -184,7 +179,7 @@ async def epoch_ends(
                 failed = error_named(row.error_code)
                 if failed is None and 0 <= named < epoch:
                     found[tp, named] = Found(row.end_offset)
-                is_known = row.end_offset >= 0 and named in (epoch, _UNNAMED)
+                is_known = row.end_offset >= 0 and named in (epoch, -1)  # brokers before 2.0 name none
                 found[tp, epoch] = failed or (Found(row.end_offset) if is_known else _NOT_FOUND)
 
     for turn in range(max(map(len, by_partition.values()), default=0)):  # a partition may be in a request only once

@@ -40,7 +40,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _IDS_VERSION: Final = 10
 """The first version with topic ids: without them a recreated topic looks like the original."""
 _LAST_VERSION: Final = 12
-_CLUSTER_OPERATIONS_UP_TO: Final = 10
 _NUMBER: Final = Struct(">i")
 _PARTITION: Final = Struct(">hiii")
 
@@ -164,8 +163,8 @@ def _cluster(data: bytes, version: int) -> tuple[ClusterMetadata, int]:
             topics[topic.name] = topic
         if topic.name and error == kafka_errors.UnknownTopicOrPartitionError.errno:
             missing.add(topic.name)
-    if version <= _CLUSTER_OPERATIONS_UP_TO:
-        position += 4
+    if version <= 10:
+        position += 4  # after the operations on the cluster
     return ClusterMetadata(cluster_id, frozenset(brokers), topics, frozenset(missing)), after_tags(data, position)
 
 
@@ -236,9 +235,6 @@ _KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", *TIE
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
-_NAMES_A_REQUEST: Final = 250
-_OF_TOPIC: Final = 1
-"""The source of a value that was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -295,7 +291,7 @@ async def read_values(
         brokers = wire.brokers()
         work = by_key(
             (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
-            for number, some in enumerate(in_batches(waiting, _NAMES_A_REQUEST), turn)
+            for number, some in enumerate(in_batches(waiting, 250), turn)
         )
         await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
@@ -360,7 +356,7 @@ def _values(reply: Any, *, own: bool = False) -> Iterable[tuple[str, Any]]:
             result.resource_name,
             error
             or {
-                row.name: TopicValue(row.value, row.config_source == _OF_TOPIC) if own else row.value
+                row.name: TopicValue(row.value, row.config_source == 1) if own else row.value  # 1: DYNAMIC_TOPIC_CONFIG
                 for row in result.configs
             },
         )

@@ -189,10 +189,6 @@ _TIMES: Final = {"timestamp-millis": 1, "timestamp-micros": 1_000, "timestamp-na
 _OURS: Final = "kretain-"
 
 
-class _RefusedError(ValueError):
-    """The schema is valid, but not safe to read values by."""
-
-
 def avro_decoder(schema: Schema) -> Decoder:
     """Return how to read values of a schema.
 
@@ -201,6 +197,7 @@ def avro_decoder(schema: Schema) -> Decoder:
 
     Raises:
         ValueError: it is not an Avro schema.
+        HttpError: it is one, but not safe to read values by.
         MissingPartError: fastavro is not installed.
     """
     fastavro = part("avro", "fastavro")
@@ -212,8 +209,6 @@ def avro_decoder(schema: Schema) -> Decoder:
     walk = _Walk()
     try:
         parsed = _parsed(fastavro, schema, named, walk)
-    except _RefusedError:
-        raise
     except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not an Avro schema that can be read ({type(error).__name__})") from None
     # Compiled code has no limit of recursion: a value that is nested deeply enough would end the process.
@@ -252,7 +247,7 @@ class _Walk:
         """Return a schema with our logical types.
 
         Raises:
-            _RefusedError: an array's items take no bytes, so that a few bytes may be millions of items.
+            HttpError: an array's items take no bytes, so that a few bytes may be millions of items.
         """
         if isinstance(schema, list):
             return [self.ours(one) for one in schema]
@@ -269,7 +264,7 @@ class _Walk:
             case "array":
                 made["items"] = self.ours(schema["items"])
                 if self._is_empty(made["items"]):
-                    raise _RefusedError("it has an array whose items take no bytes")
+                    raise HttpError("it has an array whose items take no bytes")
             case "map":
                 made["values"] = self.ours(schema["values"])
             case "record" | "error":
@@ -295,7 +290,6 @@ def _short(name: str) -> str:
 _WELL_KNOWN: Final = re.compile(
     r"google/protobuf/(any|api|descriptor|duration|empty|field_mask|source_context|struct|timestamp|type|wrappers)\.proto"
 )
-_MOST_INDEXES: Final = 100
 
 
 def protobuf_decoder(schema: Schema) -> Decoder:
@@ -353,14 +347,14 @@ def _add(schema: Schema, name: str, pool: Any, added: set[str]) -> str:
 def _message_indexes(raw: bytes) -> tuple[list[int], int]:
     """Return which message of the file a value is (from outside in), and where it begins. Zigzag varints."""
     count, at = decode_varint(raw, 0)
-    if not 0 <= count <= _MOST_INDEXES:
+    if not 0 <= count <= 100:
         raise ValueError("it names no message")
     found = []
     for _ in range(count):
         one, at = decode_varint(raw, at)
-        if one < 0:
-            raise ValueError("it names no message")
         found.append(one)
+    if min(found, default=0) < 0:
+        raise ValueError("it names no message")
     return found or [0], at
 
 

@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple, Self
 
 OTHER_HOST: Final = "its certificate is for another host"
 NOT_TRUSTED: Final = "its certificate is not trusted"
-_OTHER_HOST: Final = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 
 class HttpError(Exception):
@@ -100,7 +98,8 @@ def _why(error: Exception, timeout_s: float) -> str:
         case str(text):
             return text
         case ssl.SSLCertVerificationError() as refused:
-            return OTHER_HOST if refused.verify_code in _OTHER_HOST else NOT_TRUSTED
+            is_other = refused.verify_code in (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
+            return OTHER_HOST if is_other else NOT_TRUSTED
         case ssl.SSLError():
             return "no TLS connection could be made: is it an https address?"
         case socket.gaierror():

@@ -19,7 +19,6 @@ _TABLE: Final = 2_529_638_912
 """The first of MIT Kerberos' error codes (krb5.h, ERROR_TABLE_BASE_krb5, without its sign)."""
 _OTHER_IN_CACHE: Final = 39_756_032
 _EXPIRED: Final = "the ticket has expired: renew it with kinit"
-_LATE: Final = (156, 220)  # KDC_UNREACH, REALM_CANT_RESOLVE
 _CLOCKS: Final = "the clocks of this machine and of the KDC differ too much: correct them"
 _TEXTS: Final = {
     6: f"the KDC does not know this principal: is {PRINCIPAL} right?",
@@ -106,7 +105,8 @@ def _problem(error: Any, settings: KerberosSettings) -> BrokerError:
         where = f" in {settings.cache}" if settings.cache else ""
         return UnauthorizedError(f"{WHAT}there is no ticket{whose}{where}: run kinit, or name a keytab ({KEYTAB})")
     if (ours := _TEXTS.get(number)) is not None:
-        return (UnreachableError if number in _LATE else UnauthorizedError)(f"{WHAT}{ours} ({text})")
+        is_away = number in (156, 220)  # KDC_UNREACH, REALM_CANT_RESOLVE
+        return (UnreachableError if is_away else UnauthorizedError)(f"{WHAT}{ours} ({text})")
     if isinstance(error, _gssapi().exceptions.ExpiredCredentialsError):
         return UnauthorizedError(f"{WHAT}{_EXPIRED}")
     return UnauthorizedError(f"{WHAT}{text}")

@@ -38,7 +38,6 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What may stand after "Bearer" (RFC 6750): no character that ends SASL's first message."""
-_LONGEST_S: Final = 10 * 365 * 86_400
 _LIFE_S: Final = 300.0
 """How long a file's or a command's token is used if it does not say how long it is valid: then it is fetched again."""
 _CODES: Final = frozenset(
@@ -186,7 +185,7 @@ def _given(content: bytes, now: float, where: str) -> Token:
 def _valid(value: str, obtained_s: float, life_s: float, expired: str) -> Token:
     if life_s <= 0:
         raise BrokerError(expired)
-    return Token(value, obtained_s, obtained_s + min(life_s, _LONGEST_S))
+    return Token(value, obtained_s, obtained_s + min(life_s, 10 * 365 * 86_400))
 
 
 def _seconds(value: object) -> float | None:
@@ -210,7 +209,6 @@ def _until_exp(value: str) -> float | None:
     return None if until is None else until - time.time()
 
 
-RENEW_AT: Final = 0.8
 _PATIENCE_S: Final = 2.0
 """How long a caller waits for a new token while the old one is valid: it blocks the caller's event loop."""
 _AGAIN_S: Final = 1.0
@@ -237,7 +235,7 @@ class TokenProvider:
         """
         with self._lock:
             now, known = time.monotonic(), self._token
-            if known is not None and now < known.obtained_s + RENEW_AT * (known.expires_s - known.obtained_s):
+            if known is not None and now < known.obtained_s + 0.8 * (known.expires_s - known.obtained_s):
                 return known
             valid = known is not None and now < known.expires_s
             if now < self._again_s:

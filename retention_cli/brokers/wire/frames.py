@@ -21,6 +21,7 @@ import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
 from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
@@ -34,9 +35,6 @@ def _no_tags(data: Any) -> None:
 
 TaggedFields.decode_empty = staticmethod(_no_tags)
 
-_DELETE_RECORDS: Final = 21
-_THROTTLE: Final = "throttle"
-"""Why kafka-python pauses a connection: its broker throttles it (a quota, KIP-219)."""
 _POLL_S: Final = 0.1
 """A request that waits for its turn checks for it at most this often (s)."""
 
@@ -106,14 +104,14 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
 
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
         """Send a request, or have it wait; return its future response."""
-        if _THROTTLE in self.paused and self._is_ready():
+        if "throttle" in self.paused and self._is_ready():  # a quota (KIP-219)
             future = Future()  # the client would refuse it, and a fact would stay unread
             waiting = request, future, self._timeout_at(timeout_ms=request_timeout_ms)
             self._request_buffer.append(waiting)
             self.net.call_at(waiting[2], lambda: self._give_up(waiting))
         else:
             future = super().send_request(request, request_timeout_ms)
-        if getattr(request, "API_KEY", None) == _DELETE_RECORDS:
+        if getattr(request, "API_KEY", None) == DeleteRecordsRequest.API_KEY:
             self.deletes.add(future)
             future.add_both(lambda _: self.deletes.discard(future))
         return future
@@ -162,8 +160,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
             super()._request_timed_out(future, sent, until)
 
     def _is_ready(self) -> bool:
-        busy = self.initializing or self._reauth.is_reauthenticating  # these buffer, too
-        return self.connected and not busy
+        return self.connected and not (self.initializing or self._reauth.is_reauthenticating)  # these buffer, too
 
     def _give_up(self, waiting: tuple[Any, Any, float]) -> None:
         if waiting in self._request_buffer:
@@ -176,8 +173,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
         waiting = self.in_flight_requests
         if waiting and waiting[0][1] is not future:  # it is not its turn yet: look again
             return time.monotonic() + max(until - sent, _POLL_S)
-        its_turn: float = max(sent, self.parser.answered)
-        return its_turn + until - sent
+        return float(max(sent, self.parser.answered) + until - sent)
 
 
 class TimedProtocol(KafkaProtocol):  # type: ignore[misc]
