@@ -313,7 +313,6 @@ def topics_of(kind: GroupKind, group: Any) -> MembersRead | RequestFailedError:
 
 
 def _describe(kind: GroupKind, names: Sequence[str]) -> Any:
-    """Return the request that describes groups of this type."""
     if kind == "classic":
         return DescribeGroupsRequest(groups=names)
     from retention_cli.brokers.wire.protocol import MESSAGES  # built from JSON, in a twentieth of a plan's start

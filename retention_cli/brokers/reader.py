@@ -34,8 +34,6 @@ Elsewhere = Callable[[str], ConnectionSettings]
 """Returns the connection settings of another cluster, by its context; raises a :class:`SettingsError`."""
 
 
-_TRIM: Final = {21: "DeleteRecords"}
-"""By API key; only :mod:`.deleter` can send it."""
 _READ: Final = {0: "Produce", 1: "Fetch"}
 """librdkafka reads today's batches only where both are offered."""
 WRITE: Final = {**_READ, 22: "InitProducerId"}
@@ -333,7 +331,6 @@ class ClusterReader:
         return self._unreadable() or records.read_complete(self.settings, tp, span, self.timeout_s, on_record)
 
     def _unreadable(self) -> MissingApiError | None:
-        """Return which API is missing to read records, None if none is."""
         missing = _missing(_READ, self.wire.offered())
         return MissingApiError(f"this cluster does not offer {missing}") if missing else None
 
@@ -343,7 +340,7 @@ class ClusterReader:
         Raises:
             MissingApiError: it does not: nothing can be trimmed.
         """
-        self.check_offers(_TRIM, "nothing can be trimmed")
+        self.check_offers({21: "DeleteRecords"}, "nothing can be trimmed")
 
     def check_offers(self, apis: Mapping[int, str], without: str) -> None:
         """Check that the cluster offers these APIs (by key), according to one broker.

@@ -248,7 +248,6 @@ def read_messages(
 
 
 def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> closing[Any]:
-    """Return a consumer of committed records without a group."""
     from confluent_kafka import Consumer, KafkaException
 
     config = {

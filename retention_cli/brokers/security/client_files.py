@@ -186,22 +186,23 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             if setting.value.startswith("${"):
                 raise SettingsError(f"{setting.origin}: {key}: {_SUBSTITUTES['config.providers']}")
             continue
-        if key in _TLS:
-            _check_tls_versions(key, setting)
-        elif key in _HANDLERS and _means_aws(mechanism, setting.value):
+        if key in _HANDLERS and _means_aws(mechanism, setting.value):
             continue
-        elif key == sasl_settings.HANDLER and mechanism == "OAUTHBEARER":
-            pass  # the class of the one way that is supported; any other is refused with the mechanism
-        elif (text := _unusable(key)) is not None:
+        # The class of the one way that is supported has no effect; any other is refused with the mechanism.
+        refused_later = key == sasl_settings.HANDLER and mechanism == "OAUTHBEARER"
+        if not refused_later and (text := _unusable(key, setting.value)) is not None:
             raise SettingsError(f"{setting.origin}: {key}: {text}")
         left_out.append(key)
     return _translate(given, tuple(sorted(left_out)))
 
 
-def _unusable(key: str) -> str | None:
+def _unusable(key: str, value: str) -> str | None:
     """Return what to write in place of a key that kretain can't use or does not know; None if it may be left out."""
     if key in _SUBSTITUTES:
         return _SUBSTITUTES[key]
+    if key in _TLS:
+        unknown = ", ".join(sorted({one.strip() for one in value.split(",") if one.strip()} - _TLS_VERSIONS))
+        return f"{unknown} is not supported; use TLSv1.2 and TLSv1.3, or remove it" if unknown else None
     if key.startswith(("sasl.oauthbearer.", "config.providers.")):
         return sasl_settings.SUBSTITUTE if key.startswith("sasl.") else _SUBSTITUTES["config.providers"]
     if _LEFT_OUT.fullmatch(key) is not None:
@@ -268,14 +269,6 @@ def _check_addresses(bootstrap: str, origin: str) -> None:
             place = "-b" if origin == "flag" else f"{origin}: bootstrap.servers"
             example = "broker-1:9092" if ":" in address else f"{shown}:9092"
             raise hinted(SettingsError(f"{place}: {shown!r} is not HOST:PORT, such as {example}"), "")
-
-
-def _check_tls_versions(key: str, setting: Setting) -> None:
-    if not (versions := {one.strip() for one in setting.value.split(",") if one.strip()}) <= _TLS_VERSIONS:
-        unknown = ", ".join(sorted(versions - _TLS_VERSIONS))
-        raise SettingsError(
-            f"{setting.origin}: {key}: {unknown} is not supported; use TLSv1.2 and TLSv1.3, or remove it"
-        )
 
 
 def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:

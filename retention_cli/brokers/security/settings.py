@@ -164,10 +164,8 @@ class ConnectionSettings:
             "logger": _QUIET,
         }
         if (tokens := self.tokens) is not None:
-            from retention_cli.brokers.security.tokens import librdkafka_callback
-
             # It has no AWS_MSK_IAM, but MSK's listener for that takes a token too.
-            conf |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": librdkafka_callback(tokens)}
+            conf |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": tokens.for_librdkafka}
         elif self.mechanism is not None:
             conf |= {
                 "sasl.mechanism": self.mechanism,

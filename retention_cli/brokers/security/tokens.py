@@ -18,7 +18,6 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -277,6 +276,17 @@ class TokenProvider:
                     self._failure, self._again_s = result, time.monotonic() + _AGAIN_S
             flight.set()
 
+    def for_librdkafka(self, _config: str | None) -> tuple[str, float, str, dict[str, str]]:
+        """Be confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
+        # An exception here would surface in the Python code that the client calls next. So return what no broker
+        # accepts: the connection fails as with a wrong password, and the client soon asks again.
+        try:
+            token = self.token()
+            value, left_s = token.value, token.expires_s - time.monotonic()
+        except BrokerError:
+            value, left_s = "none", 0.0
+        return value, time.time() + max(left_s, 2.0), "", dict(self.settings.extensions)
+
 
 _providers: dict[OAuthSettings, TokenProvider] = {}
 os.register_at_fork(after_in_child=_providers.clear)  # none of the threads lives there that may hold a provider's lock
@@ -285,22 +295,6 @@ os.register_at_fork(after_in_child=_providers.clear)  # none of the threads live
 def provider_of(settings: OAuthSettings) -> TokenProvider:
     """Return this process's provider for these settings."""
     return _providers.setdefault(settings, TokenProvider(settings))  # one for all threads: setdefault is atomic
-
-
-def librdkafka_callback(provider: TokenProvider) -> Callable[[str | None], tuple[str, float, str, dict[str, str]]]:
-    """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
-
-    def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:
-        # An exception here would surface in the Python code that the client calls next. So return what no broker
-        # accepts: the connection fails as with a wrong password, and the client soon asks again.
-        try:
-            token = provider.token()
-            value, left_s = token.value, token.expires_s - time.monotonic()
-        except BrokerError:
-            value, left_s = "none", 0.0
-        return value, time.time() + max(left_s, 2.0), "", dict(provider.settings.extensions)
-
-    return callback
 
 
 def kafka_python_provider(provider: TokenProvider) -> Any:

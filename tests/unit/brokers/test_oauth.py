@@ -25,7 +25,7 @@ from retention_cli.brokers.security.aws import AwsIdentity, Signer, sign_in
 from retention_cli.brokers.security.client_files import masked
 from retention_cli.brokers.security.sasl_settings import UNDERSTOOD, OAuthSettings
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
-from retention_cli.brokers.security.tokens import TokenProvider, librdkafka_callback
+from retention_cli.brokers.security.tokens import TokenProvider
 from retention_cli.engines.spark.shipping import Sender
 from tests.support.client_files import of, refused, serving
 from tests.support.facts import known
@@ -195,7 +195,7 @@ def test_token_request_ignores_the_proxy_environment(server: TokenServer, monkey
 
 def test_librdkafka_callback_without_a_token_returns_one_that_brokers_refuse(server: TokenServer) -> None:
     server.answer = lambda: (503, {}, b"")
-    value, expires, _, extensions = librdkafka_callback(provider_of(server, extensions=(("a", "b"),)))(None)
+    value, expires, _, extensions = provider_of(server, extensions=(("a", "b"),)).for_librdkafka(None)
     assert (value, extensions) == ("none", {"a": "b"})
     assert time.time() < expires < time.time() + 10
 
