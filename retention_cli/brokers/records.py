@@ -22,7 +22,6 @@ from retention_cli.core.model import TimestampType, TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000
 MESSAGES_AT_ONCE: Final = 10_000
-_POLL_S: Final = 0.25
 _A_FEW: Final = {
     "fetch.message.max.bytes": 262_144,
     "queued.min.messages": 1,
@@ -275,7 +274,7 @@ def _polled(consumer: Any) -> list[Any] | RequestFailedError:
     from confluent_kafka import KafkaException
 
     try:
-        first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
+        first = consumer.poll(0.25)  # then the buffered rest: consume alone would wait for the full number
         return [] if first is None else [first, *consumer.consume(num_messages=MESSAGES_AT_ONCE, timeout=0)]
     except KafkaException as error:
         return RequestFailedError(client_problem(error.args[0]), retriable=True)

@@ -33,8 +33,6 @@ TIMEOUT_S: Final = 8.0
 MAX_SCHEMA_BYTES: Final = 4 << 20
 MAX_FETCHES: Final = 2_000
 """How many requests one reader sends at most: records may name any id."""
-_DOWN_S: Final = 30.0
-"""How long a failure counts: until then the schema, or a registry that did not answer, is not asked for again."""
 _HEAD: Final = 5
 
 Kind = Literal["avro", "protobuf"]
@@ -92,7 +90,7 @@ class SchemaRegistry:
         if self.settings.problem:
             raise HttpError(self.settings.problem)
         for since, text in filter(None, (self._down, self._failed.get(schema_id))):
-            if time.monotonic() - since < _DOWN_S:
+            if time.monotonic() - since < 30.0:  # so long neither the schema nor a silent registry is asked for again
                 raise HttpError(text)
 
     def _schema(self, path: str, content: Mapping[str, Any], known: dict[str, Schema | None]) -> Schema:

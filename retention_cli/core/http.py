@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
+from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 OTHER_HOST: Final = "its certificate is for another host"
@@ -181,21 +182,18 @@ class _OnlyRedirects(urllib.request.HTTPErrorProcessor):
 
 
 def _opener(watch: _Watch, tls: ssl.SSLContext | None, *, follows: bool) -> urllib.request.OpenerDirector:
-    def connection(kind: Any) -> Any:
-        def make(*args: Any, **more: Any) -> Any:
-            made = kind(*args, **more)
-            made._create_connection = watch.connect  # noqa: SLF001  (what it connects by)
-            return made
-
-        return make
+    def connection(kind: Any, *args: Any, **more: Any) -> Any:
+        made = kind(*args, **more)
+        made._create_connection = watch.connect  # noqa: SLF001  (what it connects by)
+        return made
 
     class Plain(urllib.request.HTTPHandler):
         def http_open(self, req: Any) -> Any:
-            return self.do_open(connection(http.client.HTTPConnection), req)
+            return self.do_open(partial(connection, http.client.HTTPConnection), req)
 
     class Tls(urllib.request.HTTPSHandler):
         def https_open(self, req: Any) -> Any:
-            return self.do_open(connection(http.client.HTTPSConnection), req, context=tls)
+            return self.do_open(partial(connection, http.client.HTTPSConnection), req, context=tls)
 
     opener = urllib.request.OpenerDirector()
     for one in (

@@ -92,8 +92,7 @@ class Signer:
 
         client = AwsMskIamClient(host, self.access_key, self.secret_key, self.region, self.session_token)
         client.datestamp, client.timestamp = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
-        fields: dict[str, str] = json.loads(client.first_message())
-        return fields | {"user-agent": self.user_agent}
+        return {**json.loads(client.first_message()), "user-agent": self.user_agent}
 
 
 def read_aws(bootstrap: str, options: Mapping[str, str]) -> AwsIdentity:

@@ -108,9 +108,7 @@ _LEFT_OUT: Final = re.compile(
 """Keys that clients' files often have, and that have no effect on kretain."""
 
 _TLS: Final = ("ssl.protocol", "ssl.enabled.protocols")
-_SECTION: Final = re.compile(r"\[[^\]=]*\]")
 _PEM: Final = re.compile(r"\s*(-----BEGIN [A-Z0-9 ]+-----)([^-]*)(-----END [A-Z0-9 ]+-----)")
-_A_SETTING: Final = re.compile(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +160,9 @@ def _is_known(key: str) -> bool:
 
 
 def _check_key(key: str, value: str, where: str) -> None:
-    if _SECTION.fullmatch(line := f"{key} {value}".strip()):
+    if re.fullmatch(r"\[[^\]=]*\]", line := f"{key} {value}".strip()):
         raise SettingsError(f"{where}: {line} begins a section, as in an ini file: remove such lines")
-    if _is_known(key) or (value and _A_SETTING.fullmatch(key)):
+    if _is_known(key) or (value and re.fullmatch(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", key, re.IGNORECASE)):
         return
     raise SettingsError(
         f"{where}: not a setting (name=value); if it continues the line before, that line must end with a backslash"

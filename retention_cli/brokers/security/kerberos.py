@@ -17,7 +17,6 @@ from retention_cli.core.files import read_file
 
 _TABLE: Final = 2_529_638_912
 """The first of MIT Kerberos' error codes (krb5.h, ERROR_TABLE_BASE_krb5, without its sign)."""
-_OTHER_IN_CACHE: Final = 39_756_032
 _EXPIRED: Final = "the ticket has expired: renew it with kinit"
 _CLOCKS: Final = "the clocks of this machine and of the KDC differ too much: correct them"
 _TEXTS: Final = {
@@ -98,7 +97,8 @@ def _credentials(settings: KerberosSettings) -> Any:
 def _problem(error: Any, settings: KerberosSettings) -> BrokerError:
     number = error.min_code - _TABLE
     text = " ".join(" ".join(error.get_all_statuses(error.min_code, False)).split()) if error.min_code else str(error)
-    if number in (141, 195, 203) or error.min_code == _OTHER_IN_CACHE:  # CC_NOTFOUND, FCC_NOFILE, KT_NOTFOUND
+    # CC_NOTFOUND, FCC_NOFILE, KT_NOTFOUND; and the mechanism's own, of a cache that is another principal's
+    if number in (141, 195, 203) or error.min_code == 39_756_032:
         whose = "" if settings.principal is None else f" of {settings.principal}"
         if settings.keytab is not None:
             return SettingsError(f"{KEYTAB}: {settings.keytab} has no key{whose}: see klist -k {settings.keytab}")

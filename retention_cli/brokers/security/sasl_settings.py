@@ -98,8 +98,12 @@ def read_kerberos(
             f'{origin}: sasl.jaas.config: Krb5LoginModule has neither useKeyTab=true keyTab="…" nor '
             "useTicketCache=true: write one of them"
         )
-    service = text(SERVICE) or options.get("serviceName") or "kafka"
-    return KerberosSettings(service, options.get("principal"), keytab, None if keytab else options.get("ticketCache"))
+    return KerberosSettings(
+        service=text(SERVICE) or options.get("serviceName") or "kafka",
+        principal=options.get("principal"),
+        keytab=keytab,
+        cache=None if keytab else options.get("ticketCache"),
+    )
 
 
 def _is_on(options: Mapping[str, str], name: str) -> bool:

@@ -37,8 +37,6 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What may stand after "Bearer" (RFC 6750): no character that ends SASL's first message."""
-_LIFE_S: Final = 300.0
-"""How long a file's or a command's token is used if it does not say how long it is valid: then it is fetched again."""
 _CODES: Final = frozenset(
     {
         *("invalid_request", "invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"),
@@ -177,7 +175,7 @@ def _given(content: bytes, now: float, where: str) -> Token:
         raise BrokerError(f"{where}: it gives no token: expected the token alone, or JSON with an access_token")
     until = _seconds(fields.get("expires_on"))  # Unix s
     lives = (_seconds(fields.get("expires_in")), None if until is None else until - time.time(), _until_exp(value))
-    life = min((one for one in lives if one is not None), default=_LIFE_S)
+    life = min((one for one in lives if one is not None), default=300.0)  # then it is fetched again
     return _valid(value, now, life, f"{where}: its token has expired: is what renews it still running?")
 
 
@@ -208,12 +206,6 @@ def _until_exp(value: str) -> float | None:
     return None if until is None else until - time.time()
 
 
-_PATIENCE_S: Final = 2.0
-"""How long a caller waits for a new token while the old one is valid: it blocks the caller's event loop."""
-_AGAIN_S: Final = 1.0
-"""How long a failure counts: a cluster's connections must not each ask again."""
-
-
 class TokenProvider:
     """Returns a valid token. Safe for threads."""
 
@@ -242,7 +234,7 @@ class TokenProvider:
             if (flight := self._flight) is None:
                 flight = self._flight = threading.Event()
                 threading.Thread(target=self._request, args=(flight,), name="kretain-token", daemon=True).start()
-        waits_s = min(patience_s, _PATIENCE_S if valid else DEADLINE_S)
+        waits_s = min(patience_s, 2.0 if valid else DEADLINE_S)  # it blocks the caller's event loop
         done = flight.wait(waits_s)
         with self._lock:
             return self._known(None if done else self._late(waits_s))
@@ -273,7 +265,8 @@ class TokenProvider:
                 if isinstance(result, Token):
                     self._token, self._failure = result, None
                 else:
-                    self._failure, self._again_s = result, time.monotonic() + _AGAIN_S
+                    # For a second: a cluster's connections must not each ask again.
+                    self._failure, self._again_s = result, time.monotonic() + 1.0
             flight.set()
 
     def for_librdkafka(self, _config: str | None) -> tuple[str, float, str, dict[str, str]]:

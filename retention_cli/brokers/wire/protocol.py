@@ -22,4 +22,3 @@ MESSAGES: Final[dict[str, Any]] = {
     )
     for name in (f"{api}Request", f"{api}Response")  # the client finds a response's class by its request's
 }
-"""The classes by name."""
