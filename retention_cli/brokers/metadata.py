@@ -308,23 +308,17 @@ async def read_everywhere(
     wire: Wire, topic: str, keys: Sequence[str]
 ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
     """Return what brokers report of a topic's settings: they agree on the topic's own, but each has its defaults."""
-    found = await _read_each(wire, "topic", dict.fromkeys(wire.brokers(), topic), keys, own=True)
+    found = await read_each(wire, "topic", dict.fromkeys(wire.brokers(), topic), keys, own=True)
     for one in found.values():
         if isinstance(one, RequestFailedError):
             return one
     return {key: frozenset(one.get(key, UNNAMED) for one in found.values()) for key in keys}
 
 
-async def read_broker_values(
-    wire: Wire, brokers: Iterable[int], keys: Sequence[str]
-) -> dict[int, Values | RequestFailedError]:
-    """Return the named settings of each broker, or why they could not be read: only the broker itself has them."""
-    return await _read_each(wire, "broker", {broker: str(broker) for broker in brokers}, keys)
-
-
-async def _read_each(
+async def read_each(
     wire: Wire, kind: Kind, names: Mapping[int, str], keys: Sequence[str], *, own: bool = False
 ) -> dict[int, Any]:
+    """Return what each broker reports of one topic's settings, or its own, or why they could not be read."""
     found: dict[int, Any] = dict.fromkeys(names, LEFT_OUT)
     work = {broker: [Job(_request(kind, [name], keys), broker)] for broker, name in names.items()}
 

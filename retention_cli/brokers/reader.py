@@ -269,7 +269,7 @@ class ClusterReader:
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
-        return self.wire.run(metadata.read_broker_values, self.wire, list(brokers), keys)
+        return self.wire.run(metadata.read_each, self.wire, "broker", {one: str(one) for one in brokers}, keys)
 
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
         """Begin to read the leader replica's bytes per partition, and why some are missing (None: none are)."""

@@ -312,7 +312,8 @@ class Wire:
 
     def offered(self) -> Mapping[int, tuple[int, int]]:
         """Return the versions that a connected broker named, by API key; empty if none is connected."""
-        return self._manager.offered()
+        versions = (one.broker_version_data for one in list(self._manager._conns.values()))  # noqa: SLF001
+        return next((one.api_versions for one in versions if one is not None), {})
 
     async def highest_version(self, node: int, api_key: int) -> int | None:
         """Return the highest version of an API that one broker supports (−1: none), None if it can't be reached."""

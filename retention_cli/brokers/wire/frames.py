@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import kafka.errors as kafka_errors
@@ -68,11 +68,6 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
             connection.deletes = set()
             connection.__class__ = TimedConnection
         return connection
-
-    def offered(self) -> Mapping[int, tuple[int, int]]:
-        """Return the versions that a connected broker named, by API key; empty if none is connected."""
-        versions = (one.broker_version_data for one in list(self._conns.values()))
-        return next((one.api_versions for one in versions if one is not None), {})
 
 
 class TimedConnection(KafkaConnection):  # type: ignore[misc]
