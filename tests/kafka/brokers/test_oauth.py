@@ -39,7 +39,6 @@ from tests.support.world import OLD, World, wait_until, written
 
 SESSION_MS = 3000
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
-ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def oauth(idp: TokenServer, archived_classes: None) -> Iterator[EmbeddedKafka]:
         "super.users": f"User:ANONYMOUS;User:{CLIENT}",
     }
     with pytest.MonkeyPatch.context() as patched:  # since Kafka 4.0 a broker asks only addresses that it is allowed to
-        patched.setenv("JDK_JAVA_OPTIONS", f"-D{ALLOWED}={jwks}")
+        patched.setenv("JDK_JAVA_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}")
         with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
             yield cluster
 
@@ -88,19 +87,6 @@ def librdkafka_file(tmp_path: Path, idp: TokenServer, **more: object) -> Path:
     return properties(tmp_path, **{**given, **more})
 
 
-def java_file(tmp_path: Path, idp: TokenServer) -> Path:
-    return properties(
-        tmp_path,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauthbearer_token_endpoint_url=idp.url,
-        sasl_login_callback_handler_class=f"{OAUTH}.OAuthBearerLoginCallbackHandler",
-        sasl_jaas_config=(
-            f'{OAUTH}.OAuthBearerLoginModule required clientId="{CLIENT}" clientSecret="{CLIENT_SECRET}" scope="kafka";'
-        ),
-    )
-
-
 def foreign(idp: TokenServer) -> tuple[int, dict[str, str], bytes]:
     """Return an endpoint's answer with a token for another audience than the broker."""
     return 200, {}, json.dumps({"access_token": idp.jwt(aud="elsewhere"), "expires_in": 300}).encode()
@@ -113,16 +99,17 @@ def test_oauth_plan_trim_and_doctor_work_without_showing_a_secret(
     """Tokens of the endpoint, or of a command that prints one. librdkafka's own keys are in the other tests."""
     if style == "command":
         token = written(tmp_path / "token", f"{idp.jwt()}\n")
-        config = properties(
-            tmp_path,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauthbearer_token_command=f"cat '{token}'",
-        )
+        more = {"sasl_oauthbearer_token_command": f"cat '{token}'"}
         tokens, shown = [token.read_text().strip()], "sasl.oauthbearer.token.command = "
     else:
-        config = java_file(tmp_path, idp)
+        login = f'clientId="{CLIENT}" clientSecret="{CLIENT_SECRET}" scope="kafka"'
+        more = {
+            "sasl_oauthbearer_token_endpoint_url": idp.url,
+            "sasl_login_callback_handler_class": f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+            "sasl_jaas_config": f"{OAUTH}.OAuthBearerLoginModule required {login};",
+        }
         tokens, shown = idp.issued, f"sasl.oauthbearer.token.endpoint.url = {idp.url}"
+    config = properties(tmp_path, security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", **more)
     said = said_of_a_trim(tmp_path, oauth.secure_bootstrap, config, topic)
     assert ["SASL_PLAINTEXT, OAUTHBEARER" in said[0], shown in said[1], bool(tokens)] == [True] * 3, said[:2]
     show_none(said, CLIENT_SECRET, *tokens, *(token.rpartition(".")[2] for token in tokens))
@@ -250,7 +237,6 @@ def test_spark_executors_get_tokens_of_their_own(
 
 
 MODULE = "software.amazon.msk.auth.iam"
-BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +271,7 @@ def client_file(tmp_path: Path, msk: MskKafka, style: str, profile: str = "trimm
         given["sasl_client_callback_handler_class"] = f"{MODULE}.IAMClientCallbackHandler"
     elif style == "oauth":
         given["sasl_mechanism"] = "OAUTHBEARER"
-        given["sasl_jaas_config"] = f'{BEARER} required awsProfileName="{profile}";'
+        given["sasl_jaas_config"] = f'{OAUTH}.OAuthBearerLoginModule required awsProfileName="{profile}";'
         for side in ("login", "client"):
             given[f"sasl_{side}_callback_handler_class"] = f"{MODULE}.IAMOAuthBearerLoginCallbackHandler"
     return properties(tmp_path, **given)

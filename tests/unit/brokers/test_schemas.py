@@ -250,6 +250,7 @@ SECOND = b"\x02\x02"
         ("ms", b"\0\x08\x05", None),  # the first message, by the short form: it has no such field
         ("ms", b"\x02\x08\x08\x05", None),  # a message that the file does not have
         ("ms", b"\x01\x08\x05", None),
+        ("ms", b"\x02\x01" + order(ms=AT), None),  # index −1: not the last message
         ("ms", b"\xff" * 20, None),
         ("ms", b"", None),
         ("ms", SECOND + b"\xff", None),
