@@ -83,6 +83,7 @@ class Wire:
 
     def __init__(self, settings: ConnectionSettings, timeout_s: float, *, patient: bool = False) -> None:
         self.timeout_s = timeout_s
+        # How long ports on which no process listens are tried again.
         self._refused_s = timeout_s if patient else min(timeout_s, 3.0)
         self._settings = settings
         configs = {
