@@ -84,8 +84,7 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
     def on_reply(batch: list[str], reply: Answer | RequestFailedError) -> None:
         nonlocal batch_size
         if isinstance(reply, RequestFailedError):
-            for name in batch:
-                waiting[name] = CommitsUnknown(name, str(reply), None, retriable=reply.retriable)
+            waiting.update((name, CommitsUnknown(name, str(reply), None, retriable=reply.retriable)) for name in batch)
             return
         for answer in reply.groups:
             found = outcome_of(batch[0] if answer.group is None else answer.group, answer)
@@ -177,10 +176,9 @@ async def read_pending(
 
     while waiting and topics:
         waiting |= await _ask_coordinators(wire, list(waiting), jobs, on_reply, deadline, in_flight=1)
-        if waiting and time.monotonic() > deadline:
+        if not waiting or time.monotonic() > deadline:
             break
-        if waiting:
-            await wire.sleep(0.25)
+        await wire.sleep(0.25)
     return list(waiting.values()) if topics else []
 
 
@@ -270,8 +268,10 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     found |= await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
     # Behind the offsets: a letter that is written later points to what they still protect.
     read = {name: one for name, one in found.items() if isinstance(one, GroupCommits)}
-    for name, text in (await _pointing_letters(wire, list(read), deadline)).items():
-        found[name] = CommitsUnknown(name, text, frozenset(read[name].topics), GroupCommits(name, {}))
+    found |= {
+        name: CommitsUnknown(name, text, frozenset(read[name].topics), GroupCommits(name, {}))
+        for name, text in (await _pointing_letters(wire, list(read), deadline)).items()
+    }
     for one in found.values():
         on_group(one)
 

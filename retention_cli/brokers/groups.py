@@ -172,11 +172,8 @@ async def describe_members(
     patience = min(deadline, time.monotonic() + _REBALANCE_PATIENCE_S)
     while waiting:
         late: dict[str, RequestFailedError] = {}
-        lost: list[str] = []
 
         def on_answer(name: str, answer: MembersRead | RequestFailedError) -> None:
-            if answer is _NOT_FOUND:
-                lost.append(name)  # noqa: B023  (called only within this round)
             if isinstance(answer, RequestFailedError) and answer.retriable:
                 late[name] = answer  # noqa: B023  (called only within this round)
             else:
@@ -185,7 +182,7 @@ async def describe_members(
                 on_group(name, answer)
 
         await _describe_once(wire, list(waiting.values()), on_answer, deadline)
-        if lost:
+        if lost := [name for name, answer in late.items() if answer is _NOT_FOUND]:
             try:
                 listed = {group.name: group for group in await list_groups(wire, wire.brokers(), deadline)}
             except BrokerError as error:
@@ -226,10 +223,9 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
             # Brokers before 3.8 call a group dead that they do not find.
             if row.error_code == GROUP_ID_NOT_FOUND or getattr(row, "group_state", "") == "Dead":
                 on_answer(row.group_id, _NOT_FOUND)
-            elif (error := error_named(row.error_code, getattr(row, "error_message", None))) is not None:
-                on_answer(row.group_id, error)
             else:
-                on_answer(row.group_id, topics_of(kind, row))
+                error = error_named(row.error_code, getattr(row, "error_message", None))
+                on_answer(row.group_id, error or topics_of(kind, row))
 
     await wire.fan_out(work, on_reply)
 

@@ -9,6 +9,7 @@ plan of 200,000 partitions would take 2 s longer. Partitions with the same leade
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -119,11 +120,13 @@ async def read_metadata(
         await wire.learn_brokers()
     if only is None:
         return found
-    chosen = {
-        name: replace(one, partitions={n: row for n, row in one.partitions.items() if n in only.get(name, ())})
-        for name, one in found.topics.items()
-    }
-    return replace(found, topics=chosen)
+    return replace(
+        found,
+        topics={
+            name: replace(one, partitions={n: row for n, row in one.partitions.items() if n in only.get(name, ())})
+            for name, one in found.topics.items()
+        },
+    )
 
 
 def decode(data: bytes, version: int) -> ClusterMetadata:
@@ -281,12 +284,11 @@ async def read_values(
     """Return the named settings of each topic or group, or why they can't be read. ``own``: as :class:`TopicValue`."""
     found: dict[str, Any] = {}
     waiting: Sequence[str] = names
-    turn = 0
 
     def on_reply(some: Sequence[str], reply: Any | RequestFailedError) -> None:
         found.update(dict.fromkeys(some, reply) if isinstance(reply, RequestFailedError) else _values(reply, own=own))
 
-    while waiting:
+    for turn in itertools.count():
         found.update(dict.fromkeys(waiting, LEFT_OUT))
         brokers = wire.brokers()
         work = by_key(
@@ -295,12 +297,10 @@ async def read_values(
         )
         await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
-        turn += 1
-        if waiting:
-            if time.monotonic() > deadline:
-                break
-            if turn % len(brokers) == 0:
-                await wire.sleep(0.25)
+        if not waiting or time.monotonic() > deadline:
+            break
+        if (turn + 1) % len(brokers) == 0:
+            await wire.sleep(0.25)
     return {name: found[name] for name in names}
 
 
@@ -309,9 +309,8 @@ async def read_everywhere(
 ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
     """Return what brokers report of a topic's settings: they agree on the topic's own, but each has its defaults."""
     found = await read_each(wire, "topic", dict.fromkeys(wire.brokers(), topic), keys, own=True)
-    for one in found.values():
-        if isinstance(one, RequestFailedError):
-            return one
+    if failed := [one for one in found.values() if isinstance(one, RequestFailedError)]:
+        return failed[0]
     return {key: frozenset(one.get(key, UNNAMED) for one in found.values()) for key in keys}
 
 
@@ -363,11 +362,15 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     policies = frozenset(one.strip() for one in policy.split(",") if one.strip())
     if more := policies - {"compact", "delete"}:
         return RequestFailedError(f"cleanup.policy has an unknown value: {sorted(more)}", retriable=False)
-    for key in (*TIERED, _DISKLESS):
-        if values.get(key, "") is None:
-            return RequestFailedError(f"the broker names {key} without its value", retriable=False)
-    kind = _TYPES.get(values.get("message.timestamp.type"))
-    return TopicConfig(policies, int(retention_ms), kind, is_tiered(values), values.get(_DISKLESS) == "true")
+    if empty := [key for key in (*TIERED, _DISKLESS) if values.get(key, "") is None]:
+        return RequestFailedError(f"the broker names {empty[0]} without its value", retriable=False)
+    return TopicConfig(
+        policies,
+        int(retention_ms),
+        timestamp_type=_TYPES.get(values.get("message.timestamp.type")),
+        tiered=is_tiered(values),
+        diskless=values.get(_DISKLESS) == "true",
+    )
 
 
 def is_tiered(values: Values) -> bool:
@@ -416,8 +419,12 @@ async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
         return Writers(anybody=True)
     if (error := error_named(response.error_code)) is not None:
         raise error
-    writes = (ACLOperation.ALL, ACLOperation.WRITE)
-    rules = [one for resource in response.resources for one in resource.acls if one.operation in writes]
+    rules = [
+        one
+        for resource in response.resources
+        for one in resource.acls
+        if one.operation in (ACLOperation.ALL, ACLOperation.WRITE)
+    ]
     allowed = {one.principal for one in rules if one.permission_type == ACLPermissionType.ALLOW}
     denied = {one.principal for one in rules if one.permission_type == ACLPermissionType.DENY and one.host == "*"}
     return Writers(tuple(sorted(allowed - denied)))

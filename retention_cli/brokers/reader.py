@@ -364,10 +364,8 @@ class ClusterReader:
 
     def release(self) -> tuple[int, ...] | None:
         """Return the oldest release of Apache Kafka that a broker's APIs match, None if none could be asked."""
-        found = [
-            infer_broker_version_from_api_versions(one) for one in self.api_versions().values() if isinstance(one, dict)
-        ]
-        return min(found, default=None)
+        offered = [one for one in self.api_versions().values() if isinstance(one, dict)]
+        return min(map(infer_broker_version_from_api_versions, offered), default=None)
 
     def hosts(self) -> list[str]:
         """Return the host names in the latest metadata, and those of the bootstrap brokers."""

@@ -199,10 +199,10 @@ def avro_decoder(schema: Schema) -> Decoder:
         MissingPartError: fastavro is not installed.
     """
     fastavro = part("avro", "fastavro")
-    for name, units in _TIMES.items():
-        fastavro.read.LOGICAL_READERS[f"long-{_OURS}{name}"] = lambda number, *_, units=units: number // units
-    for kind in ("int", "long"):
-        fastavro.read.LOGICAL_READERS[f"{kind}-{_OURS}none"] = lambda *_: None
+    fastavro.read.LOGICAL_READERS |= {
+        **{f"long-{_OURS}{name}": lambda number, *_, units=units: number // units for name, units in _TIMES.items()},
+        **dict.fromkeys((f"int-{_OURS}none", f"long-{_OURS}none"), lambda *_: None),
+    }
     named: dict[str, Any] = {}
     walk = _Walk()
     try:

@@ -301,7 +301,8 @@ def _extensions(text: str | None, jaas: Mapping[str, str]) -> tuple[tuple[str, s
     for one in filter(None, (part.strip() for part in (text or "").split(","))):
         name, _, value = one.partition("=")
         found[name.strip()] = value.strip()
-    for name, value in found.items():
-        if name == "auth" or not re.fullmatch(r"[A-Za-z]+", name) or not re.fullmatch(r"[\x20-\x7e]*", value):
-            raise SettingsError("sasl.oauthbearer.extensions: write NAME=VALUE,…; names have letters only")
+    if "auth" in found or not all(
+        re.fullmatch(r"[A-Za-z]+", name) and re.fullmatch(r"[\x20-\x7e]*", value) for name, value in found.items()
+    ):
+        raise SettingsError("sasl.oauthbearer.extensions: write NAME=VALUE,…; names have letters only")
     return tuple(sorted(found.items()))
