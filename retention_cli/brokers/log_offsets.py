@@ -186,10 +186,11 @@ async def epoch_ends(
         epochs = {tp: some[turn] for tp, some in by_partition.items() if turn < len(some)}
         led, homeless = by_leader(epochs, leaders)
         found.update({(tp, epochs[tp]): _NO_LEADER for tp in homeless})
-        work = {}
-        for leader, tps in led.items():
-            parts = [{tp: epochs[tp] for tp in some} for some in in_batches(tps, PARTITIONS_A_REQUEST)]
-            work[leader] = [Job(_epoch_request(one, leaders), one) for one in parts]
+        work = by_key(
+            (leader, Job(_epoch_request(one, leaders), one))
+            for leader, tps in led.items()
+            for one in ({tp: epochs[tp] for tp in some} for some in in_batches(tps, PARTITIONS_A_REQUEST))
+        )
         await wire.fan_out(work, on_reply)
     return found
 
