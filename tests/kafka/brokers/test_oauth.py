@@ -252,10 +252,9 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "credentials").write_text(f"[trimmer]\n{keys}{SECRET_KEY}\n[stranger]\n{keys}another-s3cret\n")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    files = {"SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"), "CONFIG_FILE": str(tmp_path / "config")}
+    for name, value in {**files, "REGION": REGION, "EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
 
 
 @pytest.fixture
