@@ -104,9 +104,6 @@ CREATE_TIME, LOG_APPEND_TIME = 1, 2
 class UnreadableHeadersError(RequestFailedError):
     """The client can't decode a record's headers: the name of one is not UTF-8."""
 
-    def __init__(self, offset: int) -> None:
-        super().__init__(f"the record at offset {offset:,} has a header whose name is not UTF-8", retriable=False)
-
 
 _call_headers: Final = operator.methodcaller("headers")
 
@@ -124,7 +121,8 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
     try:
         return _call_headers(message)  # type: ignore[no-any-return]
     except (SystemError, UnicodeDecodeError):
-        raise UnreadableHeadersError(message.offset()) from None
+        text = f"the record at offset {message.offset():,} has a header whose name is not UTF-8"
+        raise UnreadableHeadersError(text, retriable=False) from None
 
 
 def note_epoch(epochs: dict[int, int], message: Message) -> None:
