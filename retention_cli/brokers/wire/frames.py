@@ -21,7 +21,6 @@ import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
-from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
 from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
@@ -106,7 +105,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
             self.net.call_at(waiting[2], lambda: self._give_up(waiting))
         else:
             future = super().send_request(request, request_timeout_ms)
-        if getattr(request, "API_KEY", None) == DeleteRecordsRequest.API_KEY:
+        if getattr(request, "API_KEY", None) == 21:  # DeleteRecords
             self.deletes.add(future)
             future.add_both(lambda _: self.deletes.discard(future))
         return future

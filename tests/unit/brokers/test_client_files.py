@@ -482,7 +482,7 @@ def test_every_secret_key_is_known_as_secret() -> None:
         ),
     ],
 )
-def test_line_that_is_no_setting_is_named_and_no_secret_quoted(tmp_path: Path, content: bytes, said: str) -> None:
+def test_line_that_is_no_setting_is_named_and_not_quoted(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "client.properties").write_bytes(content)
     text = refusal(SettingsError, read_properties, tmp_path / "client.properties")
     says(text, f"client.properties{said}", never=["12x", SECRET])
