@@ -10,7 +10,6 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire.connections import LEFT_OUT, error_named
 
-_ALTER: Final = {44: "IncrementalAlterConfigs"}
 _Request: Final[Any] = type("IncrementalAlterConfigsRequest", (IncrementalAlterConfigsRequest,), {}, init=False)
 """The client's class, with room for when it is too late to send it (:mod:`.wire.frames`)."""
 _TOPIC: Final = 2
@@ -25,7 +24,7 @@ class ConfigAlterer:
     """
 
     def __init__(self, reader: ClusterReader) -> None:
-        reader.check_offers(_ALTER, "no setting can be changed")
+        reader.check_offers({44: "IncrementalAlterConfigs"}, "no setting can be changed")
         self._wire = reader.wire
         self._clock = reader.clock
 

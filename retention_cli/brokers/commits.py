@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kafka.errors import UnstableOffsetCommitError
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -25,23 +25,14 @@ from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, Values, read_metadata, read_values
 from retention_cli.brokers.wire.answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
-from retention_cli.brokers.wire.connections import IN_FLIGHT, Job, Wire, error_named
+from retention_cli.brokers.wire.connections import IN_FLIGHT, J, Job, Wire, error_named
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition
 
-J = TypeVar("J")
-
 _ROWS_A_RESPONSE: Final = 20_000
 """The largest number of rows aimed at in a response: enough to be fast, few enough to take little memory."""
-_FIRST_BATCH: Final = 16
-_IN_FLIGHT: Final = 4
-"""Requests in flight per coordinator: their answers are the largest of all."""
-
-
 _TOPIC: Final = "errors.deadletterqueue.topic.name"
 _COPY: Final = "errors.deadletterqueue.copy.record.enable"
-_FEATURE: Final = "share.version"
-_FROM_LEVEL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
     waiting: dict[str, CommitsUnknown] = {
         name: CommitsUnknown(name, "was not asked", None, retriable=True) for name in groups
     }
-    batch_size = _FIRST_BATCH
+    batch_size = 16
 
     def jobs(names: Iterable[str], *, batched: bool) -> Iterable[Job[list[str]]]:
         left = iter(names)
@@ -93,8 +84,7 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
     def on_reply(batch: list[str], reply: Answer | RequestFailedError) -> None:
         nonlocal batch_size
         if isinstance(reply, RequestFailedError):
-            for name in batch:
-                waiting[name] = CommitsUnknown(name, str(reply), None, retriable=reply.retriable)
+            waiting.update((name, CommitsUnknown(name, str(reply), None, retriable=reply.retriable)) for name in batch)
             return
         for answer in reply.groups:
             found = outcome_of(batch[0] if answer.group is None else answer.group, answer)
@@ -106,7 +96,8 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
         batch_size = max(1, min(1000, _ROWS_A_RESPONSE * len(batch) // max(1, rows)))
 
     while waiting:
-        waiting |= await _ask_coordinators(wire, list(waiting), jobs, on_reply, deadline, in_flight=_IN_FLIGHT)
+        # Few at once: these answers are the largest of all.
+        waiting |= await _ask_coordinators(wire, list(waiting), jobs, on_reply, deadline, in_flight=4)
         late = time.monotonic() > deadline
         for name, failure in list(waiting.items()):
             if late or not failure.retriable:
@@ -185,10 +176,9 @@ async def read_pending(
 
     while waiting and topics:
         waiting |= await _ask_coordinators(wire, list(waiting), jobs, on_reply, deadline, in_flight=1)
-        if waiting and time.monotonic() > deadline:
+        if not waiting or time.monotonic() > deadline:
             break
-        if waiting:
-            await wire.sleep(0.25)
+        await wire.sleep(0.25)
     return list(waiting.values()) if topics else []
 
 
@@ -250,18 +240,16 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     (F2). A group whose dead letters only point into its topics has no known position there (F3). Start offsets carry no
     leader epoch: the one in the answer is that of the group's state.
     """
-    from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
+    from retention_cli.brokers.wire.protocol import MESSAGES
 
     found: dict[str, GroupCommits | CommitsUnknown] = {
         name: CommitsUnknown(name, "its coordinator was not named", None) for name in groups
     }
-    group_class = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    request_class = MESSAGES["DescribeShareGroupOffsetsRequest"]
 
     def jobs(names: Iterable[str], **_: bool) -> Iterable[Job[str]]:
-        return (
-            Job(DescribeShareGroupOffsetsRequest(groups=[group_class(group_id=name, topics=None)]), name)
-            for name in names
-        )
+        group_class = request_class.DescribeShareGroupOffsetsRequestGroup
+        return (Job(request_class(groups=[group_class(group_id=name, topics=None)]), name) for name in names)
 
     def on_reply(name: str, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -280,8 +268,10 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     found |= await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
     # Behind the offsets: a letter that is written later points to what they still protect.
     read = {name: one for name, one in found.items() if isinstance(one, GroupCommits)}
-    for name, text in (await _pointing_letters(wire, list(read), deadline)).items():
-        found[name] = CommitsUnknown(name, text, frozenset(read[name].topics), GroupCommits(name, {}))
+    found |= {
+        name: CommitsUnknown(name, text, frozenset(read[name].topics), GroupCommits(name, {}))
+        for name, text in (await _pointing_letters(wire, list(read), deadline)).items()
+    }
     for one in found.values():
         on_group(one)
 
@@ -341,4 +331,4 @@ async def _has_dead_letters(wire: Wire, deadline: float) -> bool:
     if reply.error_code or epoch is None or epoch < 0:
         return True
     levels = {one.name: one.max_version_level for one in reply.finalized_features or ()}
-    return bool(levels.get(_FEATURE, 0) >= _FROM_LEVEL)
+    return bool(levels.get("share.version", 0) >= 2)

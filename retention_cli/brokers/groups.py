@@ -27,12 +27,7 @@ _KINDS: Final[dict[str, GroupKind]] = {
     "share": "share",
     "streams": "streams",
 }
-_OWN_PROTOCOLS: Final = ("share", "streams")
-"""The protocol types of groups that are of a type with the same name."""
-_GROUPS_A_REQUEST: Final = 100
 GROUP_ID_NOT_FOUND: Final[int] = GroupIdNotFoundError.errno
-_DEAD: Final = "Dead"
-"""What brokers before 3.8 answer for a group that they do not find."""
 _NOT_FOUND: Final = RequestFailedError("it is listed, but the request for its type does not find it", retriable=True)
 _REBALANCE_PATIENCE_S: Final = 5.0
 
@@ -69,7 +64,7 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
         for group in reply.groups:
             protocol = group.protocol_type or ""
             kind = (getattr(group, "group_type", "") or "").lower()
-            if not kind and protocol in _OWN_PROTOCOLS:  # a gateway that lists no types
+            if not kind and protocol in ("share", "streams"):  # a gateway that lists no types
                 kind = protocol
             one = ListedGroup(
                 group.group_id, _KINDS.get(kind, "unknown"), protocol, getattr(group, "group_state", "") or ""
@@ -177,11 +172,8 @@ async def describe_members(
     patience = min(deadline, time.monotonic() + _REBALANCE_PATIENCE_S)
     while waiting:
         late: dict[str, RequestFailedError] = {}
-        lost: list[str] = []
 
         def on_answer(name: str, answer: MembersRead | RequestFailedError) -> None:
-            if answer is _NOT_FOUND:
-                lost.append(name)  # noqa: B023  (called only within this round)
             if isinstance(answer, RequestFailedError) and answer.retriable:
                 late[name] = answer  # noqa: B023  (called only within this round)
             else:
@@ -190,7 +182,7 @@ async def describe_members(
                 on_group(name, answer)
 
         await _describe_once(wire, list(waiting.values()), on_answer, deadline)
-        if lost:
+        if lost := [name for name, answer in late.items() if answer is _NOT_FOUND]:
             try:
                 listed = {group.name: group for group in await list_groups(wire, wire.brokers(), deadline)}
             except BrokerError as error:
@@ -218,7 +210,7 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
     work = by_key(
         (broker, Job(_describe(kind, batch), (kind, batch)))
         for (broker, kind), names in by_key(((coordinators[one.name], one.kind), one.name) for one in there).items()
-        for batch in in_batches(names, _GROUPS_A_REQUEST)
+        for batch in in_batches(names, 100)
     )
 
     def on_reply(about: tuple[GroupKind, Sequence[str]], reply: Any | RequestFailedError) -> None:
@@ -228,17 +220,14 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
                 on_answer(name, reply)
             return
         for row in reply.groups:
-            if row.error_code == GROUP_ID_NOT_FOUND or getattr(row, "group_state", "") == _DEAD:
+            # Brokers before 3.8 call a group dead that they do not find.
+            if row.error_code == GROUP_ID_NOT_FOUND or getattr(row, "group_state", "") == "Dead":
                 on_answer(row.group_id, _NOT_FOUND)
-            elif (error := error_named(row.error_code, getattr(row, "error_message", None))) is not None:
-                on_answer(row.group_id, error)
             else:
-                on_answer(row.group_id, topics_of(kind, row))
+                error = error_named(row.error_code, getattr(row, "error_message", None))
+                on_answer(row.group_id, error or topics_of(kind, row))
 
     await wire.fan_out(work, on_reply)
-
-
-_TopicsOf = Callable[[Any], MembersRead | RequestFailedError]
 
 
 def _rebalancing(state: str) -> RequestFailedError:
@@ -302,7 +291,7 @@ def streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
     )
 
 
-_TOPICS_OF: Final[dict[GroupKind, _TopicsOf]] = {
+_TOPICS_OF: Final[dict[GroupKind, Callable[[Any], MembersRead | RequestFailedError]]] = {
     "classic": classic_topics,
     "consumer": subscribed_topics,
     "share": subscribed_topics,
@@ -320,14 +309,8 @@ def topics_of(kind: GroupKind, group: Any) -> MembersRead | RequestFailedError:
 
 
 def _describe(kind: GroupKind, names: Sequence[str]) -> Any:
-    """Return the request that describes groups of this type."""
     if kind == "classic":
         return DescribeGroupsRequest(groups=names)
-    from retention_cli.brokers.wire import protocol  # built from JSON, in a twentieth of a plan's start
+    from retention_cli.brokers.wire.protocol import MESSAGES  # built from JSON, in a twentieth of a plan's start
 
-    requests = {
-        "consumer": protocol.ConsumerGroupDescribeRequest,
-        "share": protocol.ShareGroupDescribeRequest,
-        "streams": protocol.StreamsGroupDescribeRequest,
-    }
-    return requests[kind](group_ids=names)
+    return MESSAGES[f"{kind.title()}GroupDescribeRequest"](group_ids=names)

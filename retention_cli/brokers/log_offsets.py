@@ -55,8 +55,6 @@ Leaders = Mapping[TopicPartition, PartitionMetadata]
 """The brokers to ask: each partition with its leader and leader epoch in the first metadata read."""
 
 _NOT_FOUND: Final = NotFound()
-_UNNAMED: Final = -1
-"""The epoch in the answer of brokers before 2.0, which don't return whose end it is."""
 _NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
 
 Wanted = Mapping[TopicPartition, Spec]
@@ -70,13 +68,12 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
     ``last-stable`` is read_committed, all others are read_uncommitted.
     """
     found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, LEFT_OUT) for one in wanted]
-    work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
+    work: dict[int, list[tuple[int, _Slice]]] = {}
     for number, one in enumerate(wanted):
         led, homeless = by_leader(one, leaders)
         found[number].update(dict.fromkeys(homeless, _NO_LEADER))
         for leader, partitions in led.items():
-            for cut in _slices(partitions, one, leaders):
-                work.setdefault(leader, []).append(Job(None, (number, cut)))
+            work.setdefault(leader, []).extend((number, cut) for cut in _slices(partitions, one, leaders))
 
     def on_reply(about: tuple[int, _Slice], reply: Any | RequestFailedError) -> None:
         number, cut = about
@@ -89,13 +86,13 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
             if (place := (topic, partition)) in answers:  # else it was not asked for
                 answers[place] = _answer(error, timestamp, offset)
 
-    def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
-        for job in jobs:  # a request is made when its turn comes, so that not all of them are in memory
-            number, cut = job.about
+    def jobs(cuts: Sequence[tuple[int, _Slice]]) -> Iterator[Job[tuple[int, _Slice]]]:
+        for number, cut in cuts:  # a request is made when its turn comes, so that not all of them are in memory
             spec = next(iter(wanted[number].values()))
-            yield Job(OffsetRequest(cut, committed=spec == "last-stable", timed=spec == "max-timestamp"), job.about)
+            request = OffsetRequest(cut, committed=spec == "last-stable", timed=spec == "max-timestamp")
+            yield Job(request, (number, cut))
 
-    await wire.fan_out({leader: made(jobs) for leader, jobs in work.items()}, on_reply)
+    await wire.fan_out({leader: jobs(cuts) for leader, cuts in work.items()}, on_reply)
     return found
 
 
@@ -142,8 +139,6 @@ _Slice = dict[str, list[tuple[int, int, int]]]
 """The content of a request: by topic, partitions with their leader epochs and times (or Kafka's sentinels)."""
 
 
-_FLEXIBLE_VERSION: Final = 6
-"""The first version with tagged fields, which brokers have since 2.8."""
 _MAX_TIMESTAMP_VERSION: Final = 7
 """The first version with MAX_TIMESTAMP. Brokers before 3.0 would silently return the first record instead."""
 
@@ -163,7 +158,7 @@ class OffsetRequest(_Request, init=False):  # type: ignore[call-arg,misc]
             replica_id=-1,
             isolation_level=int(committed),
             topics=[],
-            min_version=_MAX_TIMESTAMP_VERSION if timed else _FLEXIBLE_VERSION,
+            min_version=_MAX_TIMESTAMP_VERSION if timed else 6,  # the first with tagged fields, which 2.8 has
             max_version=_MAX_TIMESTAMP_VERSION,
         )
         self.wanted = wanted
@@ -221,17 +216,18 @@ async def epoch_ends(
                 failed = error_named(row.error_code)
                 if failed is None and 0 <= named < epoch:
                     found[tp, named] = Found(row.end_offset)
-                is_known = row.end_offset >= 0 and named in (epoch, _UNNAMED)
+                is_known = row.end_offset >= 0 and named in (epoch, -1)  # brokers before 2.0 name none
                 found[tp, epoch] = failed or (Found(row.end_offset) if is_known else _NOT_FOUND)
 
     for turn in range(max(map(len, by_partition.values()), default=0)):  # a partition may be in a request only once
         epochs = {tp: some[turn] for tp, some in by_partition.items() if turn < len(some)}
         led, homeless = by_leader(epochs, leaders)
         found.update({(tp, epochs[tp]): _NO_LEADER for tp in homeless})
-        work = {}
-        for leader, tps in led.items():
-            parts = [{tp: epochs[tp] for tp in some} for some in in_batches(tps, PARTITIONS_A_REQUEST)]
-            work[leader] = [Job(_epoch_request(one, leaders), one) for one in parts]
+        work = by_key(
+            (leader, Job(_epoch_request(one, leaders), one))
+            for leader, tps in led.items()
+            for one in ({tp: epochs[tp] for tp in some} for some in in_batches(tps, PARTITIONS_A_REQUEST))
+        )
         await wire.fan_out(work, on_reply)
     return found
 

@@ -9,6 +9,7 @@ plan of 200,000 partitions would take 2 s longer. Partitions with the same leade
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -40,7 +41,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _IDS_VERSION: Final = 10
 """The first version with topic ids: without them a recreated topic looks like the original."""
 _LAST_VERSION: Final = 12
-_CLUSTER_OPERATIONS_UP_TO: Final = 10
 _NUMBER: Final = Struct(">i")
 _PARTITION: Final = Struct(">hiii")
 
@@ -120,11 +120,13 @@ async def read_metadata(
         await wire.learn_brokers()
     if only is None:
         return found
-    chosen = {
-        name: replace(one, partitions={n: row for n, row in one.partitions.items() if n in only.get(name, ())})
-        for name, one in found.topics.items()
-    }
-    return replace(found, topics=chosen)
+    return replace(
+        found,
+        topics={
+            name: replace(one, partitions={n: row for n, row in one.partitions.items() if n in only.get(name, ())})
+            for name, one in found.topics.items()
+        },
+    )
 
 
 def decode(data: bytes, version: int) -> ClusterMetadata:
@@ -164,8 +166,8 @@ def _cluster(data: bytes, version: int) -> tuple[ClusterMetadata, int]:
             topics[topic.name] = topic
         if topic.name and error == kafka_errors.UnknownTopicOrPartitionError.errno:
             missing.add(topic.name)
-    if version <= _CLUSTER_OPERATIONS_UP_TO:
-        position += 4
+    if version <= 10:
+        position += 4  # after the operations on the cluster
     return ClusterMetadata(cluster_id, frozenset(brokers), topics, frozenset(missing)), after_tags(data, position)
 
 
@@ -236,9 +238,6 @@ _KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", *TIE
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
-_NAMES_A_REQUEST: Final = 250
-_OF_TOPIC: Final = 1
-"""The source of a value that was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -285,26 +284,23 @@ async def read_values(
     """Return the named settings of each topic or group, or why they can't be read. ``own``: as :class:`TopicValue`."""
     found: dict[str, Any] = {}
     waiting: Sequence[str] = names
-    turn = 0
 
     def on_reply(some: Sequence[str], reply: Any | RequestFailedError) -> None:
         found.update(dict.fromkeys(some, reply) if isinstance(reply, RequestFailedError) else _values(reply, own=own))
 
-    while waiting:
+    for turn in itertools.count():
         found.update(dict.fromkeys(waiting, LEFT_OUT))
         brokers = wire.brokers()
         work = by_key(
             (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
-            for number, some in enumerate(in_batches(waiting, _NAMES_A_REQUEST), turn)
+            for number, some in enumerate(in_batches(waiting, 250), turn)
         )
         await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
-        turn += 1
-        if waiting:
-            if time.monotonic() > deadline:
-                break
-            if turn % len(brokers) == 0:
-                await wire.sleep(0.25)
+        if not waiting or time.monotonic() > deadline:
+            break
+        if (turn + 1) % len(brokers) == 0:
+            await wire.sleep(0.25)
     return {name: found[name] for name in names}
 
 
@@ -312,23 +308,16 @@ async def read_everywhere(
     wire: Wire, topic: str, keys: Sequence[str]
 ) -> dict[str, frozenset[TopicValue]] | RequestFailedError:
     """Return what brokers report of a topic's settings: they agree on the topic's own, but each has its defaults."""
-    found = await _read_each(wire, "topic", dict.fromkeys(wire.brokers(), topic), keys, own=True)
-    for one in found.values():
-        if isinstance(one, RequestFailedError):
-            return one
+    found = await read_each(wire, "topic", dict.fromkeys(wire.brokers(), topic), keys, own=True)
+    if failed := [one for one in found.values() if isinstance(one, RequestFailedError)]:
+        return failed[0]
     return {key: frozenset(one.get(key, UNNAMED) for one in found.values()) for key in keys}
 
 
-async def read_broker_values(
-    wire: Wire, brokers: Iterable[int], keys: Sequence[str]
-) -> dict[int, Values | RequestFailedError]:
-    """Return the named settings of each broker, or why they could not be read: only the broker itself has them."""
-    return await _read_each(wire, "broker", {broker: str(broker) for broker in brokers}, keys)
-
-
-async def _read_each(
+async def read_each(
     wire: Wire, kind: Kind, names: Mapping[int, str], keys: Sequence[str], *, own: bool = False
 ) -> dict[int, Any]:
+    """Return what each broker reports of one topic's settings, or its own, or why they could not be read."""
     found: dict[int, Any] = dict.fromkeys(names, LEFT_OUT)
     work = {broker: [Job(_request(kind, [name], keys), broker)] for broker, name in names.items()}
 
@@ -360,7 +349,7 @@ def _values(reply: Any, *, own: bool = False) -> Iterable[tuple[str, Any]]:
             result.resource_name,
             error
             or {
-                row.name: TopicValue(row.value, row.config_source == _OF_TOPIC) if own else row.value
+                row.name: TopicValue(row.value, row.config_source == 1) if own else row.value  # 1: DYNAMIC_TOPIC_CONFIG
                 for row in result.configs
             },
         )
@@ -373,11 +362,15 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     policies = frozenset(one.strip() for one in policy.split(",") if one.strip())
     if more := policies - {"compact", "delete"}:
         return RequestFailedError(f"cleanup.policy has an unknown value: {sorted(more)}", retriable=False)
-    for key in (*TIERED, _DISKLESS):
-        if values.get(key, "") is None:
-            return RequestFailedError(f"the broker names {key} without its value", retriable=False)
-    kind = _TYPES.get(values.get("message.timestamp.type"))
-    return TopicConfig(policies, int(retention_ms), kind, is_tiered(values), values.get(_DISKLESS) == "true")
+    if empty := [key for key in (*TIERED, _DISKLESS) if values.get(key, "") is None]:
+        return RequestFailedError(f"the broker names {empty[0]} without its value", retriable=False)
+    return TopicConfig(
+        policies,
+        int(retention_ms),
+        timestamp_type=_TYPES.get(values.get("message.timestamp.type")),
+        tiered=is_tiered(values),
+        diskless=values.get(_DISKLESS) == "true",
+    )
 
 
 def is_tiered(values: Values) -> bool:
@@ -426,8 +419,12 @@ async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
         return Writers(anybody=True)
     if (error := error_named(response.error_code)) is not None:
         raise error
-    writes = (ACLOperation.ALL, ACLOperation.WRITE)
-    rules = [one for resource in response.resources for one in resource.acls if one.operation in writes]
+    rules = [
+        one
+        for resource in response.resources
+        for one in resource.acls
+        if one.operation in (ACLOperation.ALL, ACLOperation.WRITE)
+    ]
     allowed = {one.principal for one in rules if one.permission_type == ACLPermissionType.ALLOW}
     denied = {one.principal for one in rules if one.permission_type == ACLPermissionType.DENY and one.host == "*"}
     return Writers(tuple(sorted(allowed - denied)))

@@ -34,8 +34,6 @@ Elsewhere = Callable[[str], ConnectionSettings]
 """Returns the connection settings of another cluster, by its context; raises a :class:`SettingsError`."""
 
 
-_TRIM: Final = {21: "DeleteRecords"}
-"""By API key; only :mod:`.deleter` can send it."""
 _READ: Final = {0: "Produce", 1: "Fetch"}
 """librdkafka reads today's batches only where both are offered."""
 WRITE: Final = {**_READ, 22: "InitProducerId"}
@@ -271,7 +269,7 @@ class ClusterReader:
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
-        return self.wire.run(metadata.read_broker_values, self.wire, list(brokers), keys)
+        return self.wire.run(metadata.read_each, self.wire, "broker", {one: str(one) for one in brokers}, keys)
 
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
         """Begin to read the leader replica's bytes per partition, and why some are missing (None: none are)."""
@@ -333,7 +331,6 @@ class ClusterReader:
         return self._unreadable() or records.read_complete(self.settings, tp, span, self.timeout_s, on_record)
 
     def _unreadable(self) -> MissingApiError | None:
-        """Return which API is missing to read records, None if none is."""
         missing = _missing(_READ, self.wire.offered())
         return MissingApiError(f"this cluster does not offer {missing}") if missing else None
 
@@ -343,7 +340,7 @@ class ClusterReader:
         Raises:
             MissingApiError: it does not: nothing can be trimmed.
         """
-        self.check_offers(_TRIM, "nothing can be trimmed")
+        self.check_offers({21: "DeleteRecords"}, "nothing can be trimmed")
 
     def check_offers(self, apis: Mapping[int, str], without: str) -> None:
         """Check that the cluster offers these APIs (by key), according to one broker.
@@ -367,10 +364,8 @@ class ClusterReader:
 
     def release(self) -> tuple[int, ...] | None:
         """Return the oldest release of Apache Kafka that a broker's APIs match, None if none could be asked."""
-        found = [
-            infer_broker_version_from_api_versions(one) for one in self.api_versions().values() if isinstance(one, dict)
-        ]
-        return min(found, default=None)
+        offered = [one for one in self.api_versions().values() if isinstance(one, dict)]
+        return min(map(infer_broker_version_from_api_versions, offered), default=None)
 
     def hosts(self) -> list[str]:
         """Return the host names in the latest metadata, and those of the bootstrap brokers."""

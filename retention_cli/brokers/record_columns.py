@@ -6,7 +6,6 @@ a partition are in offset order.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
-from retention_cli.brokers.records import Ended, Range, read_messages
+from retention_cli.brokers.records import Ended, Range, read_messages, until_silent
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.model import TopicPartition
 
@@ -84,13 +83,8 @@ def read_columns(
         on_columns(tp, _columns(messages, event_time.get(tp.topic)))
         advance(tp, messages[-1].offset() + 1)
 
-    def end_early(heard: float) -> RequestFailedError | None:
-        if stop():
-            return STOPPED
-        late = time.monotonic() - heard > patience_s
-        return RequestFailedError(f"none of its records came for {patience_s:g} s", retriable=True) if late else None
-
-    ended = read_messages(settings, ranges, _FETCHING, take, end_early)
+    silent = until_silent(patience_s, "none of its records came for")
+    ended = read_messages(settings, ranges, _FETCHING, take, lambda heard: STOPPED if stop() else silent(heard))
     for tp, one in ended.items():
         advance(tp, one.offset)
     return ended

@@ -22,7 +22,6 @@ from retention_cli.core.model import TimestampType, TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000
 MESSAGES_AT_ONCE: Final = 10_000
-_POLL_S: Final = 0.25
 _A_FEW: Final = {
     "fetch.message.max.bytes": 262_144,
     "queued.min.messages": 1,
@@ -34,9 +33,6 @@ SCAN: Final = {
     "queued.max.messages.kbytes": 65_536,
 }
 """How a consumer that reads long ranges fetches."""
-_NO_END: Final = 2**63 - 1
-_LARGEST_ANSWER: Final = 2**31 - 1
-"""The largest answer that the protocol has. A batch comes complete, at any size: topics set how large it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +97,12 @@ EndEarly = Callable[[float], RequestFailedError | None]
 """Called before each poll with the time of the last arrival (``time.monotonic``); an error ends the reading of all that
 is left."""
 
-CREATE_TIME: Final = 1
-"""confluent-kafka's TIMESTAMP_CREATE_TIME."""
-LOG_APPEND_TIME: Final = 2
-"""... and its TIMESTAMP_LOG_APPEND_TIME."""
+CREATE_TIME, LOG_APPEND_TIME = 1, 2
+"""confluent-kafka's TIMESTAMP_CREATE_TIME and TIMESTAMP_LOG_APPEND_TIME."""
 
 
 class UnreadableHeadersError(RequestFailedError):
     """The client can't decode a record's headers: the name of one is not UTF-8."""
-
-    def __init__(self, offset: int) -> None:
-        super().__init__(f"the record at offset {offset:,} has a header whose name is not UTF-8", retriable=False)
 
 
 _call_headers: Final = operator.methodcaller("headers")
@@ -130,7 +121,8 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
     try:
         return _call_headers(message)  # type: ignore[no-any-return]
     except (SystemError, UnicodeDecodeError):
-        raise UnreadableHeadersError(message.offset()) from None
+        text = f"the record at offset {message.offset():,} has a header whose name is not UTF-8"
+        raise UnreadableHeadersError(text, retriable=False) from None
 
 
 def note_epoch(epochs: dict[int, int], message: Message) -> None:
@@ -173,7 +165,7 @@ def search_records(
         return tp in found
 
     # Up to a record behind the end: it shows that there is none before it, and has a leader epoch to check (M1).
-    ranges = {tp: Range(search.start, _NO_END) for tp, search in searches.items()}
+    ranges = {tp: Range(search.start, 2**63 - 1) for tp, search in searches.items()}
     late = RequestFailedError("no record could be read in time", retriable=True)
     fetching: Mapping[str, int | str] = {**_A_FEW, "isolation.level": "read_uncommitted"} if uncommitted else _A_FEW
     for tp, end in read_messages(settings, ranges, fetching, _one_by_one(on_record), _until(deadline, late)).items():
@@ -222,6 +214,12 @@ def _until(deadline: float | None, late: RequestFailedError) -> EndEarly:
     return lambda _heard: None if deadline is None or time.monotonic() < deadline else late
 
 
+def until_silent(patience_s: float, what: str) -> EndEarly:
+    """Return what ends the reading once no record has arrived for so long."""
+    late = RequestFailedError(f"{what} {patience_s:g} s", retriable=True)
+    return lambda heard: late if time.monotonic() - heard > patience_s else None
+
+
 def read_messages(
     settings: ConnectionSettings,
     ranges: Mapping[TopicPartition, Range],
@@ -247,7 +245,6 @@ def read_messages(
 
 
 def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> closing[Any]:
-    """Return a consumer of committed records without a group."""
     from confluent_kafka import Consumer, KafkaException
 
     config = {
@@ -259,7 +256,8 @@ def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 50,
-        "receive.message.max.bytes": _LARGEST_ANSWER,  # by default a record above 100 MB never comes
+        # The largest answer that the protocol has: a batch comes complete, and topics set how large it may be.
+        "receive.message.max.bytes": 2**31 - 1,
         **fetching,
         "fetch.queue.backoff.ms": 5,  # by default a full queue pauses fetching for a second
     }
@@ -274,7 +272,7 @@ def _polled(consumer: Any) -> list[Any] | RequestFailedError:
     from confluent_kafka import KafkaException
 
     try:
-        first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
+        first = consumer.poll(0.25)  # then the buffered rest: consume alone would wait for the full number
         return [] if first is None else [first, *consumer.consume(num_messages=MESSAGES_AT_ONCE, timeout=0)]
     except KafkaException as error:
         return RequestFailedError(client_problem(error.args[0]), retriable=True)
@@ -368,16 +366,8 @@ def read_complete(
     That is the end of the range, or less if the log ends before it. Return an error if no record arrived within
     ``patience_s``, if the range's start was deleted, or if a record can't be read.
     """
-
-    def take(_: TopicPartition, messages: list[Any]) -> None:
-        for message in messages:
-            on_record(_record(message))
-
-    def end_early(heard: float) -> RequestFailedError | None:
-        late = time.monotonic() - heard > patience_s
-        return RequestFailedError(f"no record came within {patience_s:g} s", retriable=True) if late else None
-
-    ended = read_messages(settings, {tp: span}, SCAN, take, end_early)[tp]
+    on_records = _one_by_one(lambda _, message: on_record(_record(message)))
+    ended = read_messages(settings, {tp: span}, SCAN, on_records, until_silent(patience_s, "no record came within"))[tp]
     return ended.error or ended.offset
 
 

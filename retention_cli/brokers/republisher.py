@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -24,9 +24,8 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem, may_pass
 
 _POLL_S: Final = 0.25
-_LARGEST_MESSAGE: Final = 1_000_000_000
-_LONGEST_MS: Final = 600_000
-"""Brokers refuse transactions that may take longer than transaction.max.timeout.ms, 15 minutes by default."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +80,12 @@ class RestoreGroup:
             BrokerError: they can't be read.
         """
         wanted = [TopicPartition(topic, partition) for partition in partitions]
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                answers = self._consumer.committed(wanted, timeout=self._timeout_s)
-                break
-            except KafkaException as error:
-                if not may_pass(error.args[0]) or time.monotonic() > deadline:
-                    raise _error(error.args[0], f"group {self.name} can't be read", self._settings) from None
-                time.sleep(_POLL_S)
+        try:
+            answers = _again(
+                lambda: self._consumer.committed(wanted, timeout=self._timeout_s), self._timeout_s, may_pass
+            )
+        except KafkaException as error:
+            raise _error(error.args[0], f"group {self.name} can't be read", self._settings) from None
         found = {}
         for one in answers:
             if one.error is not None:
@@ -146,14 +142,15 @@ class Republisher:
         self._failed: Any = None
 
     def __enter__(self) -> Self:
-        limit = min(int(self._timeout_s * 1000), _LONGEST_MS)
+        # Brokers refuse transactions that may take longer than transaction.max.timeout.ms, 15 minutes by default.
+        limit = min(int(self._timeout_s * 1000), 600_000)
         self._producer = Producer(
             {
                 **self._settings.for_librdkafka(),
                 "transactional.id": self._id,
                 "compression.type": "zstd",
                 "linger.ms": 20,
-                "message.max.bytes": _LARGEST_MESSAGE,
+                "message.max.bytes": 1_000_000_000,
                 "message.timeout.ms": limit,
                 "transaction.timeout.ms": limit + 1000,
                 "delivery.report.only.error": True,
@@ -214,17 +211,8 @@ class Republisher:
                 break
         self._producer.poll(0)
 
-    def _again(self, work: Any) -> None:
-        """Do work that may be repeated after a retriable error, until the time-out."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                work()
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
-            else:
-                return
+    def _again(self, work: Callable[[], object]) -> None:
+        _again(work, self._timeout_s, KafkaError.retriable)
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None and self._failed is None:
@@ -237,6 +225,18 @@ class Republisher:
         if self._failed is not None and not cause.fatal():
             cause = self._failed
         return _error(cause, f"{self._topic}-{self._partition} could not be written to", self._settings)
+
+
+def _again(work: Callable[[], T], timeout_s: float, passes: Callable[[Any], bool]) -> T:
+    """Do work, again after an error of the client's that passes, until the time-out."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return work()
+        except KafkaException as error:
+            if not passes(error.args[0]) or time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_S)
 
 
 def _error(cause: Any, what: str, settings: ConnectionSettings) -> BrokerError:

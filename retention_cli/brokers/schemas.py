@@ -33,8 +33,6 @@ TIMEOUT_S: Final = 8.0
 MAX_SCHEMA_BYTES: Final = 4 << 20
 MAX_FETCHES: Final = 2_000
 """How many requests one reader sends at most: records may name any id."""
-_DOWN_S: Final = 30.0
-"""How long a failure counts: until then the schema, or a registry that did not answer, is not asked for again."""
 _HEAD: Final = 5
 
 Kind = Literal["avro", "protobuf"]
@@ -92,7 +90,7 @@ class SchemaRegistry:
         if self.settings.problem:
             raise HttpError(self.settings.problem)
         for since, text in filter(None, (self._down, self._failed.get(schema_id))):
-            if time.monotonic() - since < _DOWN_S:
+            if time.monotonic() - since < 30.0:  # so long neither the schema nor a silent registry is asked for again
                 raise HttpError(text)
 
     def _schema(self, path: str, content: Mapping[str, Any], known: dict[str, Schema | None]) -> Schema:
@@ -189,10 +187,6 @@ _TIMES: Final = {"timestamp-millis": 1, "timestamp-micros": 1_000, "timestamp-na
 _OURS: Final = "kretain-"
 
 
-class _RefusedError(ValueError):
-    """The schema is valid, but not safe to read values by."""
-
-
 def avro_decoder(schema: Schema) -> Decoder:
     """Return how to read values of a schema.
 
@@ -201,19 +195,18 @@ def avro_decoder(schema: Schema) -> Decoder:
 
     Raises:
         ValueError: it is not an Avro schema.
+        HttpError: it is one, but not safe to read values by.
         MissingPartError: fastavro is not installed.
     """
     fastavro = part("avro", "fastavro")
-    for name, units in _TIMES.items():
-        fastavro.read.LOGICAL_READERS[f"long-{_OURS}{name}"] = lambda number, *_, units=units: number // units
-    for kind in ("int", "long"):
-        fastavro.read.LOGICAL_READERS[f"{kind}-{_OURS}none"] = lambda *_: None
+    fastavro.read.LOGICAL_READERS |= {
+        **{f"long-{_OURS}{name}": lambda number, *_, units=units: number // units for name, units in _TIMES.items()},
+        **dict.fromkeys((f"int-{_OURS}none", f"long-{_OURS}none"), lambda *_: None),
+    }
     named: dict[str, Any] = {}
     walk = _Walk()
     try:
         parsed = _parsed(fastavro, schema, named, walk)
-    except _RefusedError:
-        raise
     except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not an Avro schema that can be read ({type(error).__name__})") from None
     # Compiled code has no limit of recursion: a value that is nested deeply enough would end the process.
@@ -252,7 +245,7 @@ class _Walk:
         """Return a schema with our logical types.
 
         Raises:
-            _RefusedError: an array's items take no bytes, so that a few bytes may be millions of items.
+            HttpError: an array's items take no bytes, so that a few bytes may be millions of items.
         """
         if isinstance(schema, list):
             return [self.ours(one) for one in schema]
@@ -269,7 +262,7 @@ class _Walk:
             case "array":
                 made["items"] = self.ours(schema["items"])
                 if self._is_empty(made["items"]):
-                    raise _RefusedError("it has an array whose items take no bytes")
+                    raise HttpError("it has an array whose items take no bytes")
             case "map":
                 made["values"] = self.ours(schema["values"])
             case "record" | "error":
@@ -295,7 +288,6 @@ def _short(name: str) -> str:
 _WELL_KNOWN: Final = re.compile(
     r"google/protobuf/(any|api|descriptor|duration|empty|field_mask|source_context|struct|timestamp|type|wrappers)\.proto"
 )
-_MOST_INDEXES: Final = 100
 
 
 def protobuf_decoder(schema: Schema) -> Decoder:
@@ -353,14 +345,14 @@ def _add(schema: Schema, name: str, pool: Any, added: set[str]) -> str:
 def _message_indexes(raw: bytes) -> tuple[list[int], int]:
     """Return which message of the file a value is (from outside in), and where it begins. Zigzag varints."""
     count, at = decode_varint(raw, 0)
-    if not 0 <= count <= _MOST_INDEXES:
+    if not 0 <= count <= 100:
         raise ValueError("it names no message")
     found = []
     for _ in range(count):
         one, at = decode_varint(raw, at)
-        if one < 0:
-            raise ValueError("it names no message")
         found.append(one)
+    if min(found, default=0) < 0:
+        raise ValueError("it names no message")
     return found or [0], at
 
 

@@ -14,8 +14,6 @@ from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.commands import grant_line
 
 _FLUSH_S: Final = 0.25
-_NEW_TOPIC_MS: Final = 2_000
-"""How long an unknown topic may be a new one that the broker has not learned of yet."""
 
 
 class Appended(NamedTuple):
@@ -167,7 +165,7 @@ class ClusterWriter:
                     "compression.type": "zstd",
                     "linger.ms": 2,
                     "message.timeout.ms": limit,
-                    "topic.metadata.propagation.max.ms": min(limit, _NEW_TOPIC_MS),
+                    "topic.metadata.propagation.max.ms": min(limit, 2_000),  # so long an unknown topic may be a new one
                     "socket.connection.setup.timeout.ms": min(limit, 30_000),
                     "error_cb": self._hear,
                 }

@@ -13,7 +13,6 @@ from typing import Any, Final
 _AT: Final = re.compile(r"\s*\bat line (\d+) column \d+")
 _QUOTED: Final = re.compile(r"((?<![A-Za-z])[\"'`]|[:(\"`]).*", re.DOTALL)
 """From the first sign on behind which a library may quote a file."""
-_LONGEST: Final = 120
 _CUT: Final = "it ends in the middle: it was cut short"
 _JSON: Final = (
     ("eof while", _CUT),
@@ -103,7 +102,7 @@ def _first(table: tuple[tuple[str, str], ...], text: str, otherwise: str) -> str
     lower = text.lower()
     if (ours := next((ours for theirs, ours in table if theirs in lower), None)) is not None:
         return ours
-    theirs = " ".join(_QUOTED.sub("", text).split())[:_LONGEST]
+    theirs = " ".join(_QUOTED.sub("", text).split())[:120]
     return f"{otherwise} ({theirs})" if theirs else otherwise
 
 

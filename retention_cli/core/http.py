@@ -16,12 +16,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
+from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 OTHER_HOST: Final = "its certificate is for another host"
 NOT_TRUSTED: Final = "its certificate is not trusted"
-_OTHER_HOST: Final = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 
 class HttpError(Exception):
@@ -100,7 +99,8 @@ def _why(error: Exception, timeout_s: float) -> str:
         case str(text):
             return text
         case ssl.SSLCertVerificationError() as refused:
-            return OTHER_HOST if refused.verify_code in _OTHER_HOST else NOT_TRUSTED
+            is_other = refused.verify_code in (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
+            return OTHER_HOST if is_other else NOT_TRUSTED
         case ssl.SSLError():
             return "no TLS connection could be made: is it an https address?"
         case socket.gaierror():
@@ -182,21 +182,18 @@ class _OnlyRedirects(urllib.request.HTTPErrorProcessor):
 
 
 def _opener(watch: _Watch, tls: ssl.SSLContext | None, *, follows: bool) -> urllib.request.OpenerDirector:
-    def connection(kind: Any) -> Any:
-        def make(*args: Any, **more: Any) -> Any:
-            made = kind(*args, **more)
-            made._create_connection = watch.connect  # noqa: SLF001  (what it connects by)
-            return made
-
-        return make
+    def connection(kind: Any, *args: Any, **more: Any) -> Any:
+        made = kind(*args, **more)
+        made._create_connection = watch.connect  # noqa: SLF001  (what it connects by)
+        return made
 
     class Plain(urllib.request.HTTPHandler):
         def http_open(self, req: Any) -> Any:
-            return self.do_open(connection(http.client.HTTPConnection), req)
+            return self.do_open(partial(connection, http.client.HTTPConnection), req)
 
     class Tls(urllib.request.HTTPSHandler):
         def https_open(self, req: Any) -> Any:
-            return self.do_open(connection(http.client.HTTPSConnection), req, context=tls)
+            return self.do_open(partial(connection, http.client.HTTPSConnection), req, context=tls)
 
     opener = urllib.request.OpenerDirector()
     for one in (

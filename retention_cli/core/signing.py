@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 PASSPHRASE: Final = "KRETAIN_KEY_PASSPHRASE"  # noqa: S105  (its name)
 """The variable with the passphrase of an encrypted private key."""
-_SSH: Final = b"ssh-ed25519 "
 
 
 class KeyProblemError(Exception):
@@ -78,7 +77,7 @@ def public_key(content: bytes) -> Ed25519PublicKey:
         raise KeyProblemError("is a private key: give its public half (openssl pkey -in KEY -pubout)")
     content = content.strip()
     try:
-        if content.startswith(_SSH):
+        if content.startswith(b"ssh-ed25519 "):
             key: object = ser.load_ssh_public_key(content)
         elif content.startswith(b"-----"):
             key = ser.load_pem_public_key(content)

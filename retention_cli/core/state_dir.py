@@ -16,7 +16,6 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 from urllib.parse import quote
 
 from retention_cli.core.errors import Refusal
@@ -115,9 +114,6 @@ def sync_folder(folder: Path | str) -> None:
         os.close(handle)
 
 
-_AGAIN_AFTER_S: Final = 0.25
-
-
 class LockedError(Refusal):
     """Another trim is running; the text names it."""
 
@@ -168,7 +164,7 @@ def _lock(handle: int, path: Path, deadline: float) -> None:
                 raise LockedError(
                     f"another trim of this cluster is running: {_holder(os.pread(handle, 4096, 0))}"
                 ) from None
-            time.sleep(min(_AGAIN_AFTER_S, left_s))
+            time.sleep(min(0.25, left_s))
         else:
             return
 

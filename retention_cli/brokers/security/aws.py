@@ -31,8 +31,6 @@ _REGION: Final = re.compile(
 _CODE: Final = re.compile(r"[A-Za-z.]{1,64}")
 _LIFE_S: Final = 900
 """How long a signed request is valid. Brokers end the session with it."""
-_SHORT_S: Final = 60
-"""How long one is used whose credentials expire before it."""
 _PAYLOAD: Final = (
     *("x-amz-date", "x-amz-signedheaders", "x-amz-signature", "host", "action", "x-amz-expires"),
     *("x-amz-security-token", "version", "x-amz-algorithm", "x-amz-credential", "user-agent"),
@@ -94,8 +92,7 @@ class Signer:
 
         client = AwsMskIamClient(host, self.access_key, self.secret_key, self.region, self.session_token)
         client.datestamp, client.timestamp = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
-        fields: dict[str, str] = json.loads(client.first_message())
-        return fields | {"user-agent": self.user_agent}
+        return {**json.loads(client.first_message()), "user-agent": self.user_agent}
 
 
 def read_aws(bootstrap: str, options: Mapping[str, str]) -> AwsIdentity:
@@ -160,7 +157,7 @@ def _signed_in(identity: AwsIdentity) -> tuple[Signer, float]:
     keys = found.get_frozen_credentials()
     expires_within = getattr(found, "refresh_needed", lambda _seconds: False)
     signer = Signer(keys.access_key, keys.secret_key, keys.token, region)
-    return signer, _SHORT_S if expires_within(_LIFE_S) else _LIFE_S
+    return signer, 60 if expires_within(_LIFE_S) else _LIFE_S  # credentials that expire before it serve a short while
 
 
 def _failure(error: Exception, shown: str) -> BrokerError:

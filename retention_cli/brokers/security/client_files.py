@@ -108,9 +108,7 @@ _LEFT_OUT: Final = re.compile(
 """Keys that clients' files often have, and that have no effect on kretain."""
 
 _TLS: Final = ("ssl.protocol", "ssl.enabled.protocols")
-_SECTION: Final = re.compile(r"\[[^\]=]*\]")
 _PEM: Final = re.compile(r"\s*(-----BEGIN [A-Z0-9 ]+-----)([^-]*)(-----END [A-Z0-9 ]+-----)")
-_A_SETTING: Final = re.compile(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +160,9 @@ def _is_known(key: str) -> bool:
 
 
 def _check_key(key: str, value: str, where: str) -> None:
-    if _SECTION.fullmatch(line := f"{key} {value}".strip()):
+    if re.fullmatch(r"\[[^\]=]*\]", line := f"{key} {value}".strip()):
         raise SettingsError(f"{where}: {line} begins a section, as in an ini file: remove such lines")
-    if _is_known(key) or (value and _A_SETTING.fullmatch(key)):
+    if _is_known(key) or (value and re.fullmatch(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", key, re.IGNORECASE)):
         return
     raise SettingsError(
         f"{where}: not a setting (name=value); if it continues the line before, that line must end with a backslash"
@@ -186,22 +184,23 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             if setting.value.startswith("${"):
                 raise SettingsError(f"{setting.origin}: {key}: {_SUBSTITUTES['config.providers']}")
             continue
-        if key in _TLS:
-            _check_tls_versions(key, setting)
-        elif key in _HANDLERS and _means_aws(mechanism, setting.value):
+        if key in _HANDLERS and _means_aws(mechanism, setting.value):
             continue
-        elif key == sasl_settings.HANDLER and mechanism == "OAUTHBEARER":
-            pass  # the class of the one way that is supported; any other is refused with the mechanism
-        elif (text := _unusable(key)) is not None:
+        # The class of the one way that is supported has no effect; any other is refused with the mechanism.
+        refused_later = key == sasl_settings.HANDLER and mechanism == "OAUTHBEARER"
+        if not refused_later and (text := _unusable(key, setting.value)) is not None:
             raise SettingsError(f"{setting.origin}: {key}: {text}")
         left_out.append(key)
     return _translate(given, tuple(sorted(left_out)))
 
 
-def _unusable(key: str) -> str | None:
+def _unusable(key: str, value: str) -> str | None:
     """Return what to write in place of a key that kretain can't use or does not know; None if it may be left out."""
     if key in _SUBSTITUTES:
         return _SUBSTITUTES[key]
+    if key in _TLS:
+        unknown = ", ".join(sorted({one.strip() for one in value.split(",") if one.strip()} - _TLS_VERSIONS))
+        return f"{unknown} is not supported; use TLSv1.2 and TLSv1.3, or remove it" if unknown else None
     if key.startswith(("sasl.oauthbearer.", "config.providers.")):
         return sasl_settings.SUBSTITUTE if key.startswith("sasl.") else _SUBSTITUTES["config.providers"]
     if _LEFT_OUT.fullmatch(key) is not None:
@@ -268,14 +267,6 @@ def _check_addresses(bootstrap: str, origin: str) -> None:
             place = "-b" if origin == "flag" else f"{origin}: bootstrap.servers"
             example = "broker-1:9092" if ":" in address else f"{shown}:9092"
             raise hinted(SettingsError(f"{place}: {shown!r} is not HOST:PORT, such as {example}"), "")
-
-
-def _check_tls_versions(key: str, setting: Setting) -> None:
-    if not (versions := {one.strip() for one in setting.value.split(",") if one.strip()}) <= _TLS_VERSIONS:
-        unknown = ", ".join(sorted(versions - _TLS_VERSIONS))
-        raise SettingsError(
-            f"{setting.origin}: {key}: {unknown} is not supported; use TLSv1.2 and TLSv1.3, or remove it"
-        )
 
 
 def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:

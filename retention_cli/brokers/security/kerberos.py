@@ -17,9 +17,7 @@ from retention_cli.core.files import read_file
 
 _TABLE: Final = 2_529_638_912
 """The first of MIT Kerberos' error codes (krb5.h, ERROR_TABLE_BASE_krb5, without its sign)."""
-_OTHER_IN_CACHE: Final = 39_756_032
 _EXPIRED: Final = "the ticket has expired: renew it with kinit"
-_LATE: Final = (156, 220)  # KDC_UNREACH, REALM_CANT_RESOLVE
 _CLOCKS: Final = "the clocks of this machine and of the KDC differ too much: correct them"
 _TEXTS: Final = {
     6: f"the KDC does not know this principal: is {PRINCIPAL} right?",
@@ -99,14 +97,16 @@ def _credentials(settings: KerberosSettings) -> Any:
 def _problem(error: Any, settings: KerberosSettings) -> BrokerError:
     number = error.min_code - _TABLE
     text = " ".join(" ".join(error.get_all_statuses(error.min_code, False)).split()) if error.min_code else str(error)
-    if number in (141, 195, 203) or error.min_code == _OTHER_IN_CACHE:  # CC_NOTFOUND, FCC_NOFILE, KT_NOTFOUND
+    # CC_NOTFOUND, FCC_NOFILE, KT_NOTFOUND; and the mechanism's own, of a cache that is another principal's
+    if number in (141, 195, 203) or error.min_code == 39_756_032:
         whose = "" if settings.principal is None else f" of {settings.principal}"
         if settings.keytab is not None:
             return SettingsError(f"{KEYTAB}: {settings.keytab} has no key{whose}: see klist -k {settings.keytab}")
         where = f" in {settings.cache}" if settings.cache else ""
         return UnauthorizedError(f"{WHAT}there is no ticket{whose}{where}: run kinit, or name a keytab ({KEYTAB})")
     if (ours := _TEXTS.get(number)) is not None:
-        return (UnreachableError if number in _LATE else UnauthorizedError)(f"{WHAT}{ours} ({text})")
+        is_away = number in (156, 220)  # KDC_UNREACH, REALM_CANT_RESOLVE
+        return (UnreachableError if is_away else UnauthorizedError)(f"{WHAT}{ours} ({text})")
     if isinstance(error, _gssapi().exceptions.ExpiredCredentialsError):
         return UnauthorizedError(f"{WHAT}{_EXPIRED}")
     return UnauthorizedError(f"{WHAT}{text}")

@@ -98,8 +98,12 @@ def read_kerberos(
             f'{origin}: sasl.jaas.config: Krb5LoginModule has neither useKeyTab=true keyTab="…" nor '
             "useTicketCache=true: write one of them"
         )
-    service = text(SERVICE) or options.get("serviceName") or "kafka"
-    return KerberosSettings(service, options.get("principal"), keytab, None if keytab else options.get("ticketCache"))
+    return KerberosSettings(
+        service=text(SERVICE) or options.get("serviceName") or "kafka",
+        principal=options.get("principal"),
+        keytab=keytab,
+        cache=None if keytab else options.get("ticketCache"),
+    )
 
 
 def _is_on(options: Mapping[str, str], name: str) -> bool:
@@ -297,7 +301,8 @@ def _extensions(text: str | None, jaas: Mapping[str, str]) -> tuple[tuple[str, s
     for one in filter(None, (part.strip() for part in (text or "").split(","))):
         name, _, value = one.partition("=")
         found[name.strip()] = value.strip()
-    for name, value in found.items():
-        if name == "auth" or not re.fullmatch(r"[A-Za-z]+", name) or not re.fullmatch(r"[\x20-\x7e]*", value):
-            raise SettingsError("sasl.oauthbearer.extensions: write NAME=VALUE,…; names have letters only")
+    if "auth" in found or not all(
+        re.fullmatch(r"[A-Za-z]+", name) and re.fullmatch(r"[\x20-\x7e]*", value) for name, value in found.items()
+    ):
+        raise SettingsError("sasl.oauthbearer.extensions: write NAME=VALUE,…; names have letters only")
     return tuple(sorted(found.items()))

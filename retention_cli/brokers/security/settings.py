@@ -63,10 +63,6 @@ class RegistrySettings:
     ca_pem: str | None = field(default=None, repr=False)
     problem: str = ""
 
-    def secrets(self) -> list[str]:
-        """Return what must not be in any message."""
-        return [one for one in (self.user_info, self.user_info.partition(":")[2]) if one]
-
 
 def read_registry(text: Callable[..., str | None], trusted: Callable[[], str | None]) -> RegistrySettings:
     """Return the settings for the registry. Nothing is an error: what is wrong is its ``problem``.
@@ -136,7 +132,8 @@ class ConnectionSettings:
 
     def secrets(self) -> list[str]:
         """Return what must not be in any message: passwords, keys, the client secret and the latest token."""
-        found = [self.password, self.key_pem, self.key_password, *self.registry.secrets()]
+        user_info = self.registry.user_info
+        found = [self.password, self.key_pem, self.key_password, user_info, user_info.partition(":")[2]]
         if (tokens := self.tokens) is not None:
             found += [tokens.settings.client_secret, tokens.latest()]
         return [one for one in found if one]
@@ -164,10 +161,8 @@ class ConnectionSettings:
             "logger": _QUIET,
         }
         if (tokens := self.tokens) is not None:
-            from retention_cli.brokers.security.tokens import librdkafka_callback
-
             # It has no AWS_MSK_IAM, but MSK's listener for that takes a token too.
-            conf |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": librdkafka_callback(tokens)}
+            conf |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": tokens.for_librdkafka}
         elif self.mechanism is not None:
             conf |= {
                 "sasl.mechanism": self.mechanism,

@@ -18,7 +18,6 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -38,9 +37,6 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What may stand after "Bearer" (RFC 6750): no character that ends SASL's first message."""
-_LONGEST_S: Final = 10 * 365 * 86_400
-_LIFE_S: Final = 300.0
-"""How long a file's or a command's token is used if it does not say how long it is valid: then it is fetched again."""
 _CODES: Final = frozenset(
     {
         *("invalid_request", "invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"),
@@ -179,14 +175,14 @@ def _given(content: bytes, now: float, where: str) -> Token:
         raise BrokerError(f"{where}: it gives no token: expected the token alone, or JSON with an access_token")
     until = _seconds(fields.get("expires_on"))  # Unix s
     lives = (_seconds(fields.get("expires_in")), None if until is None else until - time.time(), _until_exp(value))
-    life = min((one for one in lives if one is not None), default=_LIFE_S)
+    life = min((one for one in lives if one is not None), default=300.0)  # then it is fetched again
     return _valid(value, now, life, f"{where}: its token has expired: is what renews it still running?")
 
 
 def _valid(value: str, obtained_s: float, life_s: float, expired: str) -> Token:
     if life_s <= 0:
         raise BrokerError(expired)
-    return Token(value, obtained_s, obtained_s + min(life_s, _LONGEST_S))
+    return Token(value, obtained_s, obtained_s + min(life_s, 10 * 365 * 86_400))
 
 
 def _seconds(value: object) -> float | None:
@@ -210,13 +206,6 @@ def _until_exp(value: str) -> float | None:
     return None if until is None else until - time.time()
 
 
-RENEW_AT: Final = 0.8
-_PATIENCE_S: Final = 2.0
-"""How long a caller waits for a new token while the old one is valid: it blocks the caller's event loop."""
-_AGAIN_S: Final = 1.0
-"""How long a failure counts: a cluster's connections must not each ask again."""
-
-
 class TokenProvider:
     """Returns a valid token. Safe for threads."""
 
@@ -237,7 +226,7 @@ class TokenProvider:
         """
         with self._lock:
             now, known = time.monotonic(), self._token
-            if known is not None and now < known.obtained_s + RENEW_AT * (known.expires_s - known.obtained_s):
+            if known is not None and now < known.obtained_s + 0.8 * (known.expires_s - known.obtained_s):
                 return known
             valid = known is not None and now < known.expires_s
             if now < self._again_s:
@@ -245,7 +234,7 @@ class TokenProvider:
             if (flight := self._flight) is None:
                 flight = self._flight = threading.Event()
                 threading.Thread(target=self._request, args=(flight,), name="kretain-token", daemon=True).start()
-        waits_s = min(patience_s, _PATIENCE_S if valid else DEADLINE_S)
+        waits_s = min(patience_s, 2.0 if valid else DEADLINE_S)  # it blocks the caller's event loop
         done = flight.wait(waits_s)
         with self._lock:
             return self._known(None if done else self._late(waits_s))
@@ -276,8 +265,20 @@ class TokenProvider:
                 if isinstance(result, Token):
                     self._token, self._failure = result, None
                 else:
-                    self._failure, self._again_s = result, time.monotonic() + _AGAIN_S
+                    # For a second: a cluster's connections must not each ask again.
+                    self._failure, self._again_s = result, time.monotonic() + 1.0
             flight.set()
+
+    def for_librdkafka(self, _config: str | None) -> tuple[str, float, str, dict[str, str]]:
+        """Be confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
+        # An exception here would surface in the Python code that the client calls next. So return what no broker
+        # accepts: the connection fails as with a wrong password, and the client soon asks again.
+        try:
+            token = self.token()
+            value, left_s = token.value, token.expires_s - time.monotonic()
+        except BrokerError:
+            value, left_s = "none", 0.0
+        return value, time.time() + max(left_s, 2.0), "", dict(self.settings.extensions)
 
 
 _providers: dict[OAuthSettings, TokenProvider] = {}
@@ -287,22 +288,6 @@ os.register_at_fork(after_in_child=_providers.clear)  # none of the threads live
 def provider_of(settings: OAuthSettings) -> TokenProvider:
     """Return this process's provider for these settings."""
     return _providers.setdefault(settings, TokenProvider(settings))  # one for all threads: setdefault is atomic
-
-
-def librdkafka_callback(provider: TokenProvider) -> Callable[[str | None], tuple[str, float, str, dict[str, str]]]:
-    """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
-
-    def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:
-        # An exception here would surface in the Python code that the client calls next. So return what no broker
-        # accepts: the connection fails as with a wrong password, and the client soon asks again.
-        try:
-            token = provider.token()
-            value, left_s = token.value, token.expires_s - time.monotonic()
-        except BrokerError:
-            value, left_s = "none", 0.0
-        return value, time.time() + max(left_s, 2.0), "", dict(provider.settings.extensions)
-
-    return callback
 
 
 def kafka_python_provider(provider: TokenProvider) -> Any:

@@ -166,8 +166,12 @@ def request(groups: Sequence[str], topics: Mapping[str, int] | None = None, *, b
     if topics is not None:
         rows = [Topic(name=name, partition_indexes=list(range(count))) for name, count in topics.items()]
     if batched:
-        wanted = [Group(group_id=name, topics=rows) for name in groups]
-        return _Request(groups=wanted, require_stable=True, min_version=BATCHED_VERSION, max_version=BATCHED_VERSION)
+        return _Request(
+            groups=[Group(group_id=name, topics=rows) for name in groups],
+            require_stable=True,
+            min_version=BATCHED_VERSION,
+            max_version=BATCHED_VERSION,
+        )
     return _Request(
         group_id=groups[0],
         topics=rows,

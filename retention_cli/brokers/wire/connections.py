@@ -43,17 +43,6 @@ from retention_cli.brokers.wire.work import Pending, Work
 
 IN_FLIGHT: Final = 8
 """Requests in flight per broker, of one call of :meth:`Wire.fan_out`."""
-_MAX_RESPONSE_BYTES: Final = 128 << 20
-"""The limit of any response, whose memory is allocated before any of it has arrived. Requests are cut so that responses
-stay far below: 1,000 partitions, 20,000 commits."""
-_AT_LEAST_S: Final = 2.0
-"""Time for one request's answer where the deadline of all of them has passed."""
-_CLIENT_REFUSES: Final = 1_000
-"""Requests in flight on a connection beyond which the client refuses the next one, with an error that would leave a
-fact unread. Five by default, which a few calls under way pass; calls bound themselves."""
-
-_REFUSED_S: Final = 3.0
-"""How long a refused connection is tried again (s): a port on which no process listens."""
 
 _RIGHT: Final = {
     "AWS": "are the AWS credentials allowed to connect",
@@ -94,15 +83,20 @@ class Wire:
 
     def __init__(self, settings: ConnectionSettings, timeout_s: float, *, patient: bool = False) -> None:
         self.timeout_s = timeout_s
-        self._refused_s = timeout_s if patient else min(timeout_s, _REFUSED_S)
+        # How long ports on which no process listens are tried again.
+        self._refused_s = timeout_s if patient else min(timeout_s, 3.0)
         self._settings = settings
         configs = {
             **settings.for_kafka_python(),
             "request_timeout_ms": int(timeout_s * 1000),
             "socket_connection_setup_timeout_ms": int(timeout_s * 1000),
-            "receive_message_max_bytes": _MAX_RESPONSE_BYTES,
+            # Memory for a response is allocated before any of it has arrived. Requests are cut so that responses stay
+            # far below: 1,000 partitions, 20,000 commits.
+            "receive_message_max_bytes": 128 << 20,
             "reconnect_backoff_max_ms": 1000,
-            "max_in_flight_requests_per_connection": _CLIENT_REFUSES,
+            # Beyond it the client refuses a request, with an error that would leave a fact unread. A few calls under
+            # way pass its default, five; calls bound themselves.
+            "max_in_flight_requests_per_connection": 1_000,
         }
         self._heard = _Heard(settings)
         _LOG.listen(self._heard)
@@ -175,11 +169,9 @@ class Wire:
         _LOG.leave(self._heard)
         loop: threading.Thread | None = self._net._io_thread  # noqa: SLF001  (nothing else says whether it has ended)
         with contextlib.suppress(RuntimeError, OSError, kafka_errors.KafkaError):
-            if loop is None:  # it was never started: what is scheduled now would run as the loop is closed, and fail
-                self._net.close()
-                return
-            self._net.call_soon_threadsafe(self._manager.close)
-            self._net.stop(timeout_ms=2000)
+            if loop is not None:  # else what is scheduled now would run as the loop is closed, and fail
+                self._net.call_soon_threadsafe(self._manager.close)
+                self._net.stop(timeout_ms=2000)
             if loop is None or not loop.is_alive():  # a name server may still block it
                 self._net.close()
 
@@ -233,7 +225,7 @@ class Wire:
     async def ask_any(self, request_for: Callable[[], Any], deadline: float) -> Any:
         """Ask brokers in turn until one answers. ``request_for`` creates a new request for each.
 
-        A deadline that others have used up ends the retries, and leaves a single request time for its answer.
+        A deadline that others have used up ends the retries, and leaves a single request 2 s for its answer.
 
         Raises:
             UnreachableError: no broker had answered at the deadline (of ``time.monotonic``).
@@ -242,7 +234,7 @@ class Wire:
         while True:
             try:
                 return await self.ask(
-                    request_for(), timeout_s=min(self.timeout_s, max(_AT_LEAST_S, deadline - time.monotonic()))
+                    request_for(), timeout_s=min(self.timeout_s, max(2.0, deadline - time.monotonic()))
                 )
             except RequestFailedError as error:
                 if not error.retriable:
@@ -321,7 +313,8 @@ class Wire:
 
     def offered(self) -> Mapping[int, tuple[int, int]]:
         """Return the versions that a connected broker named, by API key; empty if none is connected."""
-        return self._manager.offered()
+        versions = (one.broker_version_data for one in list(self._manager._conns.values()))  # noqa: SLF001
+        return next((one.api_versions for one in versions if one is not None), {})
 
     async def highest_version(self, node: int, api_key: int) -> int | None:
         """Return the highest version of an API that one broker supports (−1: none), None if it can't be reached."""
@@ -387,13 +380,12 @@ class _Heard:
         errors = [arg for arg in (record.args if isinstance(record.args, tuple) else ()) if isinstance(arg, Exception)]
         for error in errors:
             if "Unable to bootstrap" not in str(error):  # kretain reports that itself; the cause was logged before
-                given = self._settings
                 problem = connection_problem(
                     error,
-                    given.mechanism,
-                    tls=given.uses_tls,
-                    sends_ours=given.certificate_pem is not None,
-                    aws=given.uses_aws,
+                    self._settings.mechanism,
+                    tls=self._settings.uses_tls,
+                    sends_ours=self._settings.certificate_pem is not None,
+                    aws=self._settings.uses_aws,
                 )
                 if isinstance(error, _REFUSED):
                     self.refusal = problem

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import kafka.errors as kafka_errors
@@ -34,9 +34,6 @@ def _no_tags(data: Any) -> None:
 
 TaggedFields.decode_empty = staticmethod(_no_tags)
 
-_DELETE_RECORDS: Final = 21
-_THROTTLE: Final = "throttle"
-"""Why kafka-python pauses a connection: its broker throttles it (a quota, KIP-219)."""
 _POLL_S: Final = 0.1
 """A request that waits for its turn checks for it at most this often (s)."""
 
@@ -71,11 +68,6 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
             connection.__class__ = TimedConnection
         return connection
 
-    def offered(self) -> Mapping[int, tuple[int, int]]:
-        """Return the versions that a connected broker named, by API key; empty if none is connected."""
-        versions = (one.broker_version_data for one in list(self._conns.values()))
-        return next((one.api_versions for one in versions if one is not None), {})
-
 
 class TimedConnection(KafkaConnection):  # type: ignore[misc]
     """A connection whose requests wait for a broker that throttles, and time out in turn.
@@ -106,14 +98,14 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
 
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
         """Send a request, or have it wait; return its future response."""
-        if _THROTTLE in self.paused and self._is_ready():
+        if "throttle" in self.paused and self._is_ready():  # a quota (KIP-219)
             future = Future()  # the client would refuse it, and a fact would stay unread
             waiting = request, future, self._timeout_at(timeout_ms=request_timeout_ms)
             self._request_buffer.append(waiting)
             self.net.call_at(waiting[2], lambda: self._give_up(waiting))
         else:
             future = super().send_request(request, request_timeout_ms)
-        if getattr(request, "API_KEY", None) == _DELETE_RECORDS:
+        if getattr(request, "API_KEY", None) == 21:  # DeleteRecords
             self.deletes.add(future)
             future.add_both(lambda _: self.deletes.discard(future))
         return future
@@ -162,8 +154,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
             super()._request_timed_out(future, sent, until)
 
     def _is_ready(self) -> bool:
-        busy = self.initializing or self._reauth.is_reauthenticating  # these buffer, too
-        return self.connected and not busy
+        return self.connected and not (self.initializing or self._reauth.is_reauthenticating)  # these buffer, too
 
     def _give_up(self, waiting: tuple[Any, Any, float]) -> None:
         if waiting in self._request_buffer:
@@ -176,8 +167,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
         waiting = self.in_flight_requests
         if waiting and waiting[0][1] is not future:  # it is not its turn yet: look again
             return time.monotonic() + max(until - sent, _POLL_S)
-        its_turn: float = max(sent, self.parser.answered)
-        return its_turn + until - sent
+        return float(max(sent, self.parser.answered) + until - sent)
 
 
 class TimedProtocol(KafkaProtocol):  # type: ignore[misc]

@@ -68,11 +68,6 @@ _ANOTHER_NAME: Final = (
 _WANTS_OURS: Final = "it wants a client certificate (ssl.certificate.location or ssl.keystore.location)"
 _REFUSES_OURS: Final = "the broker refused the client certificate: is it signed by a CA that the broker trusts?"
 _PLAIN: Final = "the broker does not speak TLS there: use its port for TLS, or security.protocol {plain}"
-_OLD_TLS: Final = "the broker does not speak TLS 1.2 or later: enable it there (ssl.enabled.protocols)"
-_TICKET_REFUSED: Final = (
-    "it did not accept the Kerberos ticket: is its keytab that of the service in the KDC, and are the clocks of this "
-    "machine, the KDC and the broker right?"
-)
 _TLS: Final = (
     ("hostname mismatch", _ANOTHER_NAME),
     ("ip address mismatch", _ANOTHER_NAME),
@@ -90,7 +85,7 @@ _TLS: Final = (
     ("wrong version number", _PLAIN),
     ("record layer failure", _PLAIN),
     ("packet length too long", _PLAIN),
-    ("protocol version", _OLD_TLS),
+    ("protocol version", "the broker does not speak TLS 1.2 or later: enable it there (ssl.enabled.protocols)"),
     ("eof occurred", "the broker ended the TLS handshake: is it a listener for TLS, or {ours}?"),
     ("unexpected eof", "the broker ended the TLS handshake: is it a listener for TLS, or {ours}?"),
 )
@@ -151,7 +146,10 @@ def _not_accepted(text: str, mechanism: str | None, *, aws: bool) -> str:
     if WHAT in text:  # we did not send a ticket
         return text[text.index(WHAT) :]
     if mechanism == "GSSAPI":
-        return _TICKET_REFUSED
+        return (
+            "it did not accept the Kerberos ticket: is its keytab that of the service in the KDC, and are the clocks "
+            "of this machine, the KDC and the broker right?"
+        )
     if mechanism == "OAUTHBEARER":
         return "it did not accept the token: is it meant for this cluster, and does it know who issued it?"
     by = f" by {mechanism}" if mechanism else ""

@@ -4,43 +4,21 @@ The JSON files in ``schemas/`` are Apache Kafka 4.3.0's, unchanged; the client b
 every API it supports.
 """
 
-# mypy: disable-error-code="misc,call-arg"
-# (the base class is untyped)
-
 from __future__ import annotations
+
+from typing import Any, Final
 
 from kafka.protocol.api_message import ApiMessage
 
 from retention_cli.brokers.wire import schemas
 
-
-class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):
-    """API 69: members of KIP-848 groups."""
-
-
-class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas):
-    """API 69."""
-
-
-class ShareGroupDescribeRequest(ApiMessage, load_json=schemas):
-    """API 77: members of share groups."""
-
-
-class ShareGroupDescribeResponse(ApiMessage, load_json=schemas):
-    """API 77."""
-
-
-class StreamsGroupDescribeRequest(ApiMessage, load_json=schemas):
-    """API 89: members and topology of streams groups."""
-
-
-class StreamsGroupDescribeResponse(ApiMessage, load_json=schemas):
-    """API 89."""
-
-
-class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas):
-    """API 90: the start offsets of share groups."""
-
-
-class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas):
-    """API 90."""
+MESSAGES: Final[dict[str, Any]] = {
+    name: type(ApiMessage)(name, (ApiMessage,), {}, load_json=schemas)
+    for api in (
+        "ConsumerGroupDescribe",  # API 69: members of KIP-848 groups
+        "ShareGroupDescribe",  # API 77: members of share groups
+        "StreamsGroupDescribe",  # API 89: members and topology of streams groups
+        "DescribeShareGroupOffsets",  # API 90: the start offsets of share groups
+    )
+    for name in (f"{api}Request", f"{api}Response")  # the client finds a response's class by its request's
+}

@@ -93,12 +93,8 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "state: cluster, trim": _TRIM,
 }
 """A command for each column."""
-_ON_TOP: Final = {
-    "policy set": {"DESCRIBE on the topics"},
-    **dict.fromkeys(("a key marked cluster", "state: cluster, plan"), "plan"),
-    "state: cluster, trim": "trim",
-}
-"""Columns of the second table that want rights of the first one, too."""
+_LIKE: Final = {"a key marked cluster": "plan", "state: cluster, plan": "plan", "state: cluster, trim": "trim"}
+"""Columns of the second table that want the rights of a column of the first one, too; for setting a policy one is enough."""
 
 
 @dataclass
@@ -119,8 +115,8 @@ def _cases() -> list[Case]:
     cases: list[Case] = []
     for column in COMMANDS:
         own = [one for one in RIGHTS if column in one.wanted_by]
-        more = _ON_TOP.get(column, set())
-        base = [one for one in RIGHTS if (more in one.wanted_by if isinstance(more, str) else one.text in more)]
+        described = "DESCRIBE on the topics" if column == "policy set" else None
+        base = [one for one in RIGHTS if _LIKE.get(column) in one.wanted_by or one.text == described]
         for lacks in (None, *own):
             kept = [one for one in base + own if lacks is None or (one is not lacks and not one.brings(lacks))]
             cases.append(Case(column, lacks, f"user{len(cases)}", rights=kept))
@@ -214,8 +210,7 @@ def _expect_of_doctor(case: Case, done: Cli) -> None:
     """It names the right that is missing, for this command."""
     if case.column == "policy check":  # needs nothing that others do not
         return
-    columns = {"a key marked cluster": "plan", "state: cluster, plan": "plan", "state: cluster, trim": "trim"}
-    command = columns.get(case.column, case.column)
+    command = _LIKE.get(case.column, case.column)
     found = done.json()
     if case.lacks is None:
         assert found["commands"].get(command, "good") == "good", done.out

@@ -15,6 +15,7 @@ import pytest
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.writer import Appended, ClusterWriter
+from retention_cli.core.grouping import by_key
 from retention_cli.policy.live import POLICY_TOPIC, LiveEditError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import merged
@@ -109,10 +110,8 @@ def test_doctor_names_the_topics_that_a_policy_needs(fresh: World, tmp_path: Pat
     policy = written(tmp_path / "policy.yaml", f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
 
     def found(code: int) -> dict[str, list[str]]:
-        texts: dict[str, list[str]] = {}
-        for one in run(fresh, "doctor", "-p", str(policy), "-o", "json", check=code).json()["checks"]:
-            texts.setdefault(one["check"], []).append(f"{one['verdict']}: {one['text']}")
-        return texts
+        checks = run(fresh, "doctor", "-p", str(policy), "-o", "json", check=code).json()["checks"]
+        return by_key((one["check"], f"{one['verdict']}: {one['text']}") for one in checks)
 
     before = found(1)
     assert before["live settings"][0].startswith("missing: topic _kretain_policy does not exist")

@@ -9,7 +9,7 @@ import datetime as dt
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,6 @@ from tests.support.world import OLD, World, wait_until, written
 
 SESSION_MS = 3000
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
-ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def oauth(idp: TokenServer, archived_classes: None) -> Iterator[EmbeddedKafka]:
         "super.users": f"User:ANONYMOUS;User:{CLIENT}",
     }
     with pytest.MonkeyPatch.context() as patched:  # since Kafka 4.0 a broker asks only addresses that it is allowed to
-        patched.setenv("JDK_JAVA_OPTIONS", f"-D{ALLOWED}={jwks}")
+        patched.setenv("JDK_JAVA_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}")
         with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
             yield cluster
 
@@ -88,19 +87,6 @@ def librdkafka_file(tmp_path: Path, idp: TokenServer, **more: object) -> Path:
     return properties(tmp_path, **{**given, **more})
 
 
-def java_file(tmp_path: Path, idp: TokenServer) -> Path:
-    return properties(
-        tmp_path,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauthbearer_token_endpoint_url=idp.url,
-        sasl_login_callback_handler_class=f"{OAUTH}.OAuthBearerLoginCallbackHandler",
-        sasl_jaas_config=(
-            f'{OAUTH}.OAuthBearerLoginModule required clientId="{CLIENT}" clientSecret="{CLIENT_SECRET}" scope="kafka";'
-        ),
-    )
-
-
 def foreign(idp: TokenServer) -> tuple[int, dict[str, str], bytes]:
     """Return an endpoint's answer with a token for another audience than the broker."""
     return 200, {}, json.dumps({"access_token": idp.jwt(aud="elsewhere"), "expires_in": 300}).encode()
@@ -113,16 +99,17 @@ def test_oauth_plan_trim_and_doctor_work_without_showing_a_secret(
     """Tokens of the endpoint, or of a command that prints one. librdkafka's own keys are in the other tests."""
     if style == "command":
         token = written(tmp_path / "token", f"{idp.jwt()}\n")
-        config = properties(
-            tmp_path,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauthbearer_token_command=f"cat '{token}'",
-        )
+        more = {"sasl_oauthbearer_token_command": f"cat '{token}'"}
         tokens, shown = [token.read_text().strip()], "sasl.oauthbearer.token.command = "
     else:
-        config = java_file(tmp_path, idp)
+        login = f'clientId="{CLIENT}" clientSecret="{CLIENT_SECRET}" scope="kafka"'
+        more = {
+            "sasl_oauthbearer_token_endpoint_url": idp.url,
+            "sasl_login_callback_handler_class": f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+            "sasl_jaas_config": f"{OAUTH}.OAuthBearerLoginModule required {login};",
+        }
         tokens, shown = idp.issued, f"sasl.oauthbearer.token.endpoint.url = {idp.url}"
+    config = properties(tmp_path, security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", **more)
     said = said_of_a_trim(tmp_path, oauth.secure_bootstrap, config, topic)
     assert ["SASL_PLAINTEXT, OAUTHBEARER" in said[0], shown in said[1], bool(tokens)] == [True] * 3, said[:2]
     show_none(said, CLIENT_SECRET, *tokens, *(token.rpartition(".")[2] for token in tokens))
@@ -180,18 +167,23 @@ def test_token_rejected_by_the_broker_fails_at_once(
             pass
 
 
+def stays_connected(settings: ConnectionSettings, topic: str, is_over: Callable[[], bool]) -> None:
+    """Read metadata until it is over, on connections that stay open."""
+    with ClusterReader(settings, 10.0) as reader:
+        while not is_over():
+            assert [one.name for one in reader.metadata((topic,)).topics.values()] == [topic]
+            time.sleep(0.2)  # a lull: requests go out before and after each session's end
+        # Clients of other tests that look for brokers that are gone are heard in this process, too.
+        assert reader.wire._heard.last in (None, "connection refused"), "a connection was lost"  # noqa: SLF001
+
+
 def test_expiring_token_is_renewed_and_the_session_reauthenticated(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three lifetimes of a token, each two of the broker's sessions, on connections that stay open."""
     monkeypatch.setattr(idp, "lifetime_s", 6)
     before = len(idp.issued)
-    with ClusterReader(connection(tmp_path, idp, oauth), 10.0) as reader:
-        while len(idp.issued) < before + 3:
-            assert [one.name for one in reader.metadata((topic,)).topics.values()] == [topic]
-            time.sleep(0.2)  # a lull: requests go out before and after each session's end
-        # Clients of other tests that look for brokers that are gone are heard in this process, too.
-        assert reader.wire._heard.last in (None, "connection refused"), "a connection was lost"  # noqa: SLF001
+    stays_connected(connection(tmp_path, idp, oauth), topic, lambda: len(idp.issued) >= before + 3)
 
 
 def test_endpoint_outage_during_a_run_is_named_and_the_run_recovers(
@@ -245,7 +237,6 @@ def test_spark_executors_get_tokens_of_their_own(
 
 
 MODULE = "software.amazon.msk.auth.iam"
-BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 @pytest.fixture(scope="module")
@@ -261,10 +252,9 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "credentials").write_text(f"[trimmer]\n{keys}{SECRET_KEY}\n[stranger]\n{keys}another-s3cret\n")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    files = {"SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"), "CONFIG_FILE": str(tmp_path / "config")}
+    for name, value in {**files, "REGION": REGION, "EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
 
 
 @pytest.fixture
@@ -280,7 +270,7 @@ def client_file(tmp_path: Path, msk: MskKafka, style: str, profile: str = "trimm
         given["sasl_client_callback_handler_class"] = f"{MODULE}.IAMClientCallbackHandler"
     elif style == "oauth":
         given["sasl_mechanism"] = "OAUTHBEARER"
-        given["sasl_jaas_config"] = f'{BEARER} required awsProfileName="{profile}";'
+        given["sasl_jaas_config"] = f'{OAUTH}.OAuthBearerLoginModule required awsProfileName="{profile}";'
         for side in ("login", "client"):
             given[f"sasl_{side}_callback_handler_class"] = f"{MODULE}.IAMOAuthBearerLoginCallbackHandler"
     return properties(tmp_path, **given)
@@ -314,12 +304,8 @@ def test_session_is_reauthenticated_with_a_new_signature(
 ) -> None:
     keys = read_properties(client_file(tmp_path, msk, style))
     keys["bootstrap.servers"] = type(keys["sasl.mechanism"])(msk.secure_bootstrap, "test")
-    with ClusterReader(translate(keys), 10.0) as reader:
-        end = time.monotonic() + 2.2 * SESSION_MS / 1000
-        while time.monotonic() < end:
-            assert [one.name for one in reader.metadata((readable,)).topics.values()] == [readable]
-            time.sleep(0.2)  # a lull: requests go out before and after each session's end
-        assert reader.wire._heard.last in (None, "connection refused"), "a connection was lost"  # noqa: SLF001
+    end = time.monotonic() + 2.2 * SESSION_MS / 1000
+    stays_connected(translate(keys), readable, lambda: time.monotonic() > end)
 
 
 @pytest.fixture(scope="module")

@@ -49,22 +49,16 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Made by Java's own keytool, as an operator would.
     """
     made = tmp_path_factory.mktemp("certificates")
-
-    def pair(name: str, store: str, kind: str, san: str) -> None:
+    for name, store, kind, san, file in (
+        ("broker", "broker.p12", "PKCS12", "ip:127.0.0.1", "ca.pem"),
+        ("client", "client.jks", "JKS", "dns:client", "client.pem"),
+        ("x", "x.p12", "PKCS12", "dns:stranger", "stranger.pem"),
+    ):
         keytool(
             *("-genkeypair", "-alias", name, "-keystore", str(made / store), "-storetype", kind, "-keyalg", "RSA"),
             *("-dname", f"CN={name}", "-validity", "30", "-ext", f"san={san}"),
             *("-storepass", STORE, "-keypass", STORE, "-noprompt"),
         )
-
-    pair("broker", "broker.p12", "PKCS12", "ip:127.0.0.1")
-    pair("client", "client.jks", "JKS", "dns:client")
-    pair("x", "x.p12", "PKCS12", "dns:stranger")
-    for name, store, file in (
-        ("broker", "broker.p12", "ca.pem"),
-        ("client", "client.jks", "client.pem"),
-        ("x", "x.p12", "stranger.pem"),
-    ):
         keytool(
             *("-exportcert", "-rfc", "-alias", name, "-keystore", str(made / store), "-storepass", STORE),
             *("-file", str(made / file)),
@@ -96,13 +90,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def broker_tls(certificates: Path, **more: str) -> dict[str, str]:
+def broker_tls(certificates: Path) -> dict[str, str]:
     return {
         "listener.name.secure.ssl.keystore.location": str(certificates / "broker.p12"),
         "listener.name.secure.ssl.keystore.type": "PKCS12",
         "listener.name.secure.ssl.keystore.password": STORE,
         "listener.name.secure.ssl.key.password": STORE,
-        **{key.replace("_", "."): value for key, value in more.items()},
     }
 
 

@@ -51,10 +51,13 @@ def _is_answered(pending: Pending[Any]) -> bool:
     return True
 
 
-def _leader(reader: ClusterReader, topic: str) -> int:
-    found = reader.metadata([topic]).topics[topic].partitions[0].leader
-    assert found is not None
-    return found
+@contextmanager
+def _led(world: World, topic: str, **more: Any) -> Iterator[tuple[ClusterReader, int]]:
+    """A reader, and the leader of a topic's partition."""
+    with reader_for(world.bootstrap, **more) as reader:
+        leader = reader.metadata([topic]).topics[topic].partitions[0].leader
+        assert leader is not None
+        yield reader, leader
 
 
 @pytest.mark.parametrize(("waits_ms", "answered"), [(400, 4), (3_000, 0)])
@@ -62,8 +65,8 @@ def test_request_timeout_starts_once_earlier_requests_are_answered(world: World,
     """A broker answers a connection's requests one by one: a slow one is not taken for a dead one, nor that for slow."""
     name = world.topic()
     replies: list[Any] = []
-    with reader_for(world.bootstrap) as reader:
-        work = {_leader(reader, name): [Job(_fetch(name, waits_ms), number) for number in range(4)]}
+    with _led(world, name) as (reader, leader):
+        work = {leader: [Job(_fetch(name, waits_ms), number) for number in range(4)]}
         began = time.monotonic()
         reader.wire.run(lambda: reader.wire.fan_out(work, lambda _, reply: replies.append(reply), timeout_s=1.0))
         seconds = time.monotonic() - began
@@ -77,8 +80,7 @@ def test_queued_delete_is_dropped_when_its_recheck_expires(world: World) -> None
     """Its time ends, however fast the broker is with what was before it: facts are 30 s old at most (trim)."""
     name = world.filled([0] * 5)
     said: dict[Any, Outcome] = {}
-    with reader_for(world.bootstrap) as reader:
-        leader = _leader(reader, name)
+    with _led(world, name) as (reader, leader):
         before = [reader.wire.start(reader.wire.ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
         began = time.monotonic()
         offsets = {leader: {TopicPartition(name, 0): 3}}
@@ -96,8 +98,8 @@ def test_delete_with_an_expired_recheck_is_never_written(world: World) -> None:
     name = world.filled([0] * 5)
     tp = TopicPartition(name, 0)
     said: list[Outcome] = []
-    with reader_for(world.bootstrap) as reader:
-        leader, delete = _leader(reader, name), Deleter(reader).delete
+    with _led(world, name) as (reader, leader):
+        delete = Deleter(reader).delete
         for good_until in (reader.clock.since_boot() - 0.1, reader.clock.since_boot() + 30):
             delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=10, good_until=good_until)
             if len(said) == 1:
@@ -142,9 +144,7 @@ def test_half_written_delete_is_cut_off_at_its_deadline() -> None:
 
 def test_delete_written_while_the_connection_opens_is_cut_off_at_its_deadline(world: World) -> None:
     name = world.filled([0] * 5)
-    with reader_for(world.bootstrap) as reader:
-        leader = _leader(reader, name)
-    with reader_for(world.bootstrap) as reader:
+    with _led(world, name) as (_, leader), reader_for(world.bootstrap) as reader:
         ask, start = reader.wire.ask, reader.wire.start
         before = [start(ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
         deletes = start(ask, delete_request({TopicPartition(name, 0): 3}, 1.7), leader, 1.7)
@@ -154,20 +154,20 @@ def test_delete_written_while_the_connection_opens_is_cut_off_at_its_deadline(wo
 
 def test_short_request_does_not_end_earlier_ones(world: World) -> None:
     empty = world.topic()
-    with reader_for(world.bootstrap) as reader:
-        leader = _leader(reader, empty)
+    with _led(world, empty) as (reader, leader):
         slow = reader.wire.start(reader.wire.ask, _fetch(empty, 2_500), leader)
         assert reader.wire.start(reader.wire.ask, ListGroupsRequest(), leader, 1.0).result().error_code == 0
         assert slow.result() is not None
 
 
 @contextmanager
-def _throttled(world: World, client: str) -> Iterator[ClusterReader]:
+def _throttled(world: World, topic: str) -> Iterator[tuple[ClusterReader, int]]:
     """A reader that every broker tells to wait for a second after each answer; the client's name is this test's own."""
+    client = f"client-of-{topic}"
     entry = AlterClientQuotasRequest.EntryData
     who = [entry.EntityData(entity_type="client-id", entity_name=client)]
     quota = entry(entity=who, ops=[entry.OpData(key="request_percentage", value=0.01, remove=False)])
-    with reader_for(world.bootstrap, client_id=client) as reader:
+    with _led(world, topic, client_id=client) as (reader, leader):
         reply = reader.wire.run(reader.wire.ask, AlterClientQuotasRequest(entries=[quota], validate_only=False))
         assert reply.entries[0].error_code == 0, reply
         for node in reader.brokers():
@@ -177,14 +177,13 @@ def _throttled(world: World, client: str) -> Iterator[ClusterReader]:
                 ),
                 f"broker {node} throttles",
             )
-        yield reader
+        yield reader, leader
 
 
 def test_throttled_request_is_answered_when_its_time_ends(world: World) -> None:
     """kafka-python refuses it, and what it would have answered would be unknown (KIP-219)."""
     name = world.filled([0] * 5)
-    with _throttled(world, f"client-of-{name}") as reader:
-        leader = _leader(reader, name)
+    with _throttled(world, name) as (reader, leader):
         ask, start = reader.wire.ask, reader.wire.start
         began = time.monotonic()
         asked = [start(ask, ListGroupsRequest(), leader) for _ in range(3)]

@@ -223,11 +223,8 @@ class Kretain:
 
     def events(self) -> list[dict[str, Any]]:
         """Read the audit log; a last line that was torn is left out."""
-        found = []
-        for log in self.state.glob("*/audit.jsonl"):
-            whole, _, _torn = log.read_bytes().rpartition(b"\n")
-            found += [json.loads(line) for line in whole.splitlines() if line.strip()]
-        return found
+        whole = [log.read_bytes().rpartition(b"\n")[0] for log in self.state.glob("*/audit.jsonl")]
+        return [json.loads(line) for log in whole for line in log.splitlines() if line.strip()]
 
     def _spawn(self, command: Sequence[str]) -> Run:
         self._number += 1

@@ -157,12 +157,6 @@ def test_single_line_key_with_its_chain_keeps_its_headers(tmp_path: Path) -> Non
     assert _in_lines(old) == old
 
 
-@pytest.mark.parametrize("line", ["[default]", " [ prod.eu ] ", "[]"])
-def test_ini_section_is_refused_by_name(tmp_path: Path, line: str) -> None:
-    said = refusal(SettingsError, parsed, tmp_path, f"# ours\n{line}\nbootstrap.servers=a:1\n")
-    assert f"client.properties:2: {line.strip()} begins a section" in said
-
-
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -291,19 +285,20 @@ def test_trusted_certificates_are_read_from_a_store(tmp_path: Path, content: byt
     assert (body(store.certificates), store.key) == (body(self_signed()), None)
 
 
-@pytest.mark.parametrize("key_password", [None, STORE, OTHER])
-def test_jks_key_is_read_with_chain_and_own_password(tmp_path: Path, key_password: str | None) -> None:
-    store = opened(tmp_path, jks_store(STORE, key=True, key_password=key_password), STORE, key_password)
+@pytest.mark.parametrize(
+    ("content", "key_password"),
+    [
+        (pkcs12_store(STORE, key=True), None),
+        *((jks_store(STORE, key=True, key_password=one), one) for one in (None, STORE, OTHER)),
+    ],
+    ids=["PKCS12", "JKS", "JKS, the same password", "JKS, a password of its own"],
+)
+def test_key_is_read_with_chain_and_own_password(tmp_path: Path, content: bytes, key_password: str | None) -> None:
+    store = opened(tmp_path, content, STORE, key_password)
     assert (base64.b64decode(body(store.key)), body(store.chain)) == (key_der(), body(self_signed()))
+    assert store.certificates == "", "one's own certificate is nobody's authority"
     settings = ConnectionSettings("h:1", "SSL", certificate_pem=store.chain, key_pem=store.key, ca_pem=self_signed())
     settings.for_kafka_python()  # the TLS library takes them
-
-
-def test_pkcs12_key_is_read_with_its_chain(tmp_path: Path) -> None:
-    store = opened(tmp_path, pkcs12_store(STORE, key=True), STORE)
-    assert "PRIVATE KEY" in (store.key or "")
-    assert body(store.chain) == body(self_signed())
-    assert store.certificates == "", "one's own certificate is nobody's authority"
 
 
 @pytest.mark.parametrize(
@@ -481,6 +476,10 @@ def test_every_secret_key_is_known_as_secret() -> None:
         (f"client.id=a\\\n  b\n{SECRET}=\n".encode(), ":3: not a setting"),
         (f"bootstrap.servers=a:1\n{SECRET} x\n".encode(), ":2: not a setting"),
         (f"{SECRET}.dotted\n".encode(), ":1: not a setting"),
+        *(
+            (f"# ours\n{line}\nbootstrap.servers=a:1\n".encode(), f":2: {line.strip()} begins a section")
+            for line in ("[default]", " [ prod.eu ] ", "[]")
+        ),
     ],
 )
 def test_line_that_is_no_setting_is_named_and_not_quoted(tmp_path: Path, content: bytes, said: str) -> None:

@@ -110,18 +110,6 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
     )
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\0\0\0\0\x02\x02g\x00\0\0\0\0",  # null topics
-        b"\0\0\0\0\x02\x02g\x02\x02t\x00\0\0\0\0\0",  # null partitions
-        b"\0\0\0\0\x02\x02g\x02\x02t\x81\x80\x80\x40" + bytes(20),  # 2^27 partitions
-    ],
-)
-def test_commit_answer_without_its_arrays_is_an_error_at_once(data: bytes) -> None:
-    refusal(ValueError, decode, data, 8)
-
-
 ROW = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1, "metadata": "", "error_code": 0}
 
 
@@ -153,8 +141,17 @@ def test_unknown_tagged_fields_of_a_commit_answer_are_skipped(*, tagged_last: bo
     )
 
 
-def test_commit_answer_with_a_topic_twice_is_an_error() -> None:
-    assert "twice" in refusal(ValueError, decode, batched([("one", [("t", [ROW]), ("t", [])], 0)]), 8)
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\0\0\0\0\x02\x02g\x00\0\0\0\0", "null in place of topics"),
+        (b"\0\0\0\0\x02\x02g\x02\x02t\x00\0\0\0\0\0", "null in place of topics or partitions"),
+        (b"\0\0\0\0\x02\x02g\x02\x02t\x81\x80\x80\x40" + bytes(20), "ends too early"),  # 2^27 partitions
+        (batched([("one", [("t", [ROW]), ("t", [])], 0)]), "twice"),
+    ],
+)
+def test_commit_answer_without_its_arrays_or_with_a_topic_twice_is_an_error_at_once(data: bytes, said: str) -> None:
+    assert said in refusal(ValueError, decode, data, 8)
 
 
 @given(GROUPS, st.data())

@@ -87,48 +87,45 @@ def test_json_problem_has_its_line_without_quoting_content(
     assert not [word for word in ("column", "hunter2") if word in problem]
 
 
+_LOST = "not YAML: look for a quote, a bracket or a colon that is missing or left over"
+
+
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("problem", "theirs", "ours"),
     [
-        (OSError(13, "Permission denied"), "Permission denied"),
+        (store_problem, OSError(13, "Permission denied"), "Permission denied"),
         (
+            store_problem,
             OSError(
                 "When listing in bucket 'b': AWS Error ACCESS_DENIED during ListObjectsV2 operation: Access Denied"
             ),
             "the store does not let these credentials do that (access denied): grant it",
         ),
         (
+            store_problem,
             OSError("When reading 'k': AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No body."),
             "the store does not accept these credentials, or does not let them do that (HTTP 403)",
         ),
         (
+            store_problem,
             OSError("When listing: AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: curlCode: 7"),
             "the store can't be reached: check its endpoint and the network",
         ),
-        (OSError("HDFS is in\nsafe mode"), "HDFS is in safe mode"),
+        (store_problem, OSError("HDFS is in\nsafe mode"), "HDFS is in safe mode"),
+        (
+            yaml_problem,
+            "while scanning, found unexpected end of stream in quoted scalar",
+            "not YAML: a quote is not closed",
+        ),
+        (yaml_problem, "found duplicate anchor 'hunter2'; first occurrence", f"{_LOST} (found duplicate anchor)"),
+        (yaml_problem, "invalid literal for int() with base 10: 'hunter2'", f"{_LOST} (invalid literal for int)"),
+        (yaml_problem, "'hunter2'", _LOST),
     ],
 )
-def test_object_store_error_is_described_in_our_words(error: OSError, said: str) -> None:
-    assert store_problem(error) == said
-
-
-@pytest.mark.parametrize(
-    ("said", "ours"),
-    [
-        ("while scanning, found unexpected end of stream in quoted scalar", "not YAML: a quote is not closed"),
-        (
-            "found duplicate anchor 'hunter2'; first occurrence",
-            "not YAML: look for a quote, a bracket or a colon that is missing or left over (found duplicate anchor)",
-        ),
-        (
-            "invalid literal for int() with base 10: 'hunter2'",
-            "not YAML: look for a quote, a bracket or a colon that is missing or left over (invalid literal for int)",
-        ),
-        ("'hunter2'", "not YAML: look for a quote, a bracket or a colon that is missing or left over"),
-    ],
-)
-def test_yaml_problem_keeps_the_parsers_words_without_quoted_content(said: str, ours: str) -> None:
-    assert yaml_problem(said) == ours
+def test_librarys_problem_is_in_our_words_without_quoted_content(
+    problem: Callable[[Any], str], theirs: Any, ours: str
+) -> None:
+    assert problem(theirs) == ours
 
 
 LAUGHS = "version: 1\na: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
