@@ -96,8 +96,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
         BrokerError: the cluster could not be asked.
     """
     topics = [name for name, topic in reader.metadata().topics.items() if not topic.internal]
-    missing = unmatched(policy, topics)
-    if len(missing) == len(policy.entries):
+    if len(missing := unmatched(policy, topics)) == len(policy.entries):
         return Findings(first_few(missing))
     findings = check_alone(policy)
     policy = with_live(reader, policy)
@@ -171,5 +170,6 @@ def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> P
     key = next(
         (key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), ""
     )
-    place = origins[key].place if key else policy.source
-    return PolicyProblem.at(place, key, f"{some_of(topics, noun='topic')}: {text}")
+    return PolicyProblem.at(
+        origins[key].place if key else policy.source, key, f"{some_of(topics, noun='topic')}: {text}"
+    )
