@@ -85,9 +85,11 @@ def read_topics(
         one.name: policies[one.name] for one in topics if one.name in policies and not one.untouched(policies[one.name])
     }
     others = [name for name in names if name not in judged]
-    notes = []
-    if policy is not None and others:
-        notes.append(Reason("policy", f"{policy.source} does not manage {some_of(others)}: judged without it"))
+    notes = (
+        [Reason("policy", f"{policy.source} does not manage {some_of(others)}: judged without it")]
+        if policy is not None and others
+        else []
+    )
     return Reading(clock_ms(), metadata.cluster_id, reader.settings.bootstrap, topics, judged, notes)
 
 
