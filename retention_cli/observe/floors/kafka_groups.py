@@ -15,7 +15,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Code, Reason, Unknown
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
@@ -282,12 +282,10 @@ def read_groups(
     others = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
     for one in reader.read_pending(others, fold.counts, _left(reader, deadline)):
         fold.fail(keys[one.group], f"an offset is pending in a transaction: {one.text}", one.topics)
-    done = 0
+    add = adding(progress, "committed offsets", len(others) + len(shares))
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
-        nonlocal done
-        done += 1
-        progress("committed offsets", done, len(others) + len(shares))
+        add(1)
         key, doubted = keys[commits.group], frozenset[str]()
         if isinstance(commits, CommitsUnknown):
             fold.fail(key, commits.text, commits.topics)
@@ -305,7 +303,6 @@ def read_groups(
         if listener is not None and not doubted:
             listener(GroupCommits(key, topics))
 
-    progress("committed offsets", 0, len(others) + len(shares))
     if shares:
         reader.read_share_offsets(shares, on_commits)
     reader.read_commits(others, on_commits, _left(reader, deadline))
