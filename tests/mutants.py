@@ -53,8 +53,8 @@ MUTANTS: Final = (
     Mutant(
         "look-ups: a broker's answer about remote segments is believed",
         "observe/times.py",
-        "return self.facts[tp].topic.on_disks and answer.timestamp is not None",
-        "return answer.timestamp is not None",
+        "(on_disks and answer.timestamp is not None",
+        "(answer.timestamp is not None",
     ),
     Mutant(
         "look-ups: MAX_TIMESTAMP knows remote segments",

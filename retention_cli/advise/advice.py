@@ -42,19 +42,18 @@ from retention_cli.policy.settings import Settings
 
 T = TypeVar("T")
 
-Effect = Literal["sooner", "longer", "larger", "blocked"]
-"""Data is deleted sooner or kept longer than wanted, takes more space than wanted, or blocks time-based rules."""
-
 
 @dataclass(frozen=True, slots=True)
 class Danger:
     """One way in which retention differs from what is wanted.
 
+    ``effect``: data is deleted sooner or kept longer than wanted, takes more space than wanted, or blocks time-based
+    rules.
     ``partitions`` are those affected; empty: all of the topic's. ``remedy`` is what to do if settings alone don't help.
     """
 
     code: str
-    effect: Effect
+    effect: Literal["sooner", "longer", "larger", "blocked"]
     text: str
     partitions: tuple[int, ...] = ()
     remedy: str | None = None
@@ -71,9 +70,7 @@ def consumed_after_retention(topic: TopicState, demand: Demand, _now_ms: int) ->
     )
     if conflict is None:
         return None
-    text = conflict.reasons[0].text
-    if demand.keep_ms is not None:
-        text = text.replace("the policy's retention.ms", "--want")
+    text = conflict.reasons[0].text.replace("the policy's retention.ms", demand.forced_age_by)
     return Danger("R1-above-retention", "sooner", text)
 
 
@@ -82,11 +79,10 @@ def broker_before_policy(topic: TopicState, demand: Demand, _now_ms: int) -> Dan
     """Check whether the broker's retention.ms is shorter than R4's age, so that it deletes before R4 can act."""
     if demand.forced_age_ms is None:
         return None
-    live = certain(retention_ms(topic))
-    if live is None or live >= demand.forced_age_ms:
+    if (live := certain(retention_ms(topic))) is None or live >= demand.forced_age_ms:
         return None
-    who = "--want" if demand.keep_ms is not None else "the policy's retention.ms"
-    text = f"the broker's retention.ms ({span(live)}) deletes records before {who} ({span(demand.forced_age_ms)}) would"
+    wanted_by = f"{demand.forced_age_by} ({span(demand.forced_age_ms)})"
+    text = f"the broker's retention.ms ({span(live)}) deletes records before {wanted_by} would"
     return Danger("broker-before-policy", "sooner", text)
 
 
@@ -97,8 +93,7 @@ def size_before_time(topic: TopicState, demand: Demand, _now_ms: int) -> Danger 
     if limit is None or needed is None:
         return None
     windows = {one.number: size_window_ms(one, limit) for one in topic.partitions}
-    short = _where(windows, lambda window: window is not None and window < needed)
-    if not short:
+    if not (short := _where(windows, lambda window: window is not None and window < needed)):
         return None
     least = min(window for window in short.values() if window is not None)
     text = (
@@ -120,14 +115,16 @@ def segment_above_retention(topic: TopicState, _demand: Demand, _now_ms: int) ->
     limit = certain(retention_ms(topic))
     if limit is None or (segment := certain(topic.settings.segment_ms)) <= limit:
         return None
-    slow = _where({one.number: roll_ms(one, topic.settings) for one in topic.partitions}, lambda roll: roll > limit)
-    if not slow:
+    rolls = {one.number: roll_ms(one, topic.settings) for one in topic.partitions}
+    if not (slow := _where(rolls, lambda roll: roll > limit)):
         return None
-    text = (
+    return Danger(
+        "segment-above-retention",
+        "longer",
         f"segment.ms ({span(segment)}) is longer than retention.ms ({span(limit)}), and traffic is too low to fill a "
-        f"segment sooner: records stay up to {span(limit + max(slow.values()))}"
+        f"segment sooner: records stay up to {span(limit + max(slow.values()))}",
+        tuple(sorted(slow)),
     )
-    return Danger("segment-above-retention", "longer", text, tuple(sorted(slow)))
 
 
 @or_unknown
@@ -144,12 +141,13 @@ def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Dang
     total = sum(one for one in sizes if not isinstance(one, Unknown))
     if total <= limit and sum(map(certain, sizes)) <= limit:
         return None
-    text = (
+    return Danger(
+        "bytes-per-partition",
+        "larger",
         f"retention.bytes ({format_bytes(limit)}) is for each partition: {count} of them may hold "
-        f"{format_bytes(limit * count)}, and hold {format_bytes(total)} now"
+        f"{format_bytes(limit * count)}, and hold {format_bytes(total)} now",
+        remedy=f"if you meant the topic, not each partition, use --want-bytes {limit}B",
     )
-    remedy = f"if you meant the topic, not each partition, use --want-bytes {limit}B"
-    return Danger("bytes-per-partition", "larger", text, remedy=remedy)
 
 
 def _against_topic_bytes(topic: TopicState, limit: int | None, topic_bytes: int) -> Danger | None:
@@ -162,11 +160,13 @@ def _against_topic_bytes(topic: TopicState, limit: int | None, topic_bytes: int)
     segment = certain(topic.settings.segment_bytes)
     if (most := count * (limit + segment)) <= topic_bytes:
         return None
-    text = (
+    return Danger(
+        "bytes-per-partition",
+        "larger",
         f"{demand}, and retention.bytes ({format_bytes(limit)}) is for each partition, with a segment "
-        f"({format_bytes(segment)}) on top: {count} may take {format_bytes(most)}"
+        f"({format_bytes(segment)}) on top: {count} may take {format_bytes(most)}",
+        remedy=remedy,
     )
-    return Danger("bytes-per-partition", "larger", text, remedy=remedy)
 
 
 @or_unknown
@@ -176,12 +176,13 @@ def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Da
     if not certain(topic.settings.deletes) or offsets is None or (limit is not None and offsets >= limit):
         return None
     lasting = "without limit" if limit is None else f"for {span(limit)}"
-    text = (
+    return Danger(
+        "offsets-expire-first",
+        "sooner",
         f"brokers forget the commits of a stopped group after {span(offsets)} (offsets.retention.minutes), but keep "
-        f"data {lasting}: a group that comes back later starts over, and skips or repeats records"
+        f"data {lasting}: a group that comes back later starts over, and skips or repeats records",
+        remedy="name such groups in the policy's groups.require; kretain then trims nothing without a commit of theirs",
     )
-    remedy = "name such groups in the policy's groups.require; kretain then trims nothing without a commit of theirs"
-    return Danger("offsets-expire-first", "sooner", text, remedy=remedy)
 
 
 @or_unknown
@@ -190,8 +191,7 @@ def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger
     if topic.settings.deletes is False:
         return None
     stamps = {one.number: one.newest for one in topic.partitions if one.newest is not None}
-    ahead = _where(stamps, lambda one: one.time_ms > now_ms + CLOCK_DIFFERENCE_MS)
-    if not ahead:
+    if not (ahead := _where(stamps, lambda one: one.time_ms > now_ms + CLOCK_DIFFERENCE_MS)):
         return None
     number, worst = max(ahead.items(), key=lambda item: (item[1].time_ms, -item[0]))
     start = next(one.log_start for one in topic.partitions if one.number == number)
@@ -199,18 +199,20 @@ def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger
     limit = retention_ms(topic)
     where = f"partition {number}, offset {worst.offset:,}{' (trimmed, its segment is still there)' if trimmed else ''}"
     whose = " by the broker's clock" if topic.settings.timestamp_type == "LogAppendTime" else ""
-    held, suspicion = "", " (microseconds for milliseconds?)" if worst.time_ms > LAST_DATE_MS else ""
-    if isinstance(limit, int):
-        held = f"the broker keeps it and everything after it until {moment(worst.time_ms + limit)}, and "
-    stamped = f"is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{suspicion}{whose}"
-    text = f"{where} {stamped}: {held}rules based on time stop there"
-    remedy = (
+    suspicion = " (microseconds for milliseconds?)" if worst.time_ms > LAST_DATE_MS else ""
+    until = moment(worst.time_ms + limit) if isinstance(limit, int) else None
+    held = "" if until is None else f"the broker keeps it and everything after it until {until}, and "
+    return Danger(
+        "future-timestamps",
+        "blocked",
+        f"{where} is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{suspicion}{whose}: "
+        f"{held}rules based on time stop there",
+        tuple(sorted(ahead)),
         "brokers delete a closed segment once all of it is trimmed: segment.ms or segment.bytes close it"
         if trimmed
         else f"no setting changes an existing timestamp: once no consumer needs older records, trim past it by hand "
-        f"(kafka-delete-records.sh, offset {worst.offset + 1})"
+        f"(kafka-delete-records.sh, offset {worst.offset + 1})",
     )
-    return Danger("future-timestamps", "blocked", text, tuple(sorted(ahead)), remedy)
 
 
 def _where(facts: Mapping[int, Maybe[T]], test: Callable[[T], bool]) -> dict[int, T]:
@@ -237,8 +239,10 @@ JUDGES: Final[Sequence[Callable[[TopicState, Demand, int], Maybe[Danger | None]]
 def judge(topic: TopicState, demand: Demand, now_ms: int) -> tuple[list[Danger], list[Reason]]:
     """Return the topic's dangers, and the reasons why others could not be judged."""
     found = [judge_one(topic, demand, now_ms) for judge_one in JUDGES]
-    unknown = [reason for one in found if isinstance(one, Unknown) for reason in one.reasons]
-    return [one for one in found if isinstance(one, Danger)], unknown
+    return (
+        [one for one in found if isinstance(one, Danger)],
+        [reason for one in found if isinstance(one, Unknown) for reason in one.reasons],
+    )
 
 
 LONGEST_SEGMENT_MS: Final = DAY
@@ -366,12 +370,10 @@ def _within(topic: TopicState, topic_bytes: int) -> dict[str, int]:
 
 
 def _roomier(topic: TopicState, demand: Demand) -> dict[str, int]:
-    needed = needed_ms(topic, demand)
-    if isinstance(needed, Unknown) or needed is None:
+    if isinstance(needed := needed_ms(topic, demand), Unknown) or needed is None:
         return {}
     rates = (rate for one in topic.partitions if not isinstance(rate := one.bytes_per_hour, Unknown))
-    busiest = max(rates, default=0.0)
-    return {"retention.bytes": -(-int(busiest * needed / HOUR * HEADROOM) // MIB) * MIB}
+    return {"retention.bytes": -(-int(max(rates, default=0.0) * needed / HOUR * HEADROOM) // MIB) * MIB}
 
 
 def broker_properties_for(topic: TopicState, demand: Demand, now_ms: int) -> dict[str, int]:
@@ -388,8 +390,9 @@ def policy_entry_for(topic: TopicState, demand: Demand) -> dict[str, int]:
     R4 does not wait for a segment: in-order records are kept for at most ``retention.ms`` plus one run of the
     tool.
     """
-    target = target_retention(topic, demand)
-    if isinstance(target, Unknown) or (demand.policy is None and topic.untouched(Settings())):
+    if isinstance(target := target_retention(topic, demand), Unknown) or (
+        demand.policy is None and topic.untouched(Settings())
+    ):
         return {}
     age, after = demand.forced_age_ms, demand.consumed_after_ms
     says = None if demand.policy is None else demand.policy.forced_age_ms

@@ -263,8 +263,13 @@ def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
         return "forever"
     segment, newest = certain(topic.settings.segment_ms), (one.newest for one in topic.partitions)
     ahead = max((one.time_ms - now_ms for one in newest if isinstance(one, Stamp)), default=0)
-    ahead = ahead if ahead > CLOCK_DIFFERENCE_MS else 0
-    return AtMost(retention, segment, ahead, topic.settings.check_interval_ms, topic.settings.delete_delay_ms)
+    return AtMost(
+        retention,
+        segment,
+        ahead if ahead > CLOCK_DIFFERENCE_MS else 0,
+        topic.settings.check_interval_ms,
+        topic.settings.delete_delay_ms,
+    )
 
 
 @or_unknown
@@ -333,6 +338,11 @@ class Demand:
         if self.keep_ms is not None:
             return self.keep_ms
         return None if self.policy is None else self.policy.forced_age_ms
+
+    @property
+    def forced_age_by(self) -> str:
+        """What sets :attr:`forced_age_ms`, in words."""
+        return "the policy's retention.ms" if self.keep_ms is None else "--want"
 
 
 def wanted(topic: TopicState, demand: Demand) -> tuple[Maybe[int | None], WantedBy]:

@@ -85,9 +85,11 @@ def read_topics(
         one.name: policies[one.name] for one in topics if one.name in policies and not one.untouched(policies[one.name])
     }
     others = [name for name in names if name not in judged]
-    notes = []
-    if policy is not None and others:
-        notes.append(Reason("policy", f"{policy.source} does not manage {some_of(others)}: judged without it"))
+    notes = (
+        [Reason("policy", f"{policy.source} does not manage {some_of(others)}: judged without it")]
+        if policy is not None and others
+        else []
+    )
     return Reading(clock_ms(), metadata.cluster_id, reader.settings.bootstrap, topics, judged, notes)
 
 
@@ -101,8 +103,11 @@ def read_settings(reader: ClusterReader, metadata: ClusterMetadata, names: Seque
     found = {}
     for name in names:
         holding = {broker for one in metadata.topics[name].partitions.values() for broker in one.replicas}
-        of_topic = {broker: values for broker, values in brokers.items() if broker in holding}
-        found[name] = _settings(topic_values[name], of_topic, offsets_retention)
+        found[name] = _settings(
+            topic_values[name],
+            {broker: values for broker, values in brokers.items() if broker in holding},
+            offsets_retention,
+        )
     return found
 
 
@@ -153,17 +158,9 @@ def _settings(
     def cleanup_policy() -> frozenset[str]:
         return frozenset(one.strip() for one in certain(text("cleanup.policy")).split(",") if one.strip())
 
-    @or_unknown
-    def check_interval() -> int:
-        return certain(_of_brokers(brokers, _CLEANER if "compact" in certain(cleanup_policy()) else _CHECK, max))
-
-    @or_unknown
-    def tiered() -> bool:
-        certain(cleanup_policy())
-        return not isinstance(values, RequestFailedError) and is_tiered(values)
-
+    cleanup = cleanup_policy()
     return TopicSettings(
-        cleanup_policy=cleanup_policy(),
+        cleanup_policy=cleanup,
         retention_ms=limit("retention.ms"),
         retention_bytes=limit("retention.bytes"),
         segment_ms=number("segment.ms"),
@@ -172,8 +169,10 @@ def _settings(
         before_max_ms=limit(*_BEHIND),
         after_max_ms=limit(*_AHEAD),
         delete_delay_ms=number("file.delete.delay.ms"),
-        tiered=tiered(),
-        check_interval_ms=check_interval(),
+        tiered=cleanup if isinstance(cleanup, Unknown) else isinstance(values, Mapping) and is_tiered(values),
+        check_interval_ms=cleanup
+        if isinstance(cleanup, Unknown)
+        else _of_brokers(brokers, _CLEANER if "compact" in cleanup else _CHECK, max),
         offsets_retention_ms=offsets_retention_ms,
     )
 

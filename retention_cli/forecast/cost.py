@@ -112,8 +112,7 @@ def added(amounts: Iterable[Maybe[Span]]) -> Span:
 
 def total_of(bills: Iterable[Bill]) -> Bill:
     """Return the sums; of no bill they are nothing."""
-    nothing = Bill(NOTHING, NOTHING, NOTHING, NOTHING)
-    return Bill(*map(added, zip(nothing, *bills, strict=True)))
+    return Bill(*map(added, zip(Bill(NOTHING, NOTHING, NOTHING, NOTHING), *bills, strict=True)))
 
 
 @or_unknown

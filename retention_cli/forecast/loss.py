@@ -98,8 +98,7 @@ def r6_deadline(queues: Iterable[Maybe[Queue]], age_ms: Span, now_ms: int) -> Sp
 
     ``queues`` are R6's on these disks. Without any it never does: none has a ceiling.
     """
-    comes = (certain(queue)(now_ms - age_ms.high) for queue in queues)
-    return Span(min(comes, default=math.inf), math.inf)
+    return Span(min((certain(queue)(now_ms - age_ms.high) for queue in queues), default=math.inf), math.inf)
 
 
 @or_unknown
@@ -267,8 +266,9 @@ def time_to_loss(
     deadlines = list(_deadlines(unread, brokers, settings, r6_ms))
     known = [(cause, one) for cause, one in deadlines if not isinstance(one, Unknown)]
     if len(known) < len(deadlines):  # what is unknown might come first
-        reasons = (reason for _, one in deadlines if isinstance(one, Unknown) for reason in one.reasons)
-        return Unknown(tuple(dict.fromkeys(reasons)))
+        return Unknown(
+            tuple(dict.fromkeys(reason for _, one in deadlines if isinstance(one, Unknown) for reason in one.reasons))
+        )
     if not known:
         return Loss("retention.ms", ENDLESS, ENDLESS)
     due = any(one.high == 0 for _, one in known)
@@ -293,8 +293,7 @@ def _deadlines(
 
     Brokers delete whole segments, so it may take as long as one is active, and until they check.
     """
-    deletes = brokers.deletes
-    if isinstance(deletes, Unknown):
+    if isinstance(deletes := brokers.deletes, Unknown):
         yield "retention.ms", deletes
     elif deletes:
         if brokers.retention_ms is not None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Final
 
 from retention_cli.advise.facts import TopicSettings
 from retention_cli.advise.reading import read_settings
 from retention_cli.audit.log import AuditLog, one_by_one
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import floor_by, plain_name
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import (
@@ -68,8 +66,6 @@ from retention_cli.state.memories import Memories
 
 Limits = Mapping[str, TopicSettings]
 Parts = dict[TopicPartition, PartitionForecast]
-_NO_REPLICAS: Final = Unknown.because("metadata", "its replicas are unknown")
-_DOUBT: Final = Unknown.because("ledger", "whether the memory is of this log is unknown")
 
 
 def read_forecast(
@@ -80,7 +76,6 @@ def read_forecast(
     memories: Memories,
     before: Mapping[str, GroupMemory] | None = None,
     state_dir: Path | None = None,
-    clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     progress: Progress = silent,
 ) -> Forecast:
     """Observe the cluster, as a plan does, and return the forecast. The ledger stores what a plan would store.
@@ -96,12 +91,12 @@ def read_forecast(
     selection, now_ms = with_live(reader, selection), terms.now_ms
     policy = selection.policy
     before = groups_before(memories, reader.metadata([]).cluster_id) if before is None else before
-    request = Request(selection.settings_for, policy.groups, now_ms, memories, clock_ms, scan_all=False)
+    request = Request(selection.settings_for, policy.groups, now_ms, memories, scan_all=False)
     commits: list[GroupCommits] = []
     try:
         observation = observe(reader, request, progress, commits.append)
     finally:
-        memories.save(clock_ms())
+        memories.save(request.clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     progress("settings")
     settings = observation.settings
@@ -160,7 +155,8 @@ def _bills(
         if prices.per_replica:
             its = there[one.name].partitions.values() if one.name in there else ()
             replicas = sum(len(partition.replicas) for partition in its) / len(its) if its else 0
-            price = prices.per_gib_month * replicas if replicas else _NO_REPLICAS
+            unknown = Unknown.because("metadata", "its replicas are unknown")
+            price = prices.per_gib_month * replicas if replicas else unknown
         rows = [(row, parts[row.facts.tp]) for row in seen[one.name]]
         found.append(topic_bill(one, rows, policy.labels_of(one.name), price, byte_ms[one.name]))
     return Bills(prices, found)
@@ -221,7 +217,7 @@ def _samples_of(facts: PartitionFacts, memory: Ledger, *, doubted: bool) -> Sequ
     certain(facts.high_watermark)
     topic_id = certain(facts.topic.topic_id)
     if memory.lost is not None or doubted:
-        return certain(memory.lost or _DOUBT)
+        return certain(memory.lost or Unknown.because("ledger", "whether the memory is of this log is unknown"))
     return memory.partition(facts.topic.name, topic_id, facts.partition).samples
 
 
@@ -277,8 +273,9 @@ def partition_inputs(
 
 def _taken_unread(topic: TopicFacts, settings: Settings) -> bool:
     """Return whether R6 may take what a topic's consumers have not read."""
-    never = frozen(settings) or untouchable(topic, settings) or off_disks(topic, settings)
-    return never is None and not guarded(Code.R6, settings)
+    return not (
+        frozen(settings) or untouchable(topic, settings) or off_disks(topic, settings) or guarded(Code.R6, settings)
+    )
 
 
 def _disks(
@@ -286,8 +283,9 @@ def _disks(
 ) -> tuple[list[DiskForecast], list[Reason]]:
     """Return the disks' forecasts. Their usage is compared with the ledger's looks, and not added to them."""
     outcomes, notes = sample_disks(reader, selection.decided_alone.policy.disks, Ledger(None), now_ms)
-    grown = ((one, _growth_of(one.disk, memory, now_ms)) for one in outcomes)
-    return [forecast_disk(one.disk, grows, one.percent, parts) for one, grows in grown], notes
+    return [
+        forecast_disk(one.disk, _growth_of(one.disk, memory, now_ms), one.percent, parts) for one in outcomes
+    ], notes
 
 
 @or_unknown

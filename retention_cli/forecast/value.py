@@ -154,9 +154,7 @@ def _parts(used: Sequence[Sample], least_ms: int) -> list[tuple[Sample, Sample]]
     for one in used[1:]:
         if one.wall_ms - ends[-1].wall_ms >= least_ms:
             ends.append(one)
-    if ends[-1] != used[-1]:
-        ends = [*ends[:-1], used[-1]] if len(ends) > 1 else [ends[0], used[-1]]
-    return list(itertools.pairwise(ends))
+    return list(itertools.pairwise([*(ends[:-1] or ends), used[-1]]))
 
 
 def _rounded(ms: int) -> int:

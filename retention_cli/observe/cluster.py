@@ -32,7 +32,6 @@ from retention_cli.policy.settings import GroupRules, Settings
 START_MARGIN_MS: Final = 10 * 60_000
 """How much a client's clock may be behind ours that reckons where its group starts (``groups.start``, F2)."""
 _AGAIN_AFTER_S: Final = 0.5
-_DELETED: Final = Unknown.because("metadata", "the topic was deleted while it was read")
 _NOT_READ_YET: Final = Unknown.because("metadata", "not read yet")
 _NEVER_READ: Final = Unknown.because(Code.G5, "never trimmed, so not read")
 
@@ -67,7 +66,7 @@ def _merged(first: Observation, newer: Observation, again: Collection[TopicParti
     facts = {
         tp: newer.facts[tp]._replace(size_bytes=first.facts[tp].size_bytes)
         if tp in newer.facts
-        else ends_unknown(first.facts[tp], _DELETED)
+        else ends_unknown(first.facts[tp], Unknown.because("metadata", "the topic was deleted while it was read"))
         for tp in again
     }
     return replace(
@@ -216,15 +215,14 @@ class _Reading:
             floors = self._read_floors(metadata)  # of topics that turn out to be never touched, too
         self._configure(configs())
         if floors is None or not self.partitions:  # no topic is managed, or none of them is ever touched
-            topics_seen, now = frozenset(metadata.topics), reader.clock.since_boot()
             return Observation(
                 metadata.cluster_id,
                 began,
                 self._blanks(),
                 self.settings,
                 {},
-                topics_seen,
-                passes=[Pass(Times(began, commits_at, *[now] * 4))],
+                frozenset(metadata.topics),
+                passes=[Pass(Times(began, commits_at, *[reader.clock.since_boot()] * 4))],
             )
         return self._read_logs(metadata, floors, deadline, began, commits_at)
 
@@ -257,13 +255,17 @@ class _Reading:
             )
         if request.decides:
             until = None if request.scan_all else deadline
-            reading = Reading(
-                reader, leaders, self.settings, remembered.partitions, request.now_ms, until, self.progress
+            read_times(
+                Reading(reader, leaders, self.settings, remembered.partitions, request.now_ms, until, self.progress),
+                facts,
+                lost=self.memory.lost,
+                without=self.unsettled,
             )
-            read_times(reading, facts, lost=self.memory.lost, without=self.unsettled)
         self.progress("metadata, again")
         again_at = reader.clock.since_boot()
-        self._hold_changed(facts, metadata, reader.metadata(self.topics, self._chosen_numbers()))
+        some = request.only is not None or self.again is not None or request.prepared is not None
+        numbers = {topic: frozenset(part) for topic, part in by_key(leaders).items()} if some else None  # None: all
+        self._hold_changed(facts, metadata, reader.metadata(self.topics, numbers))
         done_at = reader.clock.since_boot()
         remembered.add(facts, epoch_ends)
         return Observation(
@@ -305,12 +307,6 @@ class _Reading:
         for tp in remembered.doubts:
             floors.at(*tp).cut = CUT_UNKNOWN
         return remembered, epoch_ends
-
-    def _chosen_numbers(self) -> dict[str, frozenset[int]] | None:
-        """Return the partitions that are read, by topic, if only some were chosen; None: all of each topic."""
-        if self.request.only is None and self.again is None and self.request.prepared is None:
-            return None
-        return {topic: frozenset(some) for topic, some in by_key(self.partitions).items()}
 
     def _choose(self, metadata: ClusterMetadata, only: Collection[TopicPartition] | None) -> None:
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()

@@ -59,13 +59,9 @@ def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionF
 
     Their ends must have been read before.
     """
-    stamped: dict[TopicPartition, PartitionFacts] = {}
-    scanned: dict[TopicPartition, EventSource] = {}
-    for tp, one in facts.items():
-        if (source := source_of(one, reading.settings[tp.topic])) == TIMESTAMP:
-            stamped[tp] = one
-        elif isinstance(source, EventSource):
-            scanned[tp] = source
+    sources = {tp: source_of(one, reading.settings[tp.topic]) for tp, one in facts.items()}
+    stamped = {tp: facts[tp] for tp, source in sources.items() if source == TIMESTAMP}
+    scanned = {tp: one for tp, one in sources.items() if isinstance(one, EventSource) and one != TIMESTAMP}
     found = EventTimes()
     if stamped:
         _from_stamps(reading, stamped, found)
@@ -74,8 +70,7 @@ def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionF
             latest_ms = reading.now_ms + settings.max_ahead_ms
             if settings.ignore_future and isinstance(newest, EventMax) and newest.time_ms > latest_ms:
                 scanned[tp] = TIMESTAMP
-    if scanned:
-        _scan_records(reading, {tp: facts[tp] for tp in scanned}, scanned, found)
+    _scan_records(reading, {tp: facts[tp] for tp in scanned}, scanned, found)
     return found
 
 
@@ -83,26 +78,22 @@ def _from_stamps(reading: Reading, facts: Mapping[TopicPartition, PartitionFacts
     """Use MAX_TIMESTAMP if it is a data record's, otherwise the largest time known for certain."""
     reading.progress("newest event times")
     answers = reading.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], reading.leaders)[0]
-    silent = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
-    if silent:  # brokers were seen to answer so right after a commit
+    # Brokers were seen to answer so right after a commit.
+    if silent := [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]:
         answers |= reading.reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], reading.leaders)[0]
     found.stamps.update(answers)
     unsure: dict[TopicPartition, Found] = {}
-    windows: list[TopicPartition] = []
     for tp, answer in answers.items():
-        known = _known(reading, tp, facts[tp])
         if isinstance(answer, RequestFailedError) and answer.retriable:
             found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answer}")
-        elif not isinstance(answer, Found) or answer.timestamp is None:
-            windows.append(tp)
-        elif known is not None and known.time_ms >= answer.timestamp:
-            found.newest[tp] = known  # nothing in the log is younger than what is remembered
-        elif (log := _stable(facts[tp])) is not None and log.start <= answer.offset < log.end:
-            unsure[tp] = answer
-        else:
-            windows.append(tp)
-    windows += _check(reading, unsure, facts, found)
-    _from_windows(reading, windows, facts, answers, found)
+        elif isinstance(answer, Found) and answer.timestamp is not None:
+            known, log = _known(reading, tp, facts[tp]), _stable(facts[tp])
+            if known is not None and known.time_ms >= answer.timestamp:
+                found.newest[tp] = known  # nothing in the log is younger than what is remembered
+            elif log is not None and log.start <= answer.offset < log.end:
+                unsure[tp] = answer
+    _check(reading, unsure, facts, found)
+    _from_windows(reading, [tp for tp in answers if tp not in found.newest], facts, answers, found)
 
 
 def _known(reading: Reading, tp: TopicPartition, facts: PartitionFacts) -> EventMax | None:
@@ -121,8 +112,8 @@ def _check(
     unsure: Mapping[TopicPartition, Found],
     facts: Mapping[TopicPartition, PartitionFacts],
     found: EventTimes,
-) -> list[TopicPartition]:
-    """Fetch the records at the maxima; return the partitions where there is no data record."""
+) -> None:
+    """Fetch the records at the maxima, and use those that are data records."""
     data: set[TopicPartition] = set()
 
     def on_record(tp: TopicPartition, message: Message) -> bool:
@@ -141,7 +132,6 @@ def _check(
             found.newest[tp] = newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
             _remember(reading, tp, facts[tp], newest)
             reading.memory[tp].add_data(unsure[tp].offset)
-    return [tp for tp in unsure if tp not in found.newest]
 
 
 def _from_windows(
@@ -158,10 +148,9 @@ def _from_windows(
         if tp in best:
             _remember(reading, tp, facts[tp], best[tp])
         known = [one for one in (_known(reading, tp, facts[tp]), best.get(tp)) if one is not None]
-        newest = max(known, key=lambda one: one.rank, default=None)
-        if newest is not None:  # exact if every record in the log was read
-            every = tp not in logs or logs[tp].end - logs[tp].start <= _WINDOWS[0]
-            found.newest[tp] = newest._replace(exact=every)
+        # Exact if every record in the log was read.
+        if (newest := max(known, key=lambda one: one.rank, default=None)) is not None:
+            found.newest[tp] = newest._replace(exact=tp not in logs or logs[tp].end - logs[tp].start <= _WINDOWS[0])
         elif isinstance(answers[tp], RequestFailedError):
             found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answers[tp]}")
         else:
@@ -188,8 +177,6 @@ def _read_windows(
     waiting = list(logs)
     for size in _WINDOWS:
         ranges = {tp: Range(max(logs[tp].start, logs[tp].end - size), logs[tp].end) for tp in waiting}
-        if not ranges:
-            break
         for tp, error in reading.read_proven(ranges, on_record).items():
             if error is not None:
                 best.pop(tp, None)
@@ -201,9 +188,9 @@ def _read_windows(
 
 def _stable(facts: PartitionFacts) -> Range | None:
     start, stable = facts.log_start, facts.last_stable_offset
-    if isinstance(start, Unknown) or isinstance(stable, Unknown) or start >= stable:
-        return None
-    return Range(start, stable)
+    return (
+        None if isinstance(start, Unknown) or isinstance(stable, Unknown) or start >= stable else Range(start, stable)
+    )
 
 
 def _scan_records(
@@ -224,8 +211,6 @@ def _scan_records(
         scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, start)
         if scans[tp].end > max(stable, start):  # what was read is no longer stable
             scans[tp] = EventScan(name, start, start, restarts=scans[tp].restarts + 1)
-    if not scans:
-        return
     stopped = _read_new(reading, scans, logs, sources)
     found.newest.update((tp, _newest_of(scan, stopped.get(tp), sources[tp])) for tp, scan in scans.items())
     _find_prefixes(
@@ -320,10 +305,13 @@ def _find_prefixes(
             first = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
             found.prefix[tp] = EventPrefix(0, None if first is None else _unreadable(first, sources[tp]))
             continue
-        cutoff_ms = newest.time_ms - keep_ms
-        by_schema = sources[tp].kind in ("avro", "protobuf")
         searches[tp] = _PrefixSearch(
-            scan, logs[tp].start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient, by_schema
+            scan,
+            logs[tp].start,
+            newest.time_ms - keep_ms,
+            skip=settings.skip_unreadable,
+            no_ancient=not settings.allow_ancient,
+            by_schema=sources[tp].kind in ("avro", "protobuf"),
         )
     while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -54,28 +54,26 @@ class Remembered:
             for tp in self.leaders
         }
 
-    def epochs_to_check(self, read: Mapping[TopicPartition, PartitionFacts]) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs to ask about before anything remembered is used, and to prove it the next time.
+    def epochs_to_check(self, read: Mapping[TopicPartition, PartitionFacts]) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield the leader epochs to ask about before anything remembered is used, and to prove it the next time.
 
         H must have been read. If a partition's leader epoch has changed since the last pass, they are the one that
         proves its memory (M2) and, if H has moved beyond the memory's, the one before the current. If it has not
         changed and an earlier epoch proves the memory, newer records may be of that epoch: a pass that failed did not
         remember them.
         """
-        wanted = []
         for tp, one in self.partitions.items():
             now, end = self.leaders[tp].leader_epoch, read[tp].high_watermark
-            wanted += [(tp, earlier.proving_epoch) for earlier in pending(one.earlier)]
+            yield from ((tp, earlier.proving_epoch) for earlier in pending(one.earlier))
             more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
             if one.leader_epoch == now:
                 if more and one.last_epoch not in (None, now):
-                    wanted.append((tp, one.last_epoch))
+                    yield tp, one.last_epoch
                 continue
             if one.proving_epoch is not None and not one.is_blank:
-                wanted.append((tp, one.proving_epoch))
+                yield tp, one.proving_epoch
             if now > 0 and more:
-                wanted.append((tp, now - 1))
-        return wanted
+                yield tp, now - 1
 
     def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, PartitionFacts]) -> None:
         """Keep what is proven to be of these logs (M2); S and H must have been read."""
@@ -104,8 +102,11 @@ class Remembered:
         for tp, one in facts.items():
             wanted = all_samples or self.settings[tp.topic].min_wallclock_ms is not None
             if wanted and not isinstance(one.high_watermark, Unknown):
-                samples = (*self.partitions[tp].samples, Sample(self.ends_read_ms, one.high_watermark))
-                facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
+                facts[tp] = one._replace(
+                    samples=self.memory.lost
+                    or self.doubts.get(tp)
+                    or (*self.partitions[tp].samples, Sample(self.ends_read_ms, one.high_watermark))
+                )
 
     def add(self, facts: Mapping[TopicPartition, PartitionFacts], commit_epochs: EpochEnds) -> None:
         """Remember this pass: each high watermark, when it was read, and which commits count.
@@ -120,8 +121,9 @@ class Remembered:
                 memory.add_sample(Sample(self.ends_read_ms, end))
             # CreateTime can only hold, so it is remembered even if other facts are unknown.
             if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
-                known = self.set_aside.get(tp, memory)
-                known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
+                self.set_aside.get(tp, memory).saw_stamps(
+                    0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime"
+                )
         answers = by_partition(commit_epochs)
         cuts = [tp for tp in self.cuts if not isinstance(facts[tp].high_watermark, Unknown)]
         self.memory.judge(lambda: self._logs_now(facts, answers), {tp.topic for tp in self.partitions}, cuts)
@@ -143,10 +145,13 @@ class Remembered:
         answers = sorted(ends.items())
         unknown = frozenset(one for one, answer in answers if isinstance(answer, NotFound))
         unasked = frozenset(one for one, answer in answers if isinstance(answer, RequestFailedError))
-        ended = ((one, answer.offset) for one, answer in answers if isinstance(answer, Found))
-        beyond = tuple((one, end) for one, end in ended if end < high_watermark)
+        ended = tuple(
+            (one, answer.offset)
+            for one, answer in answers
+            if isinstance(answer, Found) and answer.offset < high_watermark
+        )
         offset, _epoch, until = self.cuts.get(tp) or (None, None, None)
-        return LogNow(high_watermark, epoch, unknown, unasked, offset, last, until, ended=beyond)
+        return LogNow(high_watermark, epoch, unknown, unasked, offset, last, until, ended=ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,8 @@ def read_time(
 def _time_in_text(raw: bytes | None) -> int | None:
     if raw is None or len(raw) > _LONGEST_TEXT:  # no time is that long, and Python refuses to parse thousands of digits
         return None
-    if raw.isdigit():  # the usual case, and the fastest
-        time_ms = int(raw)
-        return time_ms if time_ms <= _MAX_TIME_MS else None
-    try:
-        time_ms = parse_time_ms(raw.decode("utf-8"))
+    try:  # digits are the usual case, and the fastest
+        time_ms = int(raw) if raw.isdigit() else parse_time_ms(raw.decode("utf-8"))
     except (UnicodeDecodeError, UnitError, OverflowError, ValueError):
         return None
     return time_ms if 0 <= time_ms <= _MAX_TIME_MS else None

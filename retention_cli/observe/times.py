@@ -154,9 +154,8 @@ class _Open:
 
     def _is_conclusive(self, tp: TopicPartition, time_ms: int, answer: Found, start: int) -> bool:
         """Return whether every record before the answer is older, for certain."""
-        if answer.offset <= start:
-            return True
-        return self.facts[tp].topic.on_disks and answer.timestamp is not None and answer.timestamp >= time_ms
+        on_disks = self.facts[tp].topic.on_disks
+        return answer.offset <= start or (on_disks and answer.timestamp is not None and answer.timestamp >= time_ms)
 
     def _by_newest(self, tp: TopicPartition, newest: Answer) -> Iterator[Answered]:
         """Settle look-ups that returned −1 by MAX_TIMESTAMP; the others must be settled by reading."""
@@ -191,8 +190,7 @@ def _answered(
     under_way: deque[tuple[_Call, Pending[list[dict[TopicPartition, Answer]]]]] = deque()
     while True:
         while len(under_way) < _CALLS_UNDER_WAY:
-            call = urgent.popleft() if urgent else next(calls, None)
-            if call is None:
+            if (call := urgent.popleft() if urgent else next(calls, None)) is None:
                 break
             under_way.append((call, reader.list_offsets_soon(call, leaders)))
         if not under_way:
@@ -248,9 +246,7 @@ def _search(
         )
         for tp, reached in answers.items():
             time_ms, start = current[tp]
-            failed = others.get(tp)
-            if isinstance(reached, Reached) and failed is None:
-                failed = _ended_early(reached, facts[tp])
+            failed = others.get(tp) or (_ended_early(reached, facts[tp]) if isinstance(reached, Reached) else None)
             if isinstance(reached, RequestFailedError) or failed is not None:
                 text = f"an ambiguous look-up could not be resolved by reading: {failed or reached}"
                 yield Answered(tp, time_ms, Unknown.because("lookup", text), data=True)
@@ -262,7 +258,11 @@ def _outcome(reached: Reached, start: int, *, one_record: bool) -> LookUp:
     """Return what a search from ``start`` on found; ``one_record``: it looked for one record only."""
     if one_record and reached.record is None:  # there is no record whose stamp could be old
         return LookUp(start)
-    note = _stopped(reached.offset) if reached.stopped and not one_record else None
+    text = (
+        f"a look-up was resolved by reading, which stopped at {reached.offset:,}; the next run continues from there "
+        f"(lookup.scan.records)"
+    )
+    note = Reason("lookup", text) if reached.stopped and not one_record else None
     return LookUp(reached.offset, note, reached.timestamp, reached.record)
 
 
@@ -273,14 +273,6 @@ def _ended_early(reached: Reached, facts: PartitionFacts) -> str | None:
         return None
     there = min(end, stable)
     return f"the log ended at {reached.offset:,}, before {there:,}" if reached.offset < there else None
-
-
-def _stopped(offset: int) -> Reason:
-    return Reason(
-        "lookup",
-        f"a look-up was resolved by reading, which stopped at {offset:,}; the next run continues from there "
-        f"(lookup.scan.records)",
-    )
 
 
 def with_lookups(
@@ -303,10 +295,9 @@ def with_lookups(
         and not isinstance(one.high_watermark, Unknown)
     }
     found: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {tp: {} for tp in wanted}
-    if wanted:
-        limits = dict.fromkeys((tp.topic for tp in wanted), DEFAULT_SCAN_RECORDS)
-        for one in look_up(reader, facts, wanted.items(), leaders, limits, deadline):
-            found[one.tp][one.time_ms] = one.answer
+    limits = dict.fromkeys((tp.topic for tp in wanted), DEFAULT_SCAN_RECORDS)
+    for one in look_up(reader, facts, wanted.items(), leaders, limits, deadline):
+        found[one.tp][one.time_ms] = one.answer
     return {**facts, **{tp: facts[tp]._replace(lookups=answers) for tp, answers in found.items()}}
 
 
@@ -347,15 +338,17 @@ def read_times(
         (data if one.data else plain)[one.tp][one.time_ms] = one.answer
         if isinstance(one.answer, LookUp) and one.answer.record is not None:
             reading.memory[one.tp].add_data(one.answer.record)
-    stamped: list[TopicPartition] = []
-    for tp, answers in plain.items():
-        facts[tp] = known = facts[tp]._replace(lookups=answers, data_lookups=data[tp])
-        if settings[tp.topic].min_wallclock_ms is not None and known.topic.timestamp_type == "LogAppendTime":  # G3
-            stamped.append(tp)
-    if lost is None:
-        below = _stamped_below(replace(reading, deadline=until), facts, stamped)
-    else:  # whether the topic was ever CreateTime is not known either (G3)
-        below = dict.fromkeys(stamped, lost)
+    facts.update((tp, facts[tp]._replace(lookups=answers, data_lookups=data[tp])) for tp, answers in plain.items())
+    stamped = [
+        tp
+        for tp in plain
+        if settings[tp.topic].min_wallclock_ms is not None and facts[tp].topic.timestamp_type == "LogAppendTime"  # G3
+    ]
+    below: Mapping[TopicPartition, Maybe[int]] = (
+        _stamped_below(replace(reading, deadline=until), facts, stamped)
+        if lost is None
+        else dict.fromkeys(stamped, lost)  # whether the topic was ever CreateTime is not known either (G3)
+    )
     facts.update((tp, facts[tp]._replace(stamped_below=one)) for tp, one in below.items())
 
 
@@ -404,8 +397,6 @@ def _stamped_below(
             found[tp] = 0 if known.front.append_time else facts[tp].high_watermark
         else:
             ranges[tp] = Range(start, stable)
-    if not ranges:
-        return found
     fronts: dict[TopicPartition, bool] = {}
 
     def on_record(tp: TopicPartition, message: Message) -> bool:

@@ -119,8 +119,7 @@ class Front:
         if self.steps and self.steps[-1][0][-1] == values[0]:
             self.steps[-1][1][-1] += counts[0]
             values, counts = values[1:], counts[1:]
-        room = STEPS_AT_MOST - self.length
-        if len(values) > room:
+        if len(values) > (room := STEPS_AT_MOST - self.length):
             self.known_to_ms = int(values[room])
             values, counts = values[:room], counts[:room]
         if len(values):
@@ -373,7 +372,7 @@ class Summary:
     hours: dict[int, Amount] = field(default_factory=dict)
     kinds: dict[Kind, Amount] = field(default_factory=lambda: {kind: Amount() for kind in get_args(Kind)})
 
-    def retained(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> dict[int, Amount]:
+    def retained(self, now_ms: int, retentions_ms: Sequence[int]) -> dict[int, Amount]:
         """Return what each retention would keep, to the hour. The hour that contains the cutoff is counted in full.
 
         Records stamped in the future or without a time are kept; those stamped before 2000 are not.

@@ -43,10 +43,6 @@ class Check:
     commands: tuple[str, ...] = ()
 
 
-Release = tuple[int, ...]
-"""A version of Apache Kafka, such as (3, 9)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Platform:
     """What a cluster seems to be. ``sign`` is what shows it; ``docs`` is its section.
@@ -249,8 +245,7 @@ def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
         )
     if found.anybody:
         return Check(name, "limited", f"the brokers have no authorizer: every user may write to {topic}, so {power}")
-    others = [one for one in found.principals if one != f"User:{reader.settings.username}"]
-    if not others:
+    if not (others := [one for one in found.principals if one != f"User:{reader.settings.username}"]):
         return Check(name, "good", f"no other user has an ACL to write to {topic}")
     return Check(name, "limited", f"{some_of(others, 5)} may write to {topic}, and so {power}")
 
@@ -385,9 +380,8 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
     for key, one in consumers.items():
         for topic, why in one.unreadable.items():
             yield Check("floors", "missing", f"{plain_name(key)}: {why}; held: {topic} (F3)", _FLOORS)
-        some = count(sum(map(len, one.rows.values())), "partition")
-        text = f"{plain_name(key)} can be read: it has positions on {some} of {count(len(one.rows), 'topic')}"
-        yield Check("floors", "good", text)
+        some = f"{count(sum(map(len, one.rows.values())), 'partition')} of {count(len(one.rows), 'topic')}"
+        yield Check("floors", "good", f"{plain_name(key)} can be read: it has positions on {some}")
     for source, why in failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)
         yield Check("floors", "missing", f"{describe(source)} can't be read: {why}; held: {held} (F3)", _FLOORS)
@@ -428,13 +422,13 @@ _NEWEST: Final = (4, 3)
 """The newest release that its APIs tell apart from the one before."""
 
 
-def platform_of(hosts: Iterable[str], cluster_id: str, release: Release | None) -> Platform:
+def platform_of(hosts: Iterable[str], cluster_id: str, release: tuple[int, ...] | None) -> Platform:
     """Return what kind of cluster this is; Apache Kafka if nothing says otherwise.
 
     Args:
         hosts: the host names of the brokers, and those that we connected to.
         cluster_id: the cluster's id.
-        release: the release of Apache Kafka that the brokers' APIs match, None if that is unknown.
+        release: the release of Apache Kafka that the brokers' APIs match, such as (3, 9), None if that is unknown.
     """
     names = [host.lower().rstrip(".") for host in hosts]
     by_hosts = (

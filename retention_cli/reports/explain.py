@@ -63,8 +63,7 @@ def explain(
     )
     observation = observe(reader, request, progress)
     check_matches(selection, observation.topics_seen)
-    chosen = [tp for tp in observation.facts if tp.topic == topic and partition in (None, tp.partition)]
-    if not chosen:
+    if not (chosen := [tp for tp in observation.facts if tp.topic == topic and partition in (None, tp.partition)]):
         raise NothingMatchesError(f"topic {topic} has no partition {partition}")
     decisions = {one.tp: one for one in decide_all(reader, observation, now_ms, disks)}
     settings = observation.settings[topic]

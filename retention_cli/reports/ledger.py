@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from retention_cli.brokers.reader import ClusterReader
@@ -71,7 +71,7 @@ def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
         raise NothingMatchesError(f"the ledger has nothing about topic {topic} yet: each plan and trim adds to it")
     groups = ledger.groups()
     rows = [
-        _view(topic_id, partition, one, _seen(groups, topic, topic_id, partition))
+        _view(topic_id, partition, one, list(_seen(groups, topic, topic_id, partition)))
         for topic_id in sorted(ids, key=lambda one: known[one][1])
         for partition, one in ledger.partitions_of(topic_id).items()
     ]
@@ -183,14 +183,12 @@ def _view(topic_id: str, partition: int, one: PartitionMemory, groups: Sequence[
     )
 
 
-def _seen(groups: dict[str, GroupMemory], topic: str, topic_id: str, partition: int) -> list[Seen]:
-    found = []
+def _seen(groups: dict[str, GroupMemory], topic: str, topic_id: str, partition: int) -> Iterator[Seen]:
     for name, group in groups.items():
         if group.ids.get(topic) != topic_id:
             continue
         place = (topic, partition)
         if (position := group.open.get(place) or group.counted.get(place)) is not None:
-            found.append(Seen(plain_name(name), position.offset, group.seen_ms, gone=False))
+            yield Seen(plain_name(name), position.offset, group.seen_ms, gone=False)
         elif (gone := group.gone.get(place)) is not None:
-            found.append(Seen(plain_name(name), gone.offset, gone.seen_ms, gone=True))
-    return found
+            yield Seen(plain_name(name), gone.offset, gone.seen_ms, gone=True)

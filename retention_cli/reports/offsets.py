@@ -61,10 +61,8 @@ def floor_row(one: PartitionFacts) -> Row:
 def _behind(offset: int | None, one: PartitionFacts) -> dict[str, int | None]:
     """Return how many offsets follow a position (``lag``), and how many of them the log start has passed (``lost``)."""
     start, end = known(one.log_start), known(one.high_watermark)
-    if offset is None:
-        return {"lag": None, "lost": None}
-    lost = None if start is None else max(0, start - offset)
-    return {"lag": None if end is None else end - offset - (lost or 0), "lost": lost}
+    lost = None if start is None or offset is None else max(0, start - offset)
+    return {"lag": None if end is None or offset is None else end - offset - (lost or 0), "lost": lost}
 
 
 def has_no_floor(row: Row) -> bool:
@@ -123,8 +121,7 @@ def unread_of(row: CommitRow, log: Log) -> Unread:
         return _UNKNOWN
     if row.kind == "missing" and log.start == log.end:
         return _NOTHING
-    offset = position_of(row, log.leader_epoch, log.ends)
-    if offset is None or offset > log.end:
+    if (offset := position_of(row, log.leader_epoch, log.ends)) is None or offset > log.end:
         return _UNKNOWN
     first = max(offset, log.start)
     if not (records := log.end - first):

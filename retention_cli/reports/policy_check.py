@@ -96,8 +96,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
         BrokerError: the cluster could not be asked.
     """
     topics = [name for name, topic in reader.metadata().topics.items() if not topic.internal]
-    missing = unmatched(policy, topics)
-    if len(missing) == len(policy.entries):
+    if len(missing := unmatched(policy, topics)) == len(policy.entries):
         return Findings(first_few(missing))
     findings = check_alone(policy)
     policy = with_live(reader, policy)
@@ -106,8 +105,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
         *misnamed_groups(policy, reader, Ledger(None), 0),
     ]
     findings.problems += missing
-    settings = {name: _settings_for(policy, name, findings) for name in sorted(topics)}
-    managed = {name: one for name, one in settings.items() if one is not None}
+    managed = {name: one for name in sorted(topics) if (one := _settings_for(policy, name, findings)) is not None}
     _check_live(policy, managed, findings)
     _check_topics(policy, managed, reader, findings)
     findings.problems.sort(key=lambda problem: (problem.line or 0, problem.key, problem.text))
@@ -140,11 +138,11 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
     elsewhere = off_disks(known_topics, managed)
     findings.notes += [note.text for note in elsewhere._replace(unconfirmed=[]).notes()]
     findings.problems += _unconfirmed(policy, elsewhere.unconfirmed)
-    known = {problem.text for problem in findings.problems}
     findings.problems += [
         _conflict(policy, names[0], names, text)
         for text, names in conflicts.items()
-        if text is not None and not any(text in one for one in known)  # not already found in the file alone
+        if text is not None
+        and not any(text in one.text for one in findings.problems)  # not already found in the file alone
     ]
     findings.notes += [f"its settings can't be read: {text}" for text in unreadable[:3]]
     if len(unreadable) > 3:
@@ -171,5 +169,6 @@ def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> P
     key = next(
         (key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), ""
     )
-    place = origins[key].place if key else policy.source
-    return PolicyProblem.at(place, key, f"{some_of(topics, noun='topic')}: {text}")
+    return PolicyProblem.at(
+        origins[key].place if key else policy.source, key, f"{some_of(topics, noun='topic')}: {text}"
+    )

@@ -172,9 +172,18 @@ MUTANTS: Final = (
         "return None if True else",
     ),
     Mutant(
-        "F8: a scope's rights are not asked", _GROUPS, "if True in allowed.values():", "if True:", rules="R1 tenant"
+        "F8: a scope's rights are not asked",
+        _GROUPS,
+        'elif True in (allowed := reader.group_rights([f"{scope}{_NO_GROUP}"]).values()):',
+        "elif True:",
+        rules="R1 tenant",
     ),
-    Mutant("F9: a leaderless coordinator is let be", _GROUPS, "if not offline:", "if True:"),
+    Mutant(
+        "F9: a leaderless coordinator is let be",
+        _GROUPS,
+        "if not (offline := sorted(number for number, (leader, _) in leaders if leader not in metadata.brokers)):",
+        "if True:",
+    ),
     Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),
     Mutant("F5: beyond H counts", _STANDING, "if standing.high > high_watermark:", "if False:"),
     Mutant("F5: beyond its epoch counts", _STANDING, "elif offset > end:", "elif False:"),
@@ -182,7 +191,7 @@ MUTANTS: Final = (
     Mutant(
         "F5: an unasked epoch counts",
         _STANDING,
-        "            reasons += end.reasons\n        elif end is None:\n            ahead",
+        "            yield from end.reasons\n        elif end is None:\n            ahead",
         "            pass\n        elif end is None:\n            ahead",
     ),
     Mutant("F6: who is gone is forgotten", "memory/group.py", ".joined(left.with_seen(self.seen_ms))", ""),
@@ -379,7 +388,7 @@ WITHOUT: Final[dict[str, tuple[Mutant, ...]]] = {
         ),
     ),
     "F5": (
-        Mutant("F5", _STANDING, "        reasons += _other_log(standing, high_watermark)", "        pass"),
+        Mutant("F5", _STANDING, "    reasons += _other_log(standing, high_watermark)", "    pass"),
         Mutant("F5", "memory/positions.py", "refused = (offset > high[at]) |", "refused = (offset < 0) |"),
     ),
     "F6": (_BY_NAME["F6: who is gone is forgotten"],),

@@ -186,8 +186,8 @@ class FloorFold:
         skipped = self._add_refused(group, recalled.refused) if recalled.refused else _NOWHERE
         known = self._add_gone_commits(group, recalled.gone, "before", listed=True) if recalled.gone else _NOWHERE
         unset = self._add_no_position(group, no_position) if no_position else _NOWHERE
-        live = frozenset(reads)
-        if live and known:  # where it has no commit, a live member starts over, even if one is remembered (F2)
+        # Where it has no commit, a live member starts over, even if one is remembered (F2).
+        if (live := frozenset(reads)) and known:
             known = {topic: partitions for topic, partitions in known.items() if topic not in live}
         for topic, rows in commits.items():
             if topic in self.topics and rows:
@@ -199,8 +199,11 @@ class FloorFold:
                     self._mark_missing(group, topic, has, without_commit_text(group, topic, rows), live=topic in live)
         for topic in {*live, *known, *unset} & self.topics.keys():
             if not commits.get(topic):  # or it has no position there any more
-                gone = gone_without_commit_text(group, topic, "before")
-                why = only_member_text(group, topic) if topic in live else gone
+                why = (
+                    only_member_text(group, topic)
+                    if topic in live
+                    else gone_without_commit_text(group, topic, "before")
+                )
                 has = known.get(topic, set()) | unset.get(topic, set())
                 self._mark_missing(group, topic, has, why, live=topic in live)
         for topic, partitions in unset.items():  # what is remembered there is no commit, either (F4)
@@ -256,11 +259,10 @@ class FloorFold:
         """Fold in stored offsets below zero (F1, F2). Return their partitions."""
         found: dict[str, set[int]] = {}
         for topic in [one for one in stored if one in self.topics]:
-            here = found[topic] = set()
-            for partition, offset in stored[topic].items():
-                if 0 <= partition < self.counts[topic]:
-                    here.add(partition)
-                    self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
+            here = {n: offset for n, offset in stored[topic].items() if 0 <= n < self.counts[topic]}
+            found[topic] = set(here)
+            for partition, offset in here.items():
+                self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
         return found
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:

@@ -15,7 +15,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Code, Reason, Unknown
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
@@ -153,8 +153,9 @@ def latest_of(groups: Sequence[ListedGroup], rules: GroupRules) -> frozenset[str
 
     A share group reads new partitions of a topic that it already knows from 0.
     """
-    named = (one for one in groups if one.kind != "share" and matches(rules.latest, one.name))
-    return frozenset(group_key(one.kind, one.name) for one in named)
+    return frozenset(
+        group_key(one.kind, one.name) for one in groups if one.kind != "share" and matches(rules.latest, one.name)
+    )
 
 
 def starts_of(groups: Sequence[ListedGroup], rules: GroupRules) -> dict[str, int | None]:
@@ -180,8 +181,7 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
             return doubt
         listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     counted = tuple(group for group in listed if _counts(group, rules))
-    hidden = _is_hidden(reader, before, listed, rules)
-    if isinstance(hidden, Doubt):
+    if isinstance(hidden := _is_hidden(reader, before, listed, rules), Doubt):
         return hidden
     may_lack = [Reason(Code.F9, _NOBODY_REQUIRED)] if hidden else []
     if rules.scope is not None:
@@ -208,8 +208,7 @@ def _is_hidden(
     """
     if OFFSETS_TOPIC in before.topics:
         return False
-    now = reader.metadata([OFFSETS_TOPIC])
-    if OFFSETS_TOPIC in now.topics:
+    if OFFSETS_TOPIC in (now := reader.metadata([OFFSETS_TOPIC])).topics:
         return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "once")
     hidden = bool(listed) or OFFSETS_TOPIC not in now.missing
     return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no") if hidden and not rules.offsets_hidden else hidden
@@ -221,20 +220,23 @@ def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGrou
     Without any group nothing is asked: where there is no offsets topic yet, that would create it.
     """
     grant = grant_line("Describe", "group", scope or "*", prefixed=scope != "")
+    again: Literal["no", "while patience lasts"] = "no"
     if not listed:
         text = (
             f"no group that counts is listed, so the right to describe {scope}* (groups.scope) cannot be checked. Wait "
             f"for the first group. If groups exist, grant it: {grant}"
         )
-        return Doubt(Reason(Code.F8, text), "no")
-    allowed = reader.group_rights([f"{scope}{_NO_GROUP}"])
-    if True in allowed.values():
+    elif True in (allowed := reader.group_rights([f"{scope}{_NO_GROUP}"]).values()):
         return None
-    if False in allowed.values():
-        text = f"this user may not describe every group of {scope}* (groups.scope), so brokers leave some out; grant it"
-        return Doubt(Reason(Code.F8, f"{text}: {grant}"), "no")
-    text = f"whether this user may describe every group of {scope}* (groups.scope) could not be asked: run again"
-    return Doubt(Reason(Code.F8, text), "while patience lasts")
+    elif False in allowed:
+        text = (
+            f"this user may not describe every group of {scope}* (groups.scope), so brokers leave some out; grant it: "
+            f"{grant}"
+        )
+    else:
+        text = f"whether this user may describe every group of {scope}* (groups.scope) could not be asked: run again"
+        again = "while patience lasts"
+    return Doubt(Reason(Code.F8, text), again)
 
 
 def outsiders_of(reader: ClusterReader, scope: str, counted: Sequence[ListedGroup]) -> frozenset[str]:
@@ -280,18 +282,15 @@ def read_groups(
     others = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
     for one in reader.read_pending(others, fold.counts, _left(reader, deadline)):
         fold.fail(keys[one.group], f"an offset is pending in a transaction: {one.text}", one.topics)
-    done = 0
+    add = adding(progress, "committed offsets", len(others) + len(shares))
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
-        nonlocal done
-        done += 1
-        progress("committed offsets", done, len(others) + len(shares))
+        add(1)
         key, doubted = keys[commits.group], frozenset[str]()
         if isinstance(commits, CommitsUnknown):
             fold.fail(key, commits.text, commits.topics)
             doubted = commits.topics or doubted
-        members = reads.get(commits.group, frozenset())
-        if isinstance(members, str):  # of two doubts the wider one counts
+        if isinstance(members := reads.get(commits.group, frozenset()), str):  # of two doubts the wider one counts
             fold.fail(key, members, None)
             members = frozenset()
         known = commits.read if isinstance(commits, CommitsUnknown) else commits
@@ -304,7 +303,6 @@ def read_groups(
         if listener is not None and not doubted:
             listener(GroupCommits(key, topics))
 
-    progress("committed offsets", 0, len(others) + len(shares))
     if shares:
         reader.read_share_offsets(shares, on_commits)
     reader.read_commits(others, on_commits, _left(reader, deadline))
@@ -348,9 +346,9 @@ def _reads_members(group: ListedGroup, rules: GroupRules) -> bool:
     """Return whether to ask what members read: other types (Connect, registries) count by commits, if any (F2)."""
     if matches(rules.by_commits, group.name):
         return False
-    consumes = group.kind in ("consumer", "streams", "share")
     return group.may_have_members and (
-        consumes or (group.kind == "classic" and group.protocol_type in ("consumer", ""))
+        group.kind in ("consumer", "streams", "share")
+        or (group.kind == "classic" and group.protocol_type in ("consumer", ""))
     )
 
 
@@ -361,9 +359,8 @@ def _offsets_leaders(metadata: ClusterMetadata) -> dict[int, tuple[int | None, i
 
 def _without_leader(metadata: ClusterMetadata) -> Reason | None:
     """Return which coordinators' partitions no broker leads that will be asked to list its groups; None if none is."""
-    leaders = _offsets_leaders(metadata)
-    offline = sorted(partition for partition, (leader, _) in leaders.items() if leader not in metadata.brokers)
-    if not offline:
+    leaders = _offsets_leaders(metadata).items()
+    if not (offline := sorted(number for number, (leader, _) in leaders if leader not in metadata.brokers)):
         return None
     named = ", ".join(f"{OFFSETS_TOPIC}-{partition}" for partition in offline[:3])
     more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""

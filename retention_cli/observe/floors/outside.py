@@ -79,10 +79,8 @@ def _foreign(source: FloorSource, consumers: Consumers, topics: Mapping[str, Top
         if elsewhere and (source.kind != "checkpoint" or len(elsewhere) == len(one.positions)):
             return f"it names {plain(elsewhere[0])}, which this cluster does not have (or this user may not describe)"
         for topic, rows in one.positions.items():
-            if topic in elsewhere:
-                continue
             for partition, _offset in rows:
-                if partition not in topics[topic].partitions:
+                if topic in topics and partition not in topics[topic].partitions:
                     return f"it names partition {partition} of {plain(topic)}, which has no such partition"
     return None
 
@@ -134,8 +132,8 @@ def _topics_of(source: FloorSource, ours: Iterable[str], fold: FloorFold, recall
     """Return the topics that a source's consumers may read, None for any: ``ours`` are those remembered, by key."""
     if source.topics is None:
         return None
-    named = {name for name in fold.topics if matches(source.topics, name)}
-    return named | {topic for key in ours for topic in recall.memory.group(key).topics()}
+    remembered = (recall.memory.group(key).topics() for key in ours)
+    return {name for name in fold.topics if matches(source.topics, name)}.union(*remembered)
 
 
 def owns(source: FloorSource, key: str) -> bool:

@@ -170,8 +170,7 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
         return high_watermark
     irregular = standing.irregular
     reasons = _doubts(standing, empty=log_start == high_watermark)
-    if irregular.epochs or irregular.refused or irregular.cut or standing.high > high_watermark:
-        reasons += _other_log(standing, high_watermark)
+    reasons += _other_log(standing, high_watermark)
     starts = irregular.start if log_start != high_watermark else None
     lowest, gone, unknown = _lowest(standing, high_watermark, starts)
     reasons += unknown
@@ -192,11 +191,7 @@ def _lowest(
     ``starts`` is the group without a commit that may begin here (F2).
     """
     irregular = standing.irregular
-    lowest = None if standing.high == NO_HIGHEST else (standing.low, standing.low_by)
-    gone: GoneCommit | None = None
-    unknown: list[Reason] = []
-    if irregular.gone or irregular.unproven is not None:
-        lowest, gone, unknown = _with_gone(standing, lowest, high_watermark)
+    lowest, gone, unknown = _with_gone(standing, high_watermark)
     if starts is not None:
         if isinstance(irregular.start_at, Unknown):
             unknown += irregular.start_at.reasons
@@ -208,20 +203,21 @@ def _lowest(
 def _notes(low: int, by: str, log_start: Maybe[int], gone: GoneCommit | None, starts: Start | None) -> Iterator[Reason]:
     """Yield the notes on a floor at ``low``: ``gone`` or ``starts`` is what sets it, if that is not a live commit."""
     if not isinstance(log_start, Unknown) and low < log_start:
-        text = f"{who(by)} is at {low:,}: {log_start - low:,} records were deleted before it read them"
-        yield Reason(Code.F5, text)
+        yield Reason(Code.F5, f"{who(by)} is at {low:,}: {log_start - low:,} records were deleted before it read them")
     if gone is not None:
         cut = "" if gone.offset == low else f", at {low:,}, where the log was cut"
         text = f"{who(by)} no longer exists; it committed {gone.offset:,} here (seen {gone.seen}) and still counts"
         yield Reason(Code.F6, f"{text}{cut}; {forget_hint(by)}")
     if starts is not None:
-        back = format_duration(starts.back_ms)
-        text = f"{who(by)} has no commit here; if it starts to read, it begins {back} back, at {low:,} (groups.start)"
-        yield Reason(Code.F2, text)
+        yield Reason(
+            Code.F2,
+            f"{who(by)} has no commit here; if it starts to read, it begins {format_duration(starts.back_ms)} back, at "
+            f"{low:,} (groups.start)",
+        )
 
 
 def _with_gone(
-    standing: Standing, lowest: tuple[int, str] | None, high_watermark: int
+    standing: Standing, high_watermark: int
 ) -> tuple[tuple[int, str] | None, GoneCommit | None, list[Reason]]:
     """Return the lowest position of all groups, the gone commit that it is from (None: a live one), and doubts.
 
@@ -229,6 +225,7 @@ def _with_gone(
     """
     unknown: list[Reason] = []
     which: GoneCommit | None = None
+    lowest = None if standing.high == NO_HIGHEST else (standing.low, standing.low_by)
     for epoch, one in sorted(standing.irregular.gone.items()):
         end: EpochEnd = (
             high_watermark if epoch == standing.leader_epoch else standing.irregular.ends.get(epoch, _END_NOT_READ)
@@ -250,9 +247,8 @@ def _with_gone(
     return lowest, which, unknown
 
 
-def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
-    """Return why commits do not belong to this log (F5): the highest commit of each kind."""
-    reasons: list[Reason] = []
+def _other_log(standing: Standing, high_watermark: int) -> Iterator[Reason]:
+    """Yield why commits do not belong to this log (F5): the highest commit of each kind."""
     irregular = standing.irregular
     beyond, ahead = irregular.refused, irregular.ahead
     if standing.high > high_watermark:
@@ -261,21 +257,22 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
         if epoch == standing.leader_epoch or offset > high_watermark:
             continue
         if isinstance(end := irregular.ends.get(epoch, _END_NOT_READ), Unknown):
-            reasons += end.reasons
+            yield from end.reasons
         elif end is None:
             ahead = highest(ahead, Refused(offset, epoch, group))
         elif offset > end:
-            text = (
+            yield Reason(
+                Code.F5,
                 f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
                 f"were lost in an election, and others have their offsets now. Let it commit again. If it still names "
-                f"epoch {epoch}, its client does not update the epoch: use a newer one, or groups.stale.epochs"
+                f"epoch {epoch}, its client does not update the epoch: use a newer one, or groups.stale.epochs",
             )
-            reasons.append(Reason(Code.F5, text))
     if ahead is not None and ahead.offset <= high_watermark:
-        reasons.append(_ahead_reason(ahead, standing.leader_epoch))
+        yield _ahead_reason(ahead, standing.leader_epoch)
     if beyond is not None and (beyond.offset > high_watermark or ahead is None or beyond != ahead):
-        reasons.append(_refused_reason(beyond, standing.leader_epoch, high_watermark))
-    return [*reasons, *_maybe_older(irregular.cut)] if irregular.cut is not None and standing.bare else reasons
+        yield _refused_reason(beyond, standing.leader_epoch, high_watermark)
+    if irregular.cut is not None and standing.bare:
+        yield from _maybe_older(irregular.cut)
 
 
 def _maybe_older(cut: tuple[int, int | None] | Unknown) -> tuple[Reason, ...]:

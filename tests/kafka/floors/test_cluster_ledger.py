@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.model import Decision, EventMax, Sample
+from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.partition import PartitionMemory, pack
 from retention_cli.state import messages
@@ -40,7 +40,7 @@ from tests.support.ledger_stores import (
     saw,
     see,
 )
-from tests.support.says import pick, says
+from tests.support.says import held, pick, says
 from tests.support.terminal import Terminal
 from tests.support.world import DAY, HOUR, MINUTE, OLD, Cli, World, codes, consumed, now_ms, reader_for, written
 
@@ -133,13 +133,12 @@ def test_memory_of_a_local_run_in_between_is_shared(store: Store) -> None:
 def test_next_run_sends_what_a_killed_run_did_not(store: Store) -> None:
     """The cache notes in one transaction what it learns and what it has to tell."""
     topic_id = new_topic_id()
-    body = f"""
+    with store.script(f"""
 ledger.begin({{"orders": {topic_id!r}}})
 ledger.partition("orders", {topic_id!r}, 0).add_sample(Sample(1_000, 10))
 ledger._publish = lambda: os.kill(os.getpid(), signal.SIGKILL)
 store.save(memories)
-"""
-    with store.script(body) as process:
+""") as process:
         assert process.wait(60) == -signal.SIGKILL
     assert samples_of(store.elsewhere("other"), topic_id) == ()
     with store.opened() as (_, memories):
@@ -167,16 +166,10 @@ def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
     why = "topic _kretain_state does not exist, or this user may not read it: kretain cluster init creates it"
     try:
         for machine in ("first", "second"):
-            assert why in lost(decide(world, consumed(topic), topic, machine))
+            assert why in held(decide(world, consumed(topic), topic, machine), "F6")
     finally:
         make_kretain_topics(world.bootstrap)
     assert [decide(world, consumed(topic), topic, machine).trim_to for machine in ("first", "third")] == [3, 3]
-
-
-def lost(decision: Decision) -> str:
-    """Return why a decision holds for what the memory lacks (F6)."""
-    assert decision.action == "hold"
-    return " ".join(reason.text for reason in decision.reasons if reason.code == "F6")
 
 
 @pytest.fixture
@@ -202,7 +195,7 @@ def test_unreadable_group_message_holds_when_it_is_the_only_one(
         made = plan(world, consumed(topic), "first")
         assert next(note.text for note in made.notes if place in note.text).endswith("; ignored")
         for _ in range(2):  # the second look doesn't read the message again, and knows
-            why = lost(decide(world, consumed(topic), topic, "first"))
+            why = held(decide(world, consumed(topic), topic, "first"), "F6")
             assert place in why
             assert why.endswith(f"if it won't come back: kretain groups forget -b HOST:PORT {topic}")
     finally:
@@ -296,8 +289,9 @@ def test_unusable_cache_of_a_shared_memory_counts_as_lost(fresh_store: Store) ->
 @pytest.fixture(params=["local", "cluster"])
 def shop(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> tuple[World, str, str]:
     """A topic of two partitions with a group that is there and one that is gone, remembered by a plan."""
-    read = {"there": {0: 7, 1: 8}, "gone": {0: 3, 1: 4}}
-    topic = world.filled(OLD, read, 2, stem="shop", message_timestamp_type="CreateTime")
+    topic = world.filled(
+        OLD, {"there": {0: 7, 1: 8}, "gone": {0: 3, 1: 4}}, 2, stem="shop", message_timestamp_type="CreateTime"
+    )
     policy = written(
         tmp_path / "policy.yaml", f"state: {request.param}\n{consumed(topic)}\n    retention.max.eventtime.ms: 7d\n"
     )
@@ -314,8 +308,7 @@ def test_ledger_show_lists_what_is_remembered_of_a_topic_until_another_has_its_n
     stamps = [stamp for _, stamp in world.records(topic)]
     base = ("ledger", "show", topic, "-p", policy)
     shown = run(world, *base, "-o", "json", check=0).json()
-    state = yaml.safe_load(Path(policy).read_text())["state"]
-    assert pick(shown, "format", "state") == ("kretain.ledger/v1", state)
+    assert pick(shown, "format", "state") == ("kretain.ledger/v1", yaml.safe_load(Path(policy).read_text())["state"])
     first, second = shown["partitions"]
     assert (first["partition"], second["partition"], first["max_event_time"]) == (0, 1, max(stamps))
     assert pick(first, "samples", "newest_high_watermark", "oldest_high_watermark") == (1, 10, 10)
@@ -351,8 +344,7 @@ def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> Non
     both = forget(f"{topic}-gone", f"{topic}-never", check=1).err
     assert f"kretain remembers nothing of group {topic}-never; nothing was forgotten" in both
     assert floors() == [3, 4]
-    dry = forget(f"{topic}-gone", "--dry-run").out
-    assert dry == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
+    assert forget(f"{topic}-gone", "--dry-run").out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
     command = [sys.executable, "-m", "kretain", "groups", "forget", f"{topic}-gone", "-p", policy]
     with Terminal([*command, "-b", world.bootstrap, "--state-dir", str(world.state_dir)]) as terminal:
         terminal.read_until("[y/N]")
@@ -461,6 +453,5 @@ def test_prune_forgets_what_is_old_and_no_longer_exists(either: Store) -> None:
         assert ledger.prune(now_ms() - 30 * DAY, keep={there}) == (1, 1)
     for place in (either, either.elsewhere("other"), either.elsewhere("late")):
         with place.opened() as (ledger, _):
-            known = [set(ledger.partitions_of(topic_id)) for topic_id in (old, there, new)]
-            assert known == [set(), {33}, {0}]
+            assert [set(ledger.partitions_of(topic_id)) for topic_id in (old, there, new)] == [set(), {33}, {0}]
             assert {name for name in ledger.groups() if name.startswith(stem)} == {f"{stem}-new"}

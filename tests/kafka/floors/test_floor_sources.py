@@ -46,8 +46,9 @@ def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, 
     """Of a group in another cluster, say: its file counts here. Its age is the file's."""
     world.commit(f"{topic}-slow", topic, 3)
     of = ("--bootstrap-server", world.bootstrap, "--group", f"{topic}-slow", "--all-topics", "--to-current", "--export")
-    tool = kafka_tool("consumer.group.ConsumerGroupCommand", "--reset-offsets", *of)
-    exported = subprocess.check_output(tool, text=True, timeout=120)
+    exported = subprocess.check_output(
+        kafka_tool("consumer.group.ConsumerGroupCommand", "--reset-offsets", *of), text=True, timeout=120
+    )
     world.delete_group(f"{topic}-slow")
     decision = world.decide(with_file(topic, written(tmp_path / "slow.csv", exported)), topic, remember=False)
     assert pick(decision, "trim_to", "min_commit_by") == (3, "file:flink")
@@ -136,8 +137,9 @@ def test_group_named_like_a_source_does_not_replace_it(world: World, topic: str,
     world.commit("\x01file:flink", topic, 9)
     write(place, **{other: 0})
     try:
-        named = "F3: group file:flink could not be read: its id begins with a control character"
-        assert said(world.decide(policy, topic)) == [named]
+        assert said(world.decide(policy, topic)) == [
+            "F3: group file:flink could not be read: its id begins with a control character"
+        ]
     finally:
         world.delete_group("\x01file:flink")
     assert pick(world.decide(policy, topic), "trim_to", "min_commit_by") == (3, "file:flink")
@@ -239,8 +241,9 @@ def test_zookeeper_member_without_a_position_is_unknown(world: World, old: Old, 
     assert [one.code for one in world.decide(policy, topic, remember=False).reasons] == ["F2"]
     old.commit("owning", topic, 5)
     old.member("mirror", ".*", "white_list")
-    unknown = "F3: zookeeper:mirror could not be read: it has live members that read unknown topics"
-    assert said(world.decide(policy, topic, remember=False)) == [unknown]
+    assert said(world.decide(policy, topic, remember=False)) == [
+        "F3: zookeeper:mirror could not be read: it has live members that read unknown topics"
+    ]
     old.own("mirror", "another-topic")
     assert world.decide(policy, topic, remember=False).trim_to == 4
 
@@ -257,8 +260,9 @@ def test_invalid_zookeeper_position_holds_only_its_topic(world: World, old: Old,
 
 def test_wrong_chroot_is_an_error_and_not_an_empty_cluster(world: World, old: Old, topic: str) -> None:
     policy = old.policy(topic).replace(old.place, f"{old.place}/elsewhere")
-    why = f"F3: zookeeper:{old.place}/elsewhere could not be read: there is no /consumers: is the chroot right?"
-    assert said(world.decide(policy, topic, remember=False)) == [why]
+    assert said(world.decide(policy, topic, remember=False)) == [
+        f"F3: zookeeper:{old.place}/elsewhere could not be read: there is no /consumers: is the chroot right?"
+    ]
 
 
 def test_zookeeper_password_is_read_from_a_file(world: World, old: Old, topic: str, tmp_path: Path) -> None:
@@ -283,16 +287,18 @@ def test_unreachable_zookeeper_is_unknown_and_forgets_nothing(world: World, topi
         end(old.client)
         process.kill()
         process.wait()
-        why = f"F3: zookeeper:{address}/kafka could not be read: it did not answer within 1 s"
-        assert said(world.decide(hasty, topic)) == [why]
+        assert said(world.decide(hasty, topic)) == [
+            f"F3: zookeeper:{address}/kafka could not be read: it did not answer within 1 s"
+        ]
 
 
 # -- who blocks what, since when (F10) ---------------------------------------------------------
 
 
 def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path: Path) -> None:
-    read = {"fast": {0: 10, 1: 9}, "leaves": {0: 2, 1: 10}, "lacks": {0: 7}}
-    topic = world.filled([5 * HOUR] * 10, read, 2, stem="unread")
+    topic = world.filled(
+        [5 * HOUR] * 10, {"fast": {0: 10, 1: 9}, "leaves": {0: 2, 1: 10}, "lacks": {0: 7}}, 2, stem="unread"
+    )
     rows = [{"topic": topic, "partition": 0, "offset": 5}, {"topic": topic, "partition": 1, "offset": 0}]
     flink = written(tmp_path / "flink.json", json.dumps({"at": now_ms(), "positions": rows}))
     broken = f"{{command: ['false'], name: broken, topics: ['{topic}']}}"
@@ -334,8 +340,9 @@ ROUNDS = 30
 
 def reject_some(world: World, group: str, topic: str, letters: str) -> None:
     """Reject the first records, and accept others until the group's start is written."""
-    settings = {"bootstrap.servers": world.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
-    share: Any = ShareConsumer(settings)
+    share: Any = ShareConsumer(
+        {"bootstrap.servers": world.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
+    )
     share.subscribe([topic])
     seen: list[int] = []
 
@@ -423,8 +430,9 @@ class Query:
         needed = ",".join(str(jar) for jar in sorted(lib.iterdir()) if jar.name.startswith(_NEEDED))
         given = {"bootstrap": world.bootstrap, "topics": topics, "folder": str(folder), "jars": needed}
         script = Path(__file__).parents[2] / "support" / "spark" / "streaming_query.py"
-        command = [sys.executable, str(script), json.dumps(given)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), json.dumps(given)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self._folder = folder
         (folder / "in").mkdir()
 
@@ -461,8 +469,7 @@ def test_query_that_failed_in_a_batch_replays_it_after_a_trim(world: World, tmp_
         return {place[:2]: world.ends(*place[:2])[0] for place in everything}
 
     def planned() -> set[tuple[str, str | None]]:
-        rows = json_of(world, "plan", "-p", str(policy))["partitions"]
-        return {pick(row, "action", "min_commit_by") for row in rows}
+        return {pick(row, "action", "min_commit_by") for row in json_of(world, "plan", "-p", str(policy))["partitions"]}
 
     assert planned() == {("hold", None)}  # there is no checkpoint yet
     query = Query(world, [orders, payments], tmp_path)

@@ -275,8 +275,9 @@ def test_commit_by_name_is_found_under_any_topic_id(world: World) -> None:
 
 def test_group_that_starts_by_duration_keeps_what_is_younger(world: World) -> None:
     """F2: without a commit it starts two hours back when it comes. A live member started at an unknown moment."""
-    ages = [30 * HOUR] * 3 + [5 * HOUR] * 3 + [90 * 60_000] * 4
-    topic = world.filled(ages, {"done": 10, "daily": {1: 0}}, partitions=2)
+    topic = world.filled(
+        [30 * HOUR] * 3 + [5 * HOUR] * 3 + [90 * 60_000] * 4, {"done": 10, "daily": {1: 0}}, partitions=2
+    )
     group = f"{topic}-daily"
     policy = f"{consumed(topic)}\ngroups:\n  start: {{{group}: 2h}}"
     assert codes(world.decide(consumed(topic), topic)) == {"F2"}
@@ -296,8 +297,9 @@ def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned:
     times = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
     member, code = "", 79
     while code in (79, 14, 15, 16):  # a member id is given first; coordinators may still be loading
-        joining = JoinGroupRequest(member_id=member, protocols=protocols, **times, **about)
-        joined = ask_coordinator(bootstrap, group, joining)
+        joined = ask_coordinator(
+            bootstrap, group, JoinGroupRequest(member_id=member, protocols=protocols, **times, **about)
+        )
         member, code = joined.member_id or member, joined.error_code
     assert code == 0, code
     given = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assigned)]

@@ -132,8 +132,7 @@ def alone(world: World, topic: str) -> bool:
 
 def test_event_times_of_a_truncated_tail_release_no_new_record(torn: Harmed) -> None:
     """The scan was read up to 1,000; the records at 900 to 999 are others by now, and young (M2)."""
-    expected = ("trimmed", 900, 900, 900)
-    assert pick(torn.trim("scanned"), "outcome", "target", "log_start", "records") == expected
+    assert pick(torn.trim("scanned"), "outcome", "target", "log_start", "records") == ("trimmed", 900, 900, 900)
     assert pick(torn.trim("scanned"), "outcome", "ends") == ("unchanged", (900, 1_200))
 
 

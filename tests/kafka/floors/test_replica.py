@@ -344,11 +344,10 @@ def test_plan_whose_reads_contradict_the_sources_holds(pair: Pair, monkeypatch: 
         def other(topics: Iterable[str] | None = None) -> ClusterMetadata:
             told = metadata(topics)
             rest = {name: one for name, one in told.topics.items() if name != topic}
-            bare = {**rest, topic: dataclasses.replace(told.topics[topic], partitions={})}
             changed: dict[str, Any] = {
                 "cluster": {"cluster_id": "another"},
                 "topic": {"topics": rest},
-                "partition": {"topics": bare},
+                "partition": {"topics": {**rest, topic: dataclasses.replace(told.topics[topic], partitions={})}},
             }
             return dataclasses.replace(told, **changed[lacks])
 
@@ -476,5 +475,4 @@ def test_unparsable_sync_message_makes_the_replica_unreadable(world: World, copy
     topic = make(world)
     send(world, SYNCS, b"odd", b"odd")
     decision = world.decide(policy(topic), topic)
-    why = f"{SYNCS}-0: the message at offset"
-    assert (decision.action, why in texts(decision)) == ("hold", True), texts(decision)
+    assert (decision.action, f"{SYNCS}-0: the message at offset" in texts(decision)) == ("hold", True), texts(decision)

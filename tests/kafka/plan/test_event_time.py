@@ -347,8 +347,9 @@ def by_avro(client: SchemaRegistryClient, topic: str, times: list[int]) -> list[
 
 
 def by_json_schema(client: SchemaRegistryClient, topic: str, times: list[int]) -> list[bytes]:
-    schema = {"title": "Order", "type": "object", "properties": {"at": {"type": "integer"}}}
-    write = JSONSerializer(json.dumps(schema), client)
+    write = JSONSerializer(
+        json.dumps({"title": "Order", "type": "object", "properties": {"at": {"type": "integer"}}}), client
+    )
     return [bytes(write({"at": one}, SerializationContext(topic, MessageField.VALUE))) for one in times]
 
 

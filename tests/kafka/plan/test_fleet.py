@@ -155,9 +155,9 @@ def test_fleet_trim_asks_once_and_keeps_one_audit_log_per_cluster(pair: Pair) ->
     runs = {one["name"]: one["run"] for one in done.json()["clusters"] if "run" in one}
     for name, cluster in pair.ids.items():
         log = (cluster_folder(pair.eu.state_dir, cluster) / "audit.jsonl").read_text().splitlines()
-        lines = [pick(json.loads(line), "run", "event") for line in log]
-        expected = ("run", "evidence", "batch", "result", "evidence", "end")
-        assert lines == [(runs[name], event) for event in expected]
+        assert [pick(json.loads(line), "run", "event") for line in log] == [
+            (runs[name], event) for event in ("run", "evidence", "batch", "result", "evidence", "end")
+        ]
     pair.clusters(*pair.both)
     assert pair.cli("trim", "--yes", check=0).err == ""
 
@@ -193,12 +193,10 @@ def test_fleet_trim_uses_each_inventory_and_refuses_an_unreadable_one(
             world.produce_at(topic, [now_ms() - 5 * HOUR] * 10, value=partial(os.urandom, size), batch=1)
         scan_all(cluster, pair.folder / f"inventory-{name}")
         rule = f"{{match: {topic}, retention.bytes: 2MiB, unconsumed: trim}}"
-        text = f"version: 1\ndisks: {{inventory: inventory-{name}}}\ntopics: [{rule}]\n"
-        written(pair.folder / f"{name}.yaml", text)
+        written(pair.folder / f"{name}.yaml", f"version: 1\ndisks: {{inventory: inventory-{name}}}\ntopics: [{rule}]\n")
         entries.append(f"{entry[:-1]}, policy: {name}.yaml}}")
     pair.clusters(*entries)
-    made = pair.cli("plan", "-o", "json", check=0).json()["clusters"]
-    rows = [row for one in made for row in one["partitions"]]
+    rows = [row for one in pair.cli("plan", "-o", "json", check=0).json()["clusters"] for row in one["partitions"]]
     assert [row["action"] for row in rows] == ["trim", "trim"]
     assert all("by the inventory" in str(row["reasons"]) for row in rows), rows
     written(pair.folder / "inventory-us" / "2.parquet", "broken")

@@ -37,8 +37,9 @@ from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for, 
 def looked_up(world: World, topic: str, times_ms: list[int], limit: int = 10_000) -> dict[int, LookUp]:
     wanted = [(TopicPartition(topic, 0), Wanted(frozenset(times_ms)))]
     with reader_for(world.bootstrap) as reader:
-        request = Request(lambda name: Settings() if name == topic else None, GroupRules(), now_ms(), decides=False)
-        seen = observe(reader, request)
+        seen = observe(
+            reader, Request(lambda name: Settings() if name == topic else None, GroupRules(), now_ms(), decides=False)
+        )
         answers = look_up(reader, seen.facts, wanted, seen.leaders, {topic: limit}, time.monotonic() + 30)
         return {time_ms: known(answer) for _tp, time_ms, answer, _data in answers}
 
@@ -288,9 +289,10 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         topics = {}
         for case in CASES:
             topic = topics[case.name] = world.topic(case.name, segment_bytes="1048576")
-            stamps = [now_ms() - int(age * HOUR) for age in case.ages_h]
             # Random bytes don't compress: a segment holds 26 records.
-            world.produce_at(topic, stamps, value=lambda: rng.randbytes(40_000), batch=1)
+            world.produce_at(
+                topic, [now_ms() - int(age * HOUR) for age in case.ages_h], value=lambda: rng.randbytes(40_000), batch=1
+            )
             if case.start:
                 world.delete_records(topic, case.start)
             if case.commit is not None:
@@ -303,8 +305,9 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_old_version_plan_matches_the_expected_actions_and_targets(old: Old) -> None:
     """docs/rules.md, Look-ups: −1 is never taken at its word, and MAX_TIMESTAMP is not asked where it would lie."""
     rows = old.plan()
-    decided = {name: pick(row, "action", "trim_to") for name, row in rows.items()}
-    assert decided == {case.name: (case.action, case.trim_to) for case in CASES}
+    assert {name: pick(row, "action", "trim_to") for name, row in rows.items()} == {
+        case.name: (case.action, case.trim_to) for case in CASES
+    }
     for case in CASES:
         assert {reason["code"] for reason in rows[case.name]["reasons"]} >= case.codes
         assert rows[case.name]["topic_id"], "a decision belongs to a topic's id"

@@ -39,8 +39,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[int]]
         return expected[-1][-1]
 
     yield step_in
-    short = [method for method, call, calls in expected if len(calls) < call]
-    assert short == [], "nothing happened"
+    assert [method for method, call, calls in expected if len(calls) < call] == [], "nothing happened"
 
 
 @pytest.fixture
@@ -206,8 +205,9 @@ def test_unreadable_records_hold_what_only_they_can_settle(world: World, answer:
     assert world.decide(consumed(topic, "90m"), topic).trim_to == 12
     failed = RequestFailedError("TOPIC_AUTHORIZATION_FAILED", retriable=False)
     answer("search_records", lambda _call, said: dict.fromkeys(said, failed))
-    why = held(world.decide(consumed(topic, "90m"), topic), "lookup")
-    assert "could not be resolved by reading: TOPIC_AUTHORIZATION_FAILED" in why
+    assert "could not be resolved by reading: TOPIC_AUTHORIZATION_FAILED" in held(
+        world.decide(consumed(topic, "90m"), topic), "lookup"
+    )
 
 
 def test_rechecks_age_counts_from_its_first_read(

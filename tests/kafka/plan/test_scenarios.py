@@ -287,8 +287,9 @@ def test_kretain_trims_within_a_run_where_the_broker_keeps_a_segment_longer(
     topic = world.topic("guide", retention_ms=str(retention), segment_ms=str(DAY))
     witness = world.topic("witness", retention_ms="1000", segment_ms="1000")
     # From the oldest that the broker may still have to one that is not expired: no segment spans more than a day.
-    ages = [keeps_at_most - 6 * MINUTE, retention + 2 * HOUR, retention + 5 * MINUTE, retention - 3 * MINUTE]
-    world.produce(topic, ages)
+    world.produce(
+        topic, [keeps_at_most - 6 * MINUTE, retention + 2 * HOUR, retention + 5 * MINUTE, retention - 3 * MINUTE]
+    )
     world.produce(witness, [HOUR])
     wait_until(lambda: world.ends(witness) == (1, 1), "the broker's retention check to have come by")
     world.produce(witness, [HOUR])

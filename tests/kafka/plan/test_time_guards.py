@@ -174,17 +174,18 @@ def trim(
         plan = LocalPlanner().plan(PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories))
         assert plan.totals.trim == 1
         meanwhile()
-        job = TrimJob(
-            reader=reader,
-            plan=plan,
-            exit_code_for=lambda _report: 0,
-            selection=lambda: chosen,
-            state_dir=world.state_dir,
-            clock_ms=lambda: now_ms() + ahead_ms,
-            dry_run=dry_run,
-            memories=memories,
+        return carry_out(
+            TrimJob(
+                reader=reader,
+                plan=plan,
+                exit_code_for=lambda _report: 0,
+                selection=lambda: chosen,
+                state_dir=world.state_dir,
+                clock_ms=lambda: now_ms() + ahead_ms,
+                dry_run=dry_run,
+                memories=memories,
+            )
         )
-        return carry_out(job)
 
 
 def g8_of(report: TrimReport) -> list[str]:

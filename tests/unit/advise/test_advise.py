@@ -455,8 +455,9 @@ def test_future_producer_timestamps_lead_to_advice_to_refuse_them(settings: dict
 def test_offsets_retention_is_advised_to_match_the_longer_retention(
     settings: dict, demand: Demand, minutes: int | None
 ) -> None:
-    wanted = {} if minutes is None else {"offsets.retention.minutes": minutes}
-    assert advise(topic(**settings), demand, NOW).broker_properties == wanted
+    assert advise(topic(**settings), demand, NOW).broker_properties == (
+        {} if minutes is None else {"offsets.retention.minutes": minutes}
+    )
 
 
 @pytest.mark.parametrize("name", ["retention_ms", "segment_ms", "cleanup_policy", "segment_bytes", "retention_bytes"])
@@ -503,8 +504,9 @@ def test_advised_policy_entry_parses_as_a_policy(settings: dict, demand: Demand,
 
 
 def test_kafka_configs_line_is_quoted_for_a_shell() -> None:
-    line = kafka_configs("orders", {"segment.ms": 5, "retention.ms": 7}, "b1:9092,b2:9092", "my client.properties")
-    assert shlex.split(line) == [
+    assert shlex.split(
+        kafka_configs("orders", {"segment.ms": 5, "retention.ms": 7}, "b1:9092,b2:9092", "my client.properties")
+    ) == [
         *("kafka-configs.sh", "--bootstrap-server", "b1:9092,b2:9092", "--command-config", "my client.properties"),
         *("--alter", "--entity-type", "topics", "--entity-name", "orders"),
         *("--add-config", "retention.ms=7,segment.ms=5"),
@@ -539,8 +541,7 @@ def test_followed_advice_is_not_repeated_and_removes_its_dangers(about: object, 
     after = advise(first.topic.changed(first.changes), demand, NOW)
     assert (after.changes, said(after)) == ({}, {danger.code for danger in first.then_dangers})
     # only the operator knows whether a limit was meant for the topic
-    stays = "bytes-per-partition" if demand.topic_bytes is None else "size-before-time"
-    assert said(after) & BY_SETTINGS <= {stays}
+    assert said(after) & BY_SETTINGS <= {"bytes-per-partition" if demand.topic_bytes is None else "size-before-time"}
 
 
 @given(topics, wishes)
@@ -577,8 +578,7 @@ def test_remote_storage_is_seen_under_each_products_setting(key: str) -> None:
 
 
 def settings_of(values: Mapping[str, str], of_brokers: Mapping[int, Mapping[str, str]]) -> TopicSettings:
-    there = {0: PartitionMetadata(1, 0, (1,))}
-    about = TopicMetadata("t", "id", internal=False, partitions=there)
+    about = TopicMetadata("t", "id", internal=False, partitions={0: PartitionMetadata(1, 0, (1,))})
     metadata = ClusterMetadata("c", frozenset(of_brokers), {"t": about})
     reader: Any = SimpleNamespace(topic_values=lambda *_: {"t": values}, broker_values=lambda *_: of_brokers)
     return read_settings(reader, metadata, ["t"])["t"]

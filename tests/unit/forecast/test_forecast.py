@@ -271,8 +271,7 @@ def test_loss_waits_for_the_trim_that_takes_the_record_and_is_told_where_it_is_m
     ],
 )
 def test_group_that_keeps_reading_has_a_longer_time_to_loss(read: Rate, low: float, high: float) -> None:
-    found = known(time_to_loss(unread(read=read), limits(retention_ms=DAY), None, ENDLESS))
-    assert found.at_its_rate_ms == (low, high)
+    assert known(time_to_loss(unread(read=read), limits(retention_ms=DAY), None, ENDLESS)).at_its_rate_ms == (low, high)
 
 
 @pytest.mark.parametrize("brokers", [limits(retention_ms=Unknown.because("x", "y")), limits(retention_bytes=5)])
@@ -375,8 +374,9 @@ def test_disk_fills_within_the_forecast_at_any_growth(replicas: list[Growing], r
 
 
 def part(bytes_per_ms: float | None = 1.0, kept: Span = ENDLESS) -> PartitionForecast:
-    rate = UNKNOWN if bytes_per_ms is None else steady(bytes_per_ms, 1000)
-    return PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(kept), 0.0)
+    return PartitionForecast(
+        UNKNOWN if bytes_per_ms is None else steady(bytes_per_ms, 1000), Span.of(1.0), ENDLESS, Retained(kept), 0.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -655,8 +655,7 @@ def test_simulated_log_stays_within_the_forecast_size(
     bases = [0]
     begun = start = by_brokers = 0
     for now in range(400):
-        count = data.draw(st.integers(low, high)) if now % 20 == 0 else (low if now % 2 else high)
-        for _ in range(count):
+        for _ in range(data.draw(st.integers(low, high)) if now % 20 == 0 else (low if now % 2 else high)):
             if len(records) - bases[-1] >= segment or (len(records) > bases[-1] and now - begun >= roll):
                 bases.append(len(records))
             if len(records) == bases[-1]:
@@ -734,8 +733,9 @@ def test_topic_is_priced_with_what_its_slow_consumer_keeps() -> None:
     log = Log(0, [NOW] * 20, floor=10)
     settings = Settings(consumed_after_ms=2 * HOUR)
     seen = Seen(log.facts(settings)._replace(size_bytes=20 * GIB), [Sample(NOW - 10 * HOUR, 10)], Sample(NOW, 20))
-    terms = Terms(0, HOUR, NOW, priced=True)
-    parts = forecast_partitions([seen], limits(retention_ms=100 * HOUR, segment_ms=0), settings, terms)
+    parts = forecast_partitions(
+        [seen], limits(retention_ms=100 * HOUR, segment_ms=0), settings, Terms(0, HOUR, NOW, priced=True)
+    )
     one = forecast_topic("t", [seen], parts)
     found = topic_bill(one, [(seen, parts[0])], {"team": "a"}, 0.5, GIB * MONTH_MS * 3.0)
     assert found.bill == Bill(Span.of(10.0), Span(0.0, 1.5), Span.of(45.0), Span.of(4.0))

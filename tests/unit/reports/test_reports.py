@@ -193,8 +193,7 @@ def test_unread_of_a_topic_is_the_sum_of_its_partitions_or_unknown() -> None:
         CommitRow("d", "t", 7, "commit", 5),  # a partition that was not read
     ]
     columns = ("topic", "group", "partitions", "unknown", "records", "bytes", "unread_since", "remembered")
-    found = by_topic(rows, logs)
-    assert [tuple(one[name] for name in columns) for one in found] == [
+    assert [tuple(one[name] for name in columns) for one in by_topic(rows, logs)] == [
         (None, "c", 0, 1, None, None, None, False),
         ("t", "a", 3, 0, 90 + 89 + 100, 900 + 890 + 1_000, 1_000, True),
         ("t", "b", 2, 1, None, None, 2_000, False),

@@ -127,23 +127,19 @@ def _last_batch(checkpoint: Storage, log: str) -> int | None:
 
 
 def _text(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | None]:
-    if (found := _text_if_there(checkpoint, log, name)) is None:
-        raise SourceError(f"{checkpoint.shown}: {name} does not exist: is this the checkpoint of a query that has run?")
-    return found
-
-
-def _text_if_there(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | None] | None:
+    """Return a file's lines, and when it was written; of a source that has not begun there are none."""
     if (found := checkpoint.read(name, _MAX_BYTES)) is None:
-        return None
+        if log == "sources":
+            return [], None
+        raise SourceError(f"{checkpoint.shown}: {name} does not exist: is this the checkpoint of a query that has run?")
     content, written_ms = found
     try:
         version, *lines = content.decode().removeprefix("\0").split("\n")  # a zero byte is for Spark before 2.1
     except UnicodeDecodeError:
         raise SourceError(f"{checkpoint.shown}: {name} is damaged: it is not UTF-8 text") from None
     if version not in _VERSIONS[log]:
-        known = " and ".join(_VERSIONS[log])
-        problem = f"its format is {shown(version)}, and kretain knows {known}" if version else "it is empty"
-        raise SourceError(f"{checkpoint.shown}: {name}: {problem}")
+        known = f"its format is {shown(version)}, and kretain knows {' and '.join(_VERSIONS[log])}"
+        raise SourceError(f"{checkpoint.shown}: {name}: {known if version else 'it is empty'}")
     if len(content) > _MAX_BYTES or not any(lines):
         raise SourceError(f"{checkpoint.shown}: {name} is damaged: {'too large' if any(lines) else 'cut short'}")
     if log == "commits":
@@ -169,8 +165,7 @@ def _batch(checkpoint: Storage, number: int, begun: Sequence[int]) -> _Batch:
 def _beginning(checkpoint: Storage, number: int) -> _Offsets:
     """Return where a source began: nowhere if it is not Kafka's, or has not begun."""
     name = f"sources/{number}/0"
-    lines, _written_ms = _text_if_there(checkpoint, "sources", name) or ([], None)
-    lines = [line for line in lines if line.strip()]
+    lines = [line for line in _text(checkpoint, "sources", name)[0] if line.strip()]
     return (_kafka_offsets(lines[0], name, 2) if len(lines) == 1 else None) or {}  # of files there is a line for each
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import email.utils
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from retention_cli.core.files import read_file
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
 from retention_cli.observe.floors.sources.stored import MAX_BYTES, Storage, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
-
-_HTTP: Final = ("http://", "https://")
 
 
 def read(source: FloorSource, reach: Reach) -> Consumers:
@@ -26,15 +24,17 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
         SourceError: it can't be read, holds no positions that can be used, or is too old.
     """
     place = source.place
-    if place.startswith(_HTTP):
+    if place.startswith(("http://", "https://")):
         content, written_ms = _over_http(place, source.timeout_ms / 1000)
     elif "://" in place:
-        content, written_ms = _elsewhere(place)
+        storage = Storage(place)
+        if (found := storage.read("", MAX_BYTES)) is None:
+            raise SourceError(f"{storage.shown}: there is no such file")
+        content, written_ms = found
     else:
         content, written_ms = _local(Path(place))
     at_ms, positions = read_positions(content)
-    moment = written_ms if at_ms is None else at_ms
-    if moment is None:
+    if (moment := written_ms if at_ms is None else at_ms) is None:
         raise SourceError('nothing says how old it is: write JSON with "at"')
     check_age(moment, reach.reader.clock.wall_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}
@@ -50,13 +50,6 @@ def _local(path: Path) -> tuple[bytes, int]:
     if (before.st_mtime_ns, before.st_ino, before.st_size) != (after.st_mtime_ns, after.st_ino, after.st_size):
         raise SourceError(f"{path}: it was written while it was read: write it elsewhere, and rename it")
     return content, before.st_mtime_ns // 1_000_000
-
-
-def _elsewhere(url: str) -> tuple[bytes, int | None]:
-    storage = Storage(url)
-    if (found := storage.read("", MAX_BYTES)) is None:
-        raise SourceError(f"{storage.shown}: there is no such file")
-    return found
 
 
 def _over_http(url: str, timeout_s: float) -> tuple[bytes, int | None]:

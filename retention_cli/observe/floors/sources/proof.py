@@ -97,33 +97,43 @@ class Proof:
     place: str
     deadline: float
 
-    def check(self, runs: Sequence[Run]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+    def check(self, runs: Sequence[Run]) -> dict[TopicPartition, int | str]:
         """Return up to where each partition was copied for certain, or why that is unknown."""
-        doubts = {run.tp: f"{self._name(run)}: {text}" for run in runs if (text := out_of_range(run)) is not None}
-        sound = [run for run in runs if run.tp not in doubts]
-        last = self._equal({run.tp: (run.sync.upstream, run.copy, run.sync.downstream) for run in sound})
+        found: dict[TopicPartition, int | str] = {
+            run.tp: f"{self._name(run)}: {text}" for run in runs if (text := out_of_range(run)) is not None
+        }
+        sound = [run for run in runs if run.tp not in found]
+        ours = self._prints(self.here, {run.tp: Range(run.sync.upstream, run.sync.upstream + 1) for run in sound})
+        theirs = self._prints(
+            self.there, {run.copy: Range(run.sync.downstream, run.sync.downstream + 1) for run in sound}
+        )
         firsts = self._prints(
             self.here,
             {run.tp: Range(run.extent.start, min(run.extent.end, run.extent.start + _AHEAD)) for run in sound},
         )
         begun: dict[Run, Print] = {}
         for run in sound:
-            first = firsts[run.tp]
-            if (text := last[run.tp]) is not None:
-                doubts[run.tp] = text
+            last, copy, first = ours[run.tp], theirs[run.copy], firsts[run.tp]
+            name = f"offset {run.sync.downstream:,} of {plain(run.copy.topic)} in {self.place}"
+            if isinstance(last, str):
+                found[run.tp] = f"offset {run.sync.upstream:,}: {last}"
+            elif isinstance(copy, str):
+                found[run.tp] = f"{name}: {copy}"
+            elif not last.is_of(copy):
+                found[run.tp] = (
+                    f"{name} is not a copy of offset {run.sync.upstream:,}: a topic was recreated, or records are "
+                    f"changed or get new timestamps on the way"
+                )
             elif isinstance(first, str):
-                doubts[run.tp] = f"its first record: {first}"
+                found[run.tp] = f"its first record: {first}"
             else:
                 begun[run] = first
-        starts = self._copies_of(begun)
-        for run, first in begun.items():
-            if run not in starts:
-                doubts[run.tp] = (
+                found[run.tp] = (  # unless it is found
                     f"no copy of its first record, at offset {first.offset:,}, is found in {self._name(run)}"
                 )
-        return self._side_by_side(starts), doubts
+        return found | self._side_by_side(self._copies_of(begun))
 
-    def _side_by_side(self, starts: Mapping[Run, int]) -> dict[TopicPartition, int]:
+    def _side_by_side(self, starts: Mapping[Run, int]) -> dict[TopicPartition, int | str]:
         """Return up to where each record has its copy, behind that of the first one: as far as there is time for."""
         limit = max(_LEAST, min(_MOST, _IN_ALL // max(1, len(starts))))
         ours: dict[TopicPartition, list[Print]] = {run.tp: [] for run in starts}
@@ -161,29 +171,6 @@ class Proof:
             scan=True,
         )
         return {run.tp: proven_to(run, ours[run.tp], matched[run.copy], complete=run.tp in finished) for run in starts}
-
-    def _equal(
-        self, pairs: Mapping[TopicPartition, tuple[int, TopicPartition, int]]
-    ) -> dict[TopicPartition, str | None]:
-        """Return, for an offset here and one of a copy each, why their records are not equal; None: they are."""
-        ours = self._prints(self.here, {tp: Range(at, at + 1) for tp, (at, _, _) in pairs.items()})
-        theirs = self._prints(self.there, {copy: Range(at, at + 1) for _, copy, at in pairs.values()})
-        found: dict[TopicPartition, str | None] = {}
-        for tp, (offset, copy, at) in pairs.items():
-            one, other = ours[tp], theirs[copy]
-            name = f"offset {at:,} of {plain(copy.topic)} in {self.place}"
-            if isinstance(one, str):
-                found[tp] = f"offset {offset:,}: {one}"
-            elif isinstance(other, str):
-                found[tp] = f"{name}: {other}"
-            elif one.is_of(other):
-                found[tp] = None
-            else:
-                found[tp] = (
-                    f"{name} is not a copy of offset {offset:,}: a topic was recreated, or records are changed or get "
-                    f"new timestamps on the way"
-                )
-        return found
 
     def _copies_of(self, firsts: Mapping[Run, Print]) -> dict[Run, int]:
         """Return where the copy of the first record is: where the last sync suggests, else by its time."""

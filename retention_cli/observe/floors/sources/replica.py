@@ -13,14 +13,14 @@ import json
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, SettingsError
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Record
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import plain, printable
 from retention_cli.observe.floors.sources.interface import (
@@ -28,7 +28,6 @@ from retention_cli.observe.floors.sources.interface import (
     MAX_PARTITION,
     Consumer,
     Consumers,
-    Position,
     Reach,
     SourceError,
 )
@@ -57,7 +56,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
     deadline = time.monotonic() + timeout_s
     try:
         with reach.reader.again(timeout_s) as here, reach.reader.of_context(source.place, timeout_s) as there:
-            return {source.name: _Replica(source, reach, here, there, deadline).copied()}
+            return {source.name: _copied(source, reach, here, there, deadline)}
     except (BrokerError, SettingsError) as error:
         raise SourceError(printable(str(error))[:_LONGEST]) from None
 
@@ -78,101 +77,73 @@ def position_of(extent: Range, sync: Sync | None, committed: int | None) -> int 
     return min(sync.upstream, committed) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """How far topics are known to be copied, and why that is unknown of topics."""
+def _copied(source: FloorSource, reach: Reach, here: ClusterReader, there: ClusterReader, deadline: float) -> Consumer:
+    planned, (ours, theirs) = reach.metadata, _clusters(reach, here, there, source.place)
+    alias = source.alias or _alias(theirs, source.place)
+    at, cluster = (here, ours) if source.syncs_at == "source" else (there, theirs)
+    syncs = read_syncs(at, cluster, source.offset_syncs or f"mm2-offset-syncs.{source.place}.internal")
+    committed = read_committed(there, theirs, source.connect_offsets or f"mm2-offsets.{alias}.internal", alias)
+    candidates = {tp.topic for tp in syncs} & planned.topics.keys() if reach.topics is None else reach.topics
+    wanted = sorted(one for one in candidates if matches(source.topics or ("*",), one))
+    doubts = {topic: [text] for topic in wanted if (text := _differs(topic, planned, ours)) is not None}
+    names = source.remote_topics or f"{alias}.{{topic}}"
+    copies = {topic: names.replace("{topic}", topic) for topic in wanted if topic not in doubts}
+    extents = read_extents(here, ours, copies)
+    remote = read_extents(there, theirs, (one for one in copies.values() if one in theirs.topics))
+    found: dict[TopicPartition, int | str] = {}
+    claimed: dict[TopicPartition, int] = {}
+    runs: list[Run] = []
+    for tp, extent in extents.items():
+        copy, sync = TopicPartition(copies[tp.topic], tp.partition), syncs.get(tp)
+        position = extent if isinstance(extent, str) else position_of(extent, sync, committed.get(tp))
+        in_copy = remote.get(copy, "does not exist, or this user may not describe it")
+        if isinstance(position, str) or isinstance(extent, str) or sync is None or position <= extent.start:
+            found[tp] = position  # unknown, or of the records that are left none was copied
+        elif isinstance(in_copy, str):
+            found[tp] = f"its copy {plain(str(copy))} in {source.place} {in_copy}"
+        else:
+            claimed[tp] = position
+            runs.append(Run(tp, extent, copy, in_copy, sync))
+    proven = Proof(here, there, theirs, source.place, deadline).check(runs)
+    for tp, position in claimed.items():
+        to = proven[tp]
+        found[tp] = to if isinstance(to, str) else min(position, to)
+    return _consumer(found, doubts)
 
-    doubts: dict[str, list[str]]
-    positions: dict[str, list[Position]] = field(default_factory=dict)
 
-    def add(self, tp: TopicPartition, position: int) -> None:
-        self.positions.setdefault(tp.topic, []).append((tp.partition, position))
-
-    def doubt(self, tp: TopicPartition, text: str) -> None:
-        self.doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {text}")
-
-    def consumer(self) -> Consumer:
-        """Return all of it; a doubt about a partition is one about its topic."""
-        sound = {topic: rows for topic, rows in self.positions.items() if topic not in self.doubts}
-        unreadable = {
+def _consumer(found: Mapping[TopicPartition, int | str], doubts: dict[str, list[str]]) -> Consumer:
+    """Return positions, or why they are unknown: a doubt about a partition is one about its topic."""
+    doubts |= by_key(
+        (tp.topic, f"partition {tp.partition}: {one}") for tp, one in found.items() if isinstance(one, str)
+    )
+    positions = ((tp, one) for tp, one in found.items() if isinstance(one, int) and tp.topic not in doubts)
+    return Consumer(
+        by_key((tp.topic, (tp.partition, at)) for tp, at in positions),
+        unreadable={
             topic: f"{texts[0]} (and {len(texts) - 1:,} more partitions)" if texts[1:] else texts[0]
-            for topic, texts in self.doubts.items()
-        }
-        return Consumer(sound, unreadable=unreadable)
+            for topic, texts in doubts.items()
+        },
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Replica:
-    source: FloorSource
-    reach: Reach
-    here: ClusterReader
-    there: ClusterReader
-    deadline: float
+def _clusters(
+    reach: Reach, here: ClusterReader, there: ClusterReader, place: str
+) -> tuple[ClusterMetadata, ClusterMetadata]:
+    """Return the metadata of the cluster that is planned, and of the one with the copies."""
+    ours, theirs = here.metadata(), there.metadata()
+    if ours.cluster_id != reach.metadata.cluster_id:
+        raise SourceError(f"{here.settings.bootstrap} is now another cluster ({ours.cluster_id})")
+    if not theirs.cluster_id or ours.cluster_id == theirs.cluster_id:
+        raise SourceError(f"context {place} is this cluster itself")
+    return ours, theirs
 
-    def copied(self) -> Consumer:
-        """Return the positions, and the topics on which they are unknown."""
-        ours, theirs = self._clusters()
-        planned, alias = self.reach.metadata, self._alias(theirs)
-        at, cluster = (self.here, ours) if self.source.syncs_at == "source" else (self.there, theirs)
-        syncs = read_syncs(at, cluster, self.source.offset_syncs or f"mm2-offset-syncs.{self.source.place}.internal")
-        committed = read_committed(
-            self.there, theirs, self.source.connect_offsets or f"mm2-offsets.{alias}.internal", alias
-        )
-        candidates = (
-            {tp.topic for tp in syncs} & planned.topics.keys() if self.reach.topics is None else self.reach.topics
-        )
-        wanted = sorted(one for one in candidates if matches(self.source.topics or ("*",), one))
-        doubts = {topic: [text] for topic in wanted if (text := _differs(topic, planned, ours)) is not None}
-        names = self.source.remote_topics or f"{alias}.{{topic}}"
-        copies = {topic: names.replace("{topic}", topic) for topic in wanted if topic not in doubts}
-        extents = read_extents(self.here, ours, copies)
-        remote = read_extents(self.there, theirs, (one for one in copies.values() if one in theirs.topics))
-        found = _Found(doubts)
-        claimed: dict[TopicPartition, int] = {}
-        runs: list[Run] = []
-        for tp, extent in extents.items():
-            copy = TopicPartition(copies[tp.topic], tp.partition)
-            sync = syncs.get(tp)
-            position = extent if isinstance(extent, str) else position_of(extent, sync, committed.get(tp))
-            there = remote.get(copy, "does not exist, or this user may not describe it")
-            if isinstance(position, str):
-                found.doubt(tp, position)
-            elif (
-                isinstance(extent, str) or sync is None or position <= extent.start
-            ):  # of the records that are left: none
-                found.add(tp, position)
-            elif isinstance(there, str):
-                found.doubt(tp, f"its copy {plain(str(copy))} in {self.source.place} {there}")
-            else:
-                claimed[tp] = position
-                runs.append(Run(tp, extent, copy, there, sync))
-        proven, unproven = Proof(self.here, self.there, theirs, self.source.place, self.deadline).check(runs)
-        for tp, position in claimed.items():
-            if tp in proven:
-                found.add(tp, min(position, proven[tp]))
-            else:
-                found.doubt(tp, unproven[tp])
-        return found.consumer()
 
-    def _clusters(self) -> tuple[ClusterMetadata, ClusterMetadata]:
-        """Return the metadata of the cluster that is planned, and of the one with the copies."""
-        ours, theirs = self.here.metadata(), self.there.metadata()
-        if ours.cluster_id != self.reach.metadata.cluster_id:
-            raise SourceError(f"{self.here.settings.bootstrap} is now another cluster ({ours.cluster_id})")
-        if not theirs.cluster_id or ours.cluster_id == theirs.cluster_id:
-            raise SourceError(f"context {self.source.place} is this cluster itself")
-        return ours, theirs
-
-    def _alias(self, far: ClusterMetadata) -> str:
-        if self.source.alias:
-            return self.source.alias
-        aliases = sorted(found[1] for name in far.topics if (found := _CHECKPOINTS.fullmatch(name)))
-        if len(aliases) == 1:
-            return aliases[0]
-        why = f"it has checkpoints of {len(aliases)}" if aliases else "it has no ALIAS.checkpoints.internal"
-        raise SourceError(
-            f"what MirrorMaker 2 calls this cluster is unknown in {self.source.place} ({why}): write source.alias"
-        )
+def _alias(far: ClusterMetadata, place: str) -> str:
+    aliases = sorted(found[1] for name in far.topics if (found := _CHECKPOINTS.fullmatch(name)))
+    if len(aliases) == 1:
+        return aliases[0]
+    why = f"it has checkpoints of {len(aliases)}" if aliases else "it has no ALIAS.checkpoints.internal"
+    raise SourceError(f"what MirrorMaker 2 calls this cluster is unknown in {place} ({why}): write source.alias")
 
 
 def _differs(topic: str, planned: ClusterMetadata, current: ClusterMetadata) -> str | None:
@@ -190,7 +161,6 @@ def _differs(topic: str, planned: ClusterMetadata, current: ClusterMetadata) -> 
 _LENGTH: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
-_OF_A_COPY: Final = frozenset({"cluster", "topic", "partition"})
 
 
 class Committed(NamedTuple):
@@ -231,14 +201,11 @@ def parse_committed(key: bytes | None, value: bytes | None) -> tuple[Committed, 
         ValueError: it is no such message.
     """
     match _json(key):
-        case [str(connector), dict(about)]:
-            pass
-        case _:
-            raise ValueError
-    if about.keys() != _OF_A_COPY:  # another connector's
-        return None
-    match about["cluster"], about["topic"], about["partition"]:
-        case str(alias), str(topic), int(partition) if 0 <= partition <= MAX_PARTITION:
+        case [str(), dict(about)] if about.keys() != {"cluster", "topic", "partition"}:  # another connector's
+            return None
+        case [str(connector), {"cluster": str(alias), "topic": str(topic), "partition": int(partition)}] if (
+            0 <= partition <= MAX_PARTITION
+        ):
             whose = Committed(connector, alias, TopicPartition(topic, partition))
         case _:
             raise ValueError
@@ -278,19 +245,16 @@ def read_syncs(reader: ClusterReader, cluster: ClusterMetadata, name: str) -> di
         SourceError: the topic does not exist, can't be read, or has a message that is no sync.
         BrokerError: the cluster can't be asked.
     """
-    found: dict[TopicPartition, Sync] = {}
+    last: dict[TopicPartition, Sync | None] = {}
 
     def take(record: Record) -> None:
-        if record.value is None:
-            found.pop(parse_sync(record.key, bytes(_OFFSETS.size))[0], None)
-        else:
-            about, sync = parse_sync(record.key, record.value)
-            found[about] = sync
+        tp, sync = parse_sync(record.key, bytes(_OFFSETS.size) if record.value is None else record.value)
+        last[tp] = None if record.value is None else sync
 
     if (topic := cluster.topics.get(name)) is not None and len(topic.partitions) != 1:
         raise SourceError(f"{name} has {len(topic.partitions)} partitions, so which sync is the last is unknown")
     _read(reader, cluster, name, "offset.syncs", take)
-    return found
+    return {tp: sync for tp, sync in last.items() if sync is not None}
 
 
 def read_committed(reader: ClusterReader, cluster: ClusterMetadata, name: str, alias: str) -> dict[TopicPartition, int]:
@@ -309,12 +273,12 @@ def read_committed(reader: ClusterReader, cluster: ClusterMetadata, name: str, a
             last[commit[0]] = commit[1]
 
     _read(reader, cluster, name, "connect.offsets", take)
-    taken_back = {whose.tp for whose, offset in last.items() if offset is None}
-    found: dict[TopicPartition, int] = {}
-    for whose, offset in last.items():
-        if offset is not None and whose.tp not in taken_back:
-            found[whose.tp] = min(offset, found.get(whose.tp, offset))
-    return found
+    of_connectors = by_key((whose.tp, offset) for whose, offset in last.items())
+    return {
+        tp: min(one for one in offsets if one is not None)
+        for tp, offsets in of_connectors.items()
+        if None not in offsets  # one was taken back
+    }
 
 
 def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, take: Callable[[Record], None]) -> None:
@@ -326,8 +290,6 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
     invalid: list[int] = []
 
     def checked(record: Record) -> None:
-        if invalid:
-            return
         try:
             take(record)
         except ValueError:
@@ -338,8 +300,7 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
             raise SourceError(f"{tp} {extent}")
         if extent.start == extent.end:
             continue
-        reached = reader.read_complete(tp, extent, checked)
-        if isinstance(reached, RequestFailedError) or reached < extent.end:
+        if isinstance(reached := reader.read_complete(tp, extent, checked), RequestFailedError) or reached < extent.end:
             raise SourceError(f"{tp} can't be read to its end: {plain(str(reached))}")
         if invalid:
             raise SourceError(f"{tp}: the message at offset {invalid[0]:,} is not what MirrorMaker 2 writes there")

@@ -44,8 +44,7 @@ class Storage:
         """
         path = f"{self._base}/{name}" if name else self._base
         with self._as_source_error():
-            info = self._filesystem.get_file_info(path)
-            if not info.is_file:
+            if not (info := self._filesystem.get_file_info(path)).is_file:
                 return None
             with self._filesystem.open_input_stream(path, compression=None) as stream:
                 content = bytes(stream.read(limit + 1))
@@ -64,8 +63,7 @@ class Storage:
         except (FilesystemError, MissingPartError) as error:
             raise SourceError(f"{self.shown}: {error}") from None
         except OSError as error:
-            text = store_problem(error).replace(self.url, self.shown)
-            raise SourceError(f"{self.shown}: {text}") from None
+            raise SourceError(f"{self.shown}: {store_problem(error).replace(self.url, self.shown)}") from None
 
 
 MAX_BYTES: Final = 64 << 20

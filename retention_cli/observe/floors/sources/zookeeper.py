@@ -41,17 +41,16 @@ _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 
-def read(source: FloorSource, reach: Reach) -> Consumers:
+def read(source: FloorSource, _reach: Reach) -> Consumers:
     """Return the consumers of all matching groups, by group.
 
     Args:
         source: ``place`` is ``host:port,…/chroot``; ``auth_file`` a file with ``user:password`` (digest).
-        reach: unused, as positions in ZooKeeper are current.
+        _reach: unused, as positions in ZooKeeper are current.
 
     Raises:
         SourceError: ZooKeeper can't be reached or read, the session was lost, or there are no consumers at all.
     """
-    del reach
     try:
         from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
@@ -137,8 +136,7 @@ class _Tree:
         found: dict[str, frozenset[str] | None] = {}
         for group in groups:
             owned = frozenset(owners[f"{_ROOT}/{group}/owners"])
-            path = f"{_ROOT}/{group}/ids"
-            nodes = [values[f"{path}/{member}"] for member in members[path]]
+            nodes = [values[f"{_ROOT}/{group}/ids/{member}"] for member in members[f"{_ROOT}/{group}/ids"]]
             subscribed = [_subscription(node[0]) for node in nodes if node is not None]
             known = owned.union(*(one for one in subscribed if one is not None))
             found[group] = known if owned or None not in subscribed else None
