@@ -92,8 +92,9 @@ def approve(plans: Iterable[Plan], key: Ed25519PrivateKey, now_ms: int) -> Appro
 def approval_notes(plan: Totals, rules: ApproveRules | None) -> list[Reason]:
     """Return the notes of a plan whose trim needs an approval even if nothing was trimmed before."""
     why = needs_approval(Amount(plan.records, plan.size_bytes, plan.unconsumed), Amount(), rules)
-    text = "a second person has to approve this plan (save it, then kretain approve)"
-    return [] if why is None else [Reason("approval", f"{why}: {text}")]
+    if why is None:
+        return []
+    return [Reason("approval", f"{why}: a second person has to approve this plan (save it, then kretain approve)")]
 
 
 def _entry(plan: Plan, digest: str) -> dict[str, Any]:

@@ -187,16 +187,17 @@ class LocalPlanner:
         decisions = with_owners(reader, decide_all(reader, observation, now_ms, disks))
         notes += [*(() if disks is None else disks.notes), *unsized(observation.sizes_problem)]
         if job.observed is not None:
-            where = () if disks is None else disks.disks
-            job.observed(PlanInputs(observation, decisions, where, seen.keys(), {} if disks is None else disks.parts))
-        trimmed = losing(one for one in decisions if selection.asks_for(one.tp))
+            where, parts = ((), {}) if disks is None else (disks.disks, disks.parts)
+            job.observed(PlanInputs(observation, decisions, where, seen.keys(), parts))
         return plan_of(
             replace(job, selection=selection),
             observation.cluster_id,
             decisions,
             Totals.of(decisions),
             managed_records(observation),
-            unread_by_group(reader, seen, observation.gone, trimmed),
+            unread_by_group(
+                reader, seen, observation.gone, losing(one for one in decisions if selection.asks_for(one.tp))
+            ),
             notes,
             disks,
         )
@@ -333,8 +334,10 @@ def off_disks(topics: Iterable[TopicFacts], settings: Mapping[str, Settings]) ->
     found = OffDisks([], [], [])
     for topic in topics:
         chosen = settings[topic.name]
-        times = (chosen.consumed_after_ms, chosen.event_time_ms, chosen.min_timestamp_ms, chosen.forced_age_ms)
-        bounds = (*times, chosen.max_bytes, chosen.max_topic_bytes)
+        bounds = (
+            *(chosen.consumed_after_ms, chosen.event_time_ms, chosen.min_timestamp_ms, chosen.forced_age_ms),
+            *(chosen.max_bytes, chosen.max_topic_bytes),
+        )
         if all(one is None for one in bounds) or untouchable(topic, chosen) is not None:
             continue
         if topic.tiered:
@@ -447,11 +450,12 @@ def with_owners(reader: ClusterReader, decisions: Sequence[Decision]) -> Sequenc
     found = list(decisions)
     for index in stopped:
         if (owner := owners.get(found[index].tp)) is not None:
-            reasons = tuple(
-                Reason(one.code, f"{one.text}, {owner_text(owner)}") if _is_open(one) else one
-                for one in found[index].reasons
+            found[index] = found[index]._replace(
+                reasons=tuple(
+                    Reason(one.code, f"{one.text}, {owner_text(owner)}") if _is_open(one) else one
+                    for one in found[index].reasons
+                )
             )
-            found[index] = found[index]._replace(reasons=reasons)
     return found
 
 

@@ -160,8 +160,9 @@ def json_in(raw: bytes, path: Path) -> dict[str, Any]:
         found = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         line, problem = json_problem(error)
-        place = path if line is None else f"{path}:{line}"
-        raise SavedPlanError(f"{place} is not a valid plan file: {problem}") from None
+        raise SavedPlanError(
+            f"{path if line is None else f'{path}:{line}'} is not a valid plan file: {problem}"
+        ) from None
     if not isinstance(found, dict):
         raise SavedPlanError(f"{path} is not a valid plan file: it is not a JSON object")
     return found
@@ -178,8 +179,9 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(printable(str(part)) for part in (*([place] if place else []), *first["loc"]))
-        message = schema_problem(first)
-        raise SavedPlanError(f"{path} is not a valid plan file: {where + ': ' if where else ''}{message}") from None
+        raise SavedPlanError(
+            f"{path} is not a valid plan file: {where + ': ' if where else ''}{schema_problem(first)}"
+        ) from None
 
 
 class Entry(NamedTuple):
@@ -322,8 +324,8 @@ def write_rows(path: Path, head: Mapping[str, Any], plans: Iterable[tuple[str, S
     with parquet.ParquetWriter(path, columns, compression="zstd", write_page_checksum=True) as file:
         for cluster, decisions in plans:
             for table in tables_of(decisions, ROWS_A_GROUP):
-                names = arrow().repeat(cluster, len(table))
-                file.write_table(table.select(NAMES).add_column(0, CLUSTER.name, names).cast(columns))
+                named = table.select(NAMES).add_column(0, CLUSTER.name, arrow().repeat(cluster, len(table)))
+                file.write_table(named.cast(columns))
 
 
 def write_plan(path: Path, plan: Plan) -> None:
@@ -420,7 +422,6 @@ class ParquetPlans:
     @contextlib.contextmanager
     def _opened(self, part: Path) -> Iterator[Any]:
         """Open a part; raise errors in its bytes as a SavedPlanError with a one-line text."""
-        broken = (arrow().ArrowException, ValueError, MemoryError)
         try:
             with (
                 open_regular(part) as opened,
@@ -429,7 +430,7 @@ class ParquetPlans:
                 yield file
         except FileNotFoundError:
             raise SavedPlanError(f"{part} cannot be read: No such file or directory") from None
-        except (OSError, *broken) as error:
+        except (OSError, arrow().ArrowException, ValueError, MemoryError) as error:
             raise SavedPlanError(f"{part} is not a complete Parquet file: {parquet_problem(error)}") from None
 
 
@@ -460,9 +461,8 @@ def open_plans(path: Path) -> PlanFile:
         SavedPlanError: it is unreadable, or not complete.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
-    if path.suffix == ".parquet" or path.is_dir():  # a folder is what Spark writes
-        return ParquetPlans(path)
-    return JsonFile(path, json_in(read_bytes(path), path))
+    is_parquet = path.suffix == ".parquet" or path.is_dir()  # a folder is what Spark writes
+    return ParquetPlans(path) if is_parquet else JsonFile(path, json_in(read_bytes(path), path))
 
 
 def read_plan(path: Path) -> Plan:

@@ -168,8 +168,5 @@ def check_writable(reader: ClusterReader) -> None:
         BrokerError: the topic deletes its records, or whether it does can't be read.
     """
     reader.check_offers(WRITE, "no setting can be changed, because kretain could not record it")
-    config = reader.topic_configs([PROTECTED_TOPIC])[PROTECTED_TOPIC]
-    if isinstance(config, RequestFailedError):
-        raise BrokerError(f"no setting can be changed: the settings of topic {PROTECTED_TOPIC} can't be read: {config}")
-    if (problem := wrong_settings(PROTECTED_TOPIC, config)) is not None:
+    if (problem := wrong_settings(reader, PROTECTED_TOPIC, "no setting can be changed: ")) is not None:
         raise BrokerError(f"no setting can be changed, because the record would be lost: {problem}")

@@ -262,8 +262,8 @@ class ClusterLedger(Ledger):
             return
         late_ms = one.time_ms - written.at_ms
         if abs(late_ms) > MAX_SKEW_MS:
-            text = f"{one.place}: the clock of the machine that wrote it is {apart(late_ms)}"
-            self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
+            what = f"the clock of the machine that wrote it is {apart(late_ms)}: when records were written"
+            self.notes.append(Reason("ledger", f"{one.place}: {what} is not taken from it"))
             document = _distrusted(document, max(0, late_ms))
         self._merge_in(document)
         self.db.execute(
@@ -311,18 +311,20 @@ class ClusterLedger(Ledger):
 
 def covers(theirs: docs.Document, mine: docs.Document) -> bool:
     """Return whether their document has all that ours has."""
-    if isinstance(theirs, docs.TopicDocument) and isinstance(mine, docs.TopicDocument):
-        nothing = PartitionMemory()
-        known = all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())
-        return known and merged(mine.widths, theirs.widths) == [*theirs.widths]
-    if isinstance(theirs, docs.GroupDocument) and isinstance(mine, docs.GroupDocument):
-        known = theirs.group.covers(mine.group) and theirs.born_ms <= mine.born_ms
-        return known and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
-    if isinstance(theirs, docs.DiskDocument) and isinstance(mine, docs.DiskDocument):
-        return theirs.disk.covers(mine.disk)
-    if isinstance(theirs, Watched) and isinstance(mine, Watched):
-        return theirs.merged(mine) == theirs
-    return False
+    match theirs, mine:
+        case docs.TopicDocument() as there, docs.TopicDocument() as here:
+            nothing = PartitionMemory()
+            known = all(there.partitions.get(n, nothing).covers(one) for n, one in here.partitions.items())
+            return known and merged(here.widths, there.widths) == [*there.widths]
+        case docs.GroupDocument() as there, docs.GroupDocument() as here:
+            known = there.group.covers(here.group) and there.born_ms <= here.born_ms
+            return known and here.group.seen_ms - there.group.seen_ms < SEEN_AGAIN_MS
+        case docs.DiskDocument() as there, docs.DiskDocument() as here:
+            return there.disk.covers(here.disk)
+        case Watched() as there, Watched() as here:
+            return there.merged(here) == there
+        case _:
+            return False
 
 
 def _untold(error: BrokerError) -> Unknown:

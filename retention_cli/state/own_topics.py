@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import TopicConfig, TopicMetadata
+from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.writer import Appended, ClusterWriter
@@ -56,11 +56,8 @@ def topic_ranges(reader: ClusterReader, topic: str) -> tuple[str | None, dict[To
     """
     metadata = reader.metadata([topic])
     if topic not in metadata.topics:
-        text = (
-            f"topic {topic} does not exist, or this user may not read it: kretain cluster init"
-            f"{' --protect' if topic == PROTECTED_TOPIC else ''} creates it"
-        )
-        raise hinted(BrokerError(text), "")
+        init = f"kretain cluster init{' --protect' if topic == PROTECTED_TOPIC else ''}"
+        raise hinted(BrokerError(f"topic {topic} does not exist, or this user may not read it: {init} creates it"), "")
     ranges: dict[TopicPartition, Range] = {}
     for tp, there in reader.extents(metadata.partitions_of(), "last-stable").items():
         if isinstance(there, RequestFailedError):
@@ -101,8 +98,14 @@ def extent_of(reader: ClusterReader, topic: str) -> tuple[str, Range]:
     return topic_id or "", there
 
 
-def wrong_settings(topic: str, config: TopicConfig) -> str | None:
-    """Return what is wrong with a topic's settings and the command that fixes it, None if nothing is."""
+def wrong_settings(reader: ClusterReader, topic: str, unable: str = "") -> str | None:
+    """Return what is wrong with a topic's settings and the command that fixes it, None if nothing is.
+
+    Raises:
+        BrokerError: they can't be read; the text begins with ``unable``.
+    """
+    if isinstance(config := reader.topic_configs([topic])[topic], RequestFailedError):
+        raise BrokerError(f"{unable}the settings of topic {topic} can't be read: {config}")
     wrong = {}
     if config.cleanup_policy != {"compact"}:
         wrong["cleanup.policy"] = "/".join(sorted(config.cleanup_policy))
@@ -111,8 +114,7 @@ def wrong_settings(topic: str, config: TopicConfig) -> str | None:
     if not wrong:
         return None
     right = ",".join(f"{key}={_CONFIGS[topic][key]}" for key in wrong)
-    has = " and ".join(f"{key}={value}" for key, value in wrong.items())
-    return f"topic {topic} has {has}: " + kafka_tool(
+    return f"topic {topic} has {' and '.join(f'{key}={value}' for key, value in wrong.items())}: " + kafka_tool(
         *("kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", right)
     )
 
@@ -176,9 +178,7 @@ def _made(
 
 def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Initialized:
     partitions, replicas = len(seen.partitions), len(seen.partitions[0].replicas)
-    if isinstance(config := reader.topic_configs([seen.name])[seen.name], RequestFailedError):
-        raise RequestFailedError(f"the settings of topic {seen.name} can't be read: {config}", retriable=True)
-    problem = wrong_settings(seen.name, config)
+    problem = wrong_settings(reader, seen.name)
     if partitions != 1:
         problem = (
             f"topic {seen.name} has {partitions} partitions, not 1, so the order of its messages is unknown: "
@@ -203,9 +203,7 @@ class StateTopic:
             BrokerError: it does not, or they don't; or that can't be read.
         """
         self.extent()  # its error for a missing topic is clearer than that of the settings
-        if isinstance(config := self._reader.topic_configs([STATE_TOPIC])[STATE_TOPIC], RequestFailedError):
-            raise BrokerError(f"the settings of topic {STATE_TOPIC} can't be read: {config}")
-        if (problem := wrong_settings(STATE_TOPIC, config)) is not None:
+        if (problem := wrong_settings(self._reader, STATE_TOPIC)) is not None:
             raise BrokerError(problem)
 
     def extent(self) -> tuple[str, Range]:
@@ -294,8 +292,8 @@ def with_live(reader: ClusterReader, policy: Policy) -> Policy:
     try:
         live = live_settings(policy, read_messages(reader))
     except BrokerError as error:
-        unread = Unknown.because("policy-topic", f"settings marked cluster are unknown: {error}")
-        return replace(policy, live=LiveSettings(unread=unread))
+        text = f"settings marked cluster are unknown: {error}"
+        return replace(policy, live=LiveSettings(unread=Unknown.because("policy-topic", text)))
     if (more := len(live.notes) - _NOTED) > 0:
         text = f"{more:,} more messages of the policy topic are ignored: kretain policy list shows them"
         live = replace(live, notes=(*live.notes[:_NOTED], Reason("policy-topic", text)))

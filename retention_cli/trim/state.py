@@ -42,9 +42,9 @@ REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is de
 
 def refused(answer: Answer) -> bool:
     """Return whether it is proven that a leader did not change its log: by its answer, or as it was asked nothing."""
-    if isinstance(answer, NotSentError):
-        return True
-    return isinstance(answer, RequestFailedError) and answer.answered and answer.code in _REFUSALS
+    return isinstance(answer, NotSentError) or (
+        isinstance(answer, RequestFailedError) and answer.answered and answer.code in _REFUSALS
+    )
 
 
 def judge(tp: TopicPartition, target: Target, answer: Answer, start: int | None) -> TrimRow:

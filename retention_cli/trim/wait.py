@@ -104,9 +104,8 @@ class _Freed:
 
 def _has_room(one: DiskOutcome, freed: _Freed, now: Maybe[Room] | None) -> bool:
     """Return whether a disk's free space grew by what was trimmed; True if unknown, as then waiting is pointless."""
-    if now is None or isinstance(now, Unknown) or isinstance(one.disk.room, Unknown):
-        return True
-    return 100 * freed.room_bytes >= _enough(one) * one.going_bytes
+    unknown = now is None or isinstance(now, Unknown) or isinstance(one.disk.room, Unknown)
+    return unknown or 100 * freed.room_bytes >= _enough(one) * one.going_bytes
 
 
 def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Collection[str] = ()) -> list[Reason]:

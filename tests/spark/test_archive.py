@@ -39,9 +39,8 @@ def written(folder: Path) -> dict[str, Any]:
     files = (one for one in sorted(folder.rglob("*")) if one.is_file())
 
     def content(path: Path) -> Any:
-        if path.suffix == ".json":
-            return json.loads(path.read_text()) | {"written_at": "", "checksum": ""}
-        return path.read_bytes()
+        undated = {"written_at": "", "checksum": ""}
+        return json.loads(path.read_text()) | undated if path.suffix == ".json" else path.read_bytes()
 
     # _groups has where consumers stood, at another time in each
     return {str(one.relative_to(folder)): content(one) for one in files if one.parent.name != "_groups"}

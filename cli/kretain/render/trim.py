@@ -27,9 +27,9 @@ from retention_cli.core.grouping import by_key
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, some_of
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
+from retention_cli.engines.fleet.plan import Failure, FleetReport, fleet_report_head, nested_lines
 from retention_cli.plan.value import Plan, TopicRows, Totals, by_topic, json_lines
-from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json, row_as_json
+from retention_cli.trim.report import OUTCOMES, OutcomeName, TrimReport, report_as_json, row_as_json
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
 _EVERYONE: Final = "every consumer that counts"

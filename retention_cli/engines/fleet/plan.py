@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from retention_cli import __version__
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, totals_as_json
-from retention_cli.trim.report import OutcomeName, TrimReport
+from retention_cli.trim.report import OUTCOMES, TrimReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,6 @@ def _cluster_head(name: str, one: Plan | Failure) -> dict[str, Any]:
     return {"name": name, **({"error": one.error} if isinstance(one, Failure) else head_as_json(one))}
 
 
-TRIM_FORMAT: Final = "kretain.fleet-trim/v1"
-OUTCOMES: Final[tuple[OutcomeName, ...]] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
-
-
 @dataclass(frozen=True, slots=True)
 class FleetReport:
     """The results of every cluster of a fleet, in its order: a report, or why there was no trim.
@@ -151,7 +147,7 @@ def fleet_report_head(report: FleetReport) -> dict[str, Any]:
     """Return the report's JSON without its clusters."""
     reports, gone = report.reports.values(), report.trimmed
     return {
-        "format": TRIM_FORMAT,
+        "format": "kretain.fleet-trim/v1",
         "fleet": {"source": report.source, "digest": report.digest},
         "interrupted": report.interrupted,
         "totals": {

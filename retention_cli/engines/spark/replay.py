@@ -46,12 +46,15 @@ def replay_over(sender: Sender, runs: Sequence[Recorded], policy: Policy) -> Rep
 
 def _replayed(texts: Sequence[str]) -> Replayed:
     decisions, days, totals, unsized, reasons = loads(texts[0])
-    held = [Held(*one) for one in reasons]
-    return Replayed((), decisions, [Day(*one) for one in days], totals, unsized, held, partial(_read, texts[1:]))
-
-
-def _read(texts: Sequence[str]) -> Iterator[Difference]:
-    return (Difference(*loads(one)) for one in texts)
+    return Replayed(
+        (),
+        decisions,
+        [Day(*one) for one in days],
+        totals,
+        unsized,
+        [Held(*one) for one in reasons],
+        lambda: (Difference(*loads(one)) for one in texts[1:]),
+    )
 
 
 def _rows(sent: Sent[_Work], shares: int, share: int) -> Iterator[Row]:

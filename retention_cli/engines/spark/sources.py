@@ -105,9 +105,6 @@ OFFSETS: Final = pa.schema(
 """One row per partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null if unknown."""
 
 
-_COMMON: Final = ("bootstrap.servers", "command.config", "topics", "timeout", "path")
-
-
 @dataclass(frozen=True)
 class Options:
     """A source's validated options. ``topics`` is empty if the option is not set; ``own`` are the source's own."""
@@ -127,7 +124,7 @@ class Options:
             UnitError: a value can't be parsed.
         """
         given = {key.lower(): value for key, value in options.items()}
-        known = {*_COMMON, *own}
+        known = {"bootstrap.servers", "command.config", "topics", "timeout", "path", *own}
         if unknown := given.keys() - known:
             raise SettingsError(f"unknown option {min(unknown)!r}; options are {', '.join(sorted(known))}")
         if "bootstrap.servers" not in given and "command.config" not in given:

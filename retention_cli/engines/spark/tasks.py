@@ -190,8 +190,6 @@ _KINDS: Final[dict[str, type[Exception]]] = {
     one.__name__: one
     for one in (BrokerError, NothingMatchesError, StateError, InventoryError, TooLargeError, MissingPartError)
 }
-
-
 _FAILED: Final[tuple[type[Exception], ...]] = (PolicyError, *_KINDS.values())
 _FAILURES: Final = TypeAdapter(_Failure)
 
