@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import from_json
 
 from retention_cli.core.extras import arrow
@@ -119,14 +119,13 @@ class _Requester(StrictModel):
 
 
 class HeadModel(StrictModel):
-    """A saved plan without its rows. ``_content`` is its complete content."""
+    """A saved plan without its rows."""
 
     format: str
     created_at: str
     cluster: _Cluster
     policy: _Policy
     requester: _Requester | None = None
-    _content: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
 
 H = TypeVar("H", bound=HeadModel)
@@ -192,8 +191,8 @@ class Entry(NamedTuple):
     content: Mapping[str, Any]
 
 
-def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[tuple[str, H]]:
-    """Yield each cluster's name, and its entry as an instance of the model.
+def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[tuple[str, H, Mapping[str, Any]]]:
+    """Yield each cluster's name, its entry as an instance of the model, and the entry's content without the rows.
 
     Raises:
         SavedPlanError: an entry does not fit, or two are of one cluster.
@@ -201,10 +200,9 @@ def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[t
     names: dict[str, str] = {}
     for name, place, content in entries:
         head = checked(model, content, path, place)
-        head._content = {key: value for key, value in content.items() if key != "partitions"}  # noqa: SLF001
         if (other := names.setdefault(head.cluster.id, name)) != name:
             raise SavedPlanError(f"{path}: {other} and {name} are one cluster, {head.cluster.id}")
-        yield name, head
+        yield name, head, {key: value for key, value in content.items() if key != "partitions"}
 
 
 Plans = dict[str, Callable[[], Plan]]
@@ -225,10 +223,10 @@ class JsonFile:
             SavedPlanError: one of them can't be executed.
         """
         heads = heads_of(PlanModel, entries, self.path)
-        return {name: partial(replace, plan_with(one, one.partitions, self.path)) for name, one in heads}
+        return {name: partial(replace, plan_with(one, saved, one.partitions, self.path)) for name, one, saved in heads}
 
 
-def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
+def plan_with(head: HeadModel, saved: Mapping[str, Any], rows: Iterable[RowModel], path: Path) -> Plan:
     """Return the plan of a validated head and validated rows, in any order.
 
     Raises:
@@ -257,7 +255,7 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
         topics=tuple(head.policy.topics),
         decisions=tuple(decisions[tp] for tp in sorted(decisions)),
         requester=None if head.requester is None else Signed(head.requester.key, head.requester.signature),
-        saved=head._content,  # noqa: SLF001
+        saved=saved,
     )
 
 
@@ -365,12 +363,12 @@ class ParquetPlans:
         Raises:
             SavedPlanError: one of them can't be executed.
         """
-        heads = dict(heads_of(_CountedHead, entries, self.path))
-        self._check_counts({head.cluster.id: head.totals.partitions for head in heads.values()})
-        return {name: partial(self._plan, head) for name, head in heads.items()}
+        heads = list(heads_of(_CountedHead, entries, self.path))
+        self._check_counts({head.cluster.id: head.totals.partitions for _name, head, _saved in heads})
+        return {name: partial(self._plan, head, saved) for name, head, saved in heads}
 
-    def _plan(self, head: _CountedHead) -> Plan:
-        return plan_with(head, self._rows(head.cluster.id, head.totals.partitions), self.path)
+    def _plan(self, head: _CountedHead, saved: Mapping[str, Any]) -> Plan:
+        return plan_with(head, saved, self._rows(head.cluster.id, head.totals.partitions), self.path)
 
     def _check_counts(self, wanted: Mapping[str, int]) -> None:
         """Check that each cluster has the number of rows in its head, and that no other cluster has rows."""

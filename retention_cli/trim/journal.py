@@ -120,22 +120,7 @@ class AuditJournal:
 
     def archived(self, copies: Copies) -> None:
         """Record which offsets were archived and where, and why others were not."""
-        rows = []
-        for tp, one in copies.items():
-            row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}
-            if isinstance(one, Archived):
-                row |= {
-                    "topic_id": one.source.topic_id,
-                    "url": one.url,
-                    "from": one.start,
-                    "to": one.end,
-                    "records": sum(segment.records for segment in one.segments),
-                    "manifests": [segment.path for segment in one.segments],
-                    "notes": list(one.notes),
-                }
-            else:
-                row["reason"] = one.text
-            rows.append(row)
+        rows = [{"topic": tp.topic, "partition": tp.partition, **_as_json(one)} for tp, one in copies.items()]
         self._append("archive", partitions=rows)
 
     def end(self, report: TrimReport | None, exit_code: int, error: str | None = None) -> None:
@@ -153,6 +138,20 @@ class AuditJournal:
 
     def _append(self, event: str, **more: Any) -> Link:
         return self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})
+
+
+def _as_json(one: Archived | Reason) -> dict[str, Any]:
+    if isinstance(one, Reason):
+        return {"reason": one.text}
+    return {
+        "topic_id": one.source.topic_id,
+        "url": one.url,
+        "from": one.start,
+        "to": one.end,
+        "records": sum(segment.records for segment in one.segments),
+        "manifests": [segment.path for segment in one.segments],
+        "notes": list(one.notes),
+    }
 
 
 def rows_of(

@@ -418,11 +418,11 @@ def losses(
     settings = observation.settings
     behind = {one.tp for one in inputs.decisions if unread_in(one)}
     full = rules.percent is not None and any(not guarded(Code.R6, settings[tp.topic]) for tp in behind)
-    there = {floor_by(name) for name in inputs.groups}
     try:
         limits = limits_of(reader, sorted(settings if full else {tp.topic for tp in behind}))
     except BrokerError:
         return lambda _one: None
+    there = {floor_by(name) for name in inputs.groups}
     seen = seen_in(observation, memories, {}, there, now_ms, None if full else behind)
     terms = ForecastTerms(every_ms, HOUR_MS, now_ms)
     known = partition_inputs(
