@@ -169,9 +169,8 @@ def test_replay_over_spark_prints_the_same_bytes(
 
 def test_evidence_that_executors_can_not_read_is_an_error(tmp_path: Path) -> None:
     several_runs(tmp_path)
-    elsewhere = Sender(SimpleNamespace(_jsc=None), tmp_path)
     with pytest.raises(SparkError, match=r"cluster-0/evidence is on this machine: copy it to"):
-        replay_over(elsewhere, recorded(tmp_path), POLICY)
+        replay_over(Sender(SimpleNamespace(_jsc=None), tmp_path), recorded(tmp_path), POLICY)
 
 
 @pytest.fixture

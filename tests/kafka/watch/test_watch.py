@@ -156,11 +156,10 @@ def test_lost_ledger_trims_nothing_until_a_restart(here: World) -> None:
 def test_address_that_now_leads_to_another_cluster_is_refused(here: World, tmp_path: Path) -> None:
     """The policy was given for the first one; the other's topic of that name may be anybody's."""
     topic = read_topic(here)
-    policy = policy_of(here, topic)
     with EmbeddedKafka(1, settings=QUICK) as cluster, Door(here.bootstrap) as door:
         there = World(cluster.bootstrap, tmp_path / "there")
         there.filled(OLD, {"group": 9}, name=topic)
-        with watching(World(door.address, here.state_dir), policy, "--trim", "--interval", "1s") as watcher:
+        with trimming(World(door.address, here.state_dir), topic) as watcher:
             watcher.wait_for("trimmed 7 records")
             door.leads_to = there.bootstrap
             watcher.wait_for("failed: the address now leads to cluster")
@@ -270,12 +269,11 @@ def test_frozen_leader_sends_at_most_one_more_batch(electing: World) -> None:
 def test_election_group_counts_for_no_floor(electing: World) -> None:
     """Not even while it is the only group there is (F4)."""
     topic = electing.filled(OLD, stem="alone")
-    policy = policy_of(electing, topic)
-    with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
+    with trimming(electing, topic, "--standby-group", topic) as watcher:
         watcher.wait_passes(2)
-        groups = json_of(electing, "groups", "--group", topic)["groups"]
-        assert [pick(one, "group", "counts") for one in groups] == [(topic, "listed only: it commits no offsets")]
-        row = rows_of(electing, "plan", "-p", str(policy))[topic]
+        [group] = json_of(electing, "groups", "--group", topic)["groups"]
+        assert pick(group, "group", "counts") == (topic, "listed only: it commits no offsets")
+        row = rows_of(electing, "plan", "-p", str(policy_of(electing, topic)))[topic]
         assert (row["action"], {one["code"] for one in row["reasons"]}) == ("hold", {"F4"})
     assert electing.ends(topic)[0] == 0
 
