@@ -20,6 +20,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.commands import kretain
 from retention_cli.core.consumers import floor_by, is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import INFINITE_MS, Code, Decision, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.core.printable import plain
 from retention_cli.core.progress import Progress, silent
@@ -378,11 +379,12 @@ GoneCommits = Sequence[tuple[str, Mapping[str, Sequence[Commit]]]]
 
 def losing(decisions: Iterable[Decision]) -> dict[str, dict[int, tuple[int, int]]]:
     """Return what would be trimmed unread (:data:`LosingRows`)."""
-    found: dict[str, dict[int, tuple[int, int]]] = {}
-    for one in decisions:
-        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None:
-            found.setdefault(one.topic, {})[one.partition] = (one.log_start, one.trim_to)
-    return found
+    rows = by_key(
+        (one.topic, (one.partition, (one.log_start, one.trim_to)))
+        for one in decisions
+        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None
+    )
+    return {topic: dict(some) for topic, some in rows.items()}
 
 
 def lost_of(rows: LosingRows, commits: Mapping[str, Sequence[Commit]]) -> int:

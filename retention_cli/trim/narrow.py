@@ -246,8 +246,5 @@ def requests_of(
     batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, int | None]
 ) -> dict[int, dict[TopicPartition, int]]:
     """Return a batch's target offsets by leader (broker id). Partitions without a leader are left out."""
-    found: dict[int, dict[TopicPartition, int]] = {}
-    for tp, target in batch.items():
-        if (leader := leaders[tp]) is not None:
-            found.setdefault(leader, {})[tp] = target.offset
-    return found
+    by_leader = by_key((leaders[tp], (tp, target.offset)) for tp, target in batch.items())
+    return {leader: dict(offsets) for leader, offsets in by_leader.items() if leader is not None}

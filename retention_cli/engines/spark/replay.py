@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_cli.archive.store import Store
+from retention_cli.core.grouping import by_key
 from retention_cli.core.json_values import loads
 from retention_cli.engines.spark.session import SparkError, runs_here, slots
 from retention_cli.engines.spark.shipping import Row, Sender, Sent, run_tasks
@@ -38,10 +39,8 @@ def replay_over(sender: Sender, runs: Sequence[Recorded], policy: Policy) -> Rep
     work: _Work = ([one._replace(store=nowhere) for one in runs], urls, policy)
     count, sent = slots(sender.session), sender.send(work)
     rows = run_tasks(sender.session, partial(_rows, sent, count), _SHARES, count, "Spark could not replay the runs")
-    texts: list[list[str]] = [[] for _ in range(count)]
-    for row in rows:
-        texts[row["share"]].append(row["text"])
-    return merged(runs, [*map(_replayed, texts)])
+    texts: dict[int, list[str]] = by_key((row["share"], row["text"]) for row in rows)
+    return merged(runs, [_replayed(texts[share]) for share in range(count)])
 
 
 def _replayed(texts: Sequence[str]) -> Replayed:
