@@ -289,9 +289,13 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
         return []
     forget = kretain("groups", "forget", names=tuple(found[:_NAMED]))
     what = "it, so it counts" if len(found) == 1 else "them, so they count"
-    names = some_of([*map(plain, found)], _NAMED)
-    text = f"kretain remembers {names}, but no entry of floors names {what} for nothing; if that is intended: {forget}"
-    return [Reason(Code.F7, text)]
+    return [
+        Reason(
+            Code.F7,
+            f"kretain remembers {some_of([*map(plain, found)], _NAMED)}, but no entry of floors names {what} for "
+            f"nothing; if that is intended: {forget}",
+        )
+    ]
 
 
 def managed_records(observation: Observation) -> int:
@@ -364,11 +368,13 @@ def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Sett
     if not names:
         return []
     own, noun, them = ("the topic's", "topic", "it") if len(names) == 1 else ("the topics'", "topics", "them")
-    text = (
-        f"{some_of(names)}: {own} own retention.ms is -1 (kept forever), and only a pattern in the policy matches "
-        f"{them}. To keep the records, exclude the {noun} or set hold; to trim them, name the {noun} in full"
-    )
-    return [Reason(Code.G5, text)]
+    return [
+        Reason(
+            Code.G5,
+            f"{some_of(names)}: {own} own retention.ms is -1 (kept forever), and only a pattern in the policy matches "
+            f"{them}. To keep the records, exclude the {noun} or set hold; to trim them, name the {noun} in full",
+        )
+    ]
 
 
 LosingRows = Mapping[str, Mapping[int, tuple[int, int]]]

@@ -335,8 +335,10 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
     """Return a document without the times that a wrong clock spoils; a group's is moved later by ``late_ms``."""
     match document:
         case docs.TopicDocument():
-            emptied = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
-            return replace(document, partitions=emptied)
+            return replace(
+                document,
+                partitions={n: replace(one, packed=b"", replicas=b"") for n, one in document.partitions.items()},
+            )
         case docs.GroupDocument():
             seen_ms = document.group.seen_ms + late_ms
             return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms))

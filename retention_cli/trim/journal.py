@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 def new_run_name(now_ms: int) -> str:
     """Return a name for a run that sorts by time: ``20261121T030000Z-3f9a``."""
-    moment = timestamp(now_ms)
-    return f"{moment[:19].replace('-', '').replace(':', '')}Z-{secrets.token_hex(2)}"
+    return f"{timestamp(now_ms)[:19].replace('-', '').replace(':', '')}Z-{secrets.token_hex(2)}"
 
 
 class AuditJournal:

@@ -57,11 +57,14 @@ def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amoun
     selected = _of_rows(plan, rows)
     if tuple(plan.topics) == selection.given:  # its makers counted these partitions alone (G2)
         selected = replace(selected, unconsumed_by=plan.unconsumed_by)
-    notes = [
-        *(one for one in plan.notes if one.code != "approval"),
-        *approval_notes(selected.totals, selection.policy.approve),
-    ]
-    return replace(selected, notes=notes, refusals=exceeded(plan, selected, past_day(), selection.policy.limits))
+    return replace(
+        selected,
+        notes=[
+            *(one for one in plan.notes if one.code != "approval"),
+            *approval_notes(selected.totals, selection.policy.approve),
+        ],
+        refusals=exceeded(plan, selected, past_day(), selection.policy.limits),
+    )
 
 
 def _of_rows(plan: Plan, rows: tuple[Decision, ...]) -> Plan:

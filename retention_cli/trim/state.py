@@ -150,8 +150,7 @@ def _what(answer: Answer) -> str:
 
 def _row(tp: TopicPartition, target: Target, outcome: OutcomeName, start: int | None, *reasons: Reason) -> TrimRow:
     if outcome in ("trimmed", "unverified"):
-        amount = target.records, target.size_bytes, target.unconsumed
-        return TrimRow(tp, outcome, target.offset, start, reasons, *amount)
+        return TrimRow(tp, outcome, target.offset, start, reasons, target.records, target.size_bytes, target.unconsumed)
     return TrimRow(tp, outcome, target.offset, start, reasons)
 
 
@@ -190,8 +189,12 @@ class State:
             else:
                 outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
                 rows[one.tp] = TrimRow(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
-        requested = total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values())
-        return cls(planned, rows, unplanned=len(rows), requested=requested)
+        return cls(
+            planned,
+            rows,
+            unplanned=len(rows),
+            requested=total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values()),
+        )
 
     def waiting(self) -> list[TopicPartition]:
         """Return the partitions that are not yet settled."""

@@ -138,9 +138,12 @@ class Notifier:
 
         try:
             url = rules.address()
-            content = json.dumps(body(url, self.name, notice)).encode()
             answer = ask(
-                url, timeout_s=TIMEOUT_S, most_bytes=1 << 16, body=content, headers={"Content-Type": "application/json"}
+                url,
+                timeout_s=TIMEOUT_S,
+                most_bytes=1 << 16,
+                body=json.dumps(body(url, self.name, notice)).encode(),
+                headers={"Content-Type": "application/json"},
             )
             if not 200 <= answer.status < 300:
                 self.say(f"not posted ({notice.event}): the webhook answered HTTP {answer.status}")

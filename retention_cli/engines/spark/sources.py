@@ -287,14 +287,16 @@ class OffsetsReader(SlicedReader):
         # No commits are read, and the floors not asked for.
         floors = FloorFold({name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()})
         with self.options.reader_at(cluster) as reader:
-            request = Request(
-                lambda _topic: settings,
-                GroupRules(),
-                SYSTEM.wall_ms(),
-                decides=False,
-                prepared=Prepared(metadata, floors, reader.topic_configs(list(topics))),
+            seen = observe(
+                reader,
+                Request(
+                    lambda _topic: settings,
+                    GroupRules(),
+                    SYSTEM.wall_ms(),
+                    decides=False,
+                    prepared=Prepared(metadata, floors, reader.topic_configs(list(topics))),
+                ),
             )
-            seen = observe(reader, request)
             facts = with_lookups(reader, seen.facts, self._times, partitions, self.options.deadline())
         rows = [
             {
