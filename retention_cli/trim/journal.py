@@ -289,7 +289,6 @@ def record_plan(
         min(seen.began, (now_ms - zero_ms) / 1000),
         seen,
         decisions,
-        seen.leaders,
         {},
         now_ms=now_ms,
         zero_ms=zero_ms,
