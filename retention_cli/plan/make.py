@@ -340,8 +340,12 @@ def off_disks(topics: Iterable[TopicFacts], settings: Mapping[str, Settings]) ->
     for topic in topics:
         chosen = settings[topic.name]
         bounds = (
-            *(chosen.consumed_after_ms, chosen.event_time_ms, chosen.min_timestamp_ms, chosen.forced_age_ms),
-            *(chosen.max_bytes, chosen.max_topic_bytes),
+            chosen.consumed_after_ms,
+            chosen.event_time_ms,
+            chosen.min_timestamp_ms,
+            chosen.forced_age_ms,
+            chosen.max_bytes,
+            chosen.max_topic_bytes,
         )
         if all(one is None for one in bounds) or untouchable(topic, chosen) is not None:
             continue

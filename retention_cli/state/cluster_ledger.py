@@ -262,8 +262,8 @@ class ClusterLedger(Ledger):
             return
         late_ms = one.time_ms - written.at_ms
         if abs(late_ms) > MAX_SKEW_MS:
-            what = f"the clock of the machine that wrote it is {apart(late_ms)}: when records were written"
-            self.notes.append(Reason("ledger", f"{one.place}: {what} is not taken from it"))
+            text = f"{one.place}: the clock of the machine that wrote it is {apart(late_ms)}"
+            self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
             document = _distrusted(document, max(0, late_ms))
         self._merge_in(document)
         self.db.execute(

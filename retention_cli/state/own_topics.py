@@ -292,8 +292,8 @@ def with_live(reader: ClusterReader, policy: Policy) -> Policy:
     try:
         live = live_settings(policy, read_messages(reader))
     except BrokerError as error:
-        text = f"settings marked cluster are unknown: {error}"
-        return replace(policy, live=LiveSettings(unread=Unknown.because("policy-topic", text)))
+        unread = Unknown.because("policy-topic", f"settings marked cluster are unknown: {error}")
+        return replace(policy, live=LiveSettings(unread=unread))
     if (more := len(live.notes) - _NOTED) > 0:
         text = f"{more:,} more messages of the policy topic are ignored: kretain policy list shows them"
         live = replace(live, notes=(*live.notes[:_NOTED], Reason("policy-topic", text)))
