@@ -97,8 +97,11 @@ def approval_notes(plan: Totals, rules: ApproveRules | None) -> list[Reason]:
 
 
 def _entry(plan: Plan, digest: str) -> dict[str, Any]:
-    requester = None if plan.requester is None else asdict(plan.requester)
-    return {"cluster": plan.cluster_id, "digest": digest, "requester": requester}
+    return {
+        "cluster": plan.cluster_id,
+        "digest": digest,
+        "requester": None if plan.requester is None else asdict(plan.requester),
+    }
 
 
 def read_approval(path: Path) -> Approval:

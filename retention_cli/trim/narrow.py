@@ -103,11 +103,6 @@ class Ceiling:
     max_records: int | None = None
     max_bytes: int | None = None
 
-    @property
-    def given(self) -> bool:
-        """Whether there is any ceiling."""
-        return self.max_records is not None or self.max_bytes is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
@@ -131,7 +126,7 @@ def narrowed(
     its turn. With a ceiling in bytes, a row whose bytes are unknown is left out. Rows of
     ``indivisible`` topics (to be trimmed at segments' ends) are not cut: what does not fit is left out.
     """
-    if not ceiling.given:
+    if ceiling == Ceiling():
         return Narrowed(plan)
     rows = list(plan.decisions)
     trims = [at for at, one in enumerate(rows) if one.action == "trim"]

@@ -159,10 +159,6 @@ class Options:
         """Return whether the option ``topics`` includes a topic."""
         return not self.topics or matches(self.topics, topic)
 
-    def deadline(self) -> float:
-        """Return the time (of ``time.monotonic``) by which a request made now must be answered."""
-        return time.monotonic() + self.timeout_s
-
 
 def comma_separated(text: str) -> tuple[str, ...]:
     """Return the comma-separated items."""
@@ -227,7 +223,7 @@ class CommitsReader(SlicedReader):
         patterns = comma_separated(options.own.get("groups", "*"))
         with options.reader() as reader:
             metadata = reader.metadata()
-            found = list_counted(reader, GroupRules(ignore=()), metadata, options.deadline())
+            found = list_counted(reader, GroupRules(ignore=()), metadata, time.monotonic() + options.timeout_s)
             if isinstance(found, Doubt):
                 raise BrokerError(found.reason.text)
             wanted = [one for one in found.counted if matches(patterns, one.name)]
@@ -297,7 +293,8 @@ class OffsetsReader(SlicedReader):
                     prepared=Prepared(metadata, floors, reader.topic_configs(list(topics))),
                 ),
             )
-            facts = with_lookups(reader, seen.facts, self._times, partitions, self.options.deadline())
+            deadline = time.monotonic() + self.options.timeout_s
+            facts = with_lookups(reader, seen.facts, self._times, partitions, deadline)
         rows = [
             {
                 **facts_row(found),
