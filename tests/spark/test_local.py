@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,16 +63,11 @@ def test_spark_plan_of_random_topics_equals_the_local_one(
 ) -> None:
     """Also where the client keeps its rows in a file, as it does with many."""
     monkeypatch.setattr(value, "IN_MEMORY", in_memory)
-    fleet = Fleet(engines.world, seed, topics=12)
-    try:
+    with closing(Fleet(engines.world, seed, topics=12)) as fleet:
         fleet.build()
-        fleet.commit_somewhere()
-        fleet.trim_somewhere()
         with fleet.members():
             plan = engines.same(fleet.policy(), now_ms)
-        assert {one.action for one in plan.decisions} == {"trim", "keep", "hold", "skip"}
-    finally:
-        fleet.close()
+    assert {one.action for one in plan.decisions} == {"trim", "keep", "hold", "skip"}
 
 
 def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
@@ -113,12 +108,10 @@ def test_broken_audit_log_fails_only_its_cluster(engines: Engines) -> None:
 
     topic = engines.world.topic()
     selection = engines.world.selection(f"version: 1\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n")
-    memories = Memories(engines.folder / "broken")
-    with reader_for(engines.world.bootstrap) as reader:
+    with reader_for(engines.world.bootstrap) as reader, closing(Memories(engines.folder / "broken")) as memories:
         target = Target("eu", PlanJob(reader, selection, now_ms(), broken, memories))
         [(_name, failure)] = make_plans(lambda _: engines.sender, [target])
-        assert str(failure) == "its chain is broken"
-    memories.close()
+    assert str(failure) == "its chain is broken"
 
 
 def test_executor_check_keeps_the_warm_python(local_spark: Any) -> None:
