@@ -191,8 +191,7 @@ def planned(
         targets = []
         for number, address in enumerate(addresses):
             reader = stack.enter_context(reader_for(address, timeout_s=5))
-            memories = Memories(one_task.folder / f"state-{number}")
-            stack.callback(memories.close)
+            memories = stack.enter_context(closing(Memories(one_task.folder / f"state-{number}")))
             job = PlanJob(reader, one_task.selection(policy), now_ms(), past_day, memories)
             targets.append(Target(str(number), job, done=partial(done.append, str(number))))
         return dict(make_plans(lambda _: sender(one_task.session, one_task.folder), targets, progress, a_task=a_task))

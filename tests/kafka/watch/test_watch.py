@@ -39,8 +39,7 @@ def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> N
         found = watcher.metrics()
         plan = json_of(here, "plan", "-p", str(policy))
     rows = plan["partitions"]
-    held = [{one["code"] for one in row["reasons"]} for row in rows if row["action"] == "hold"]
-    codes = Counter(itertools.chain.from_iterable(held))
+    codes = Counter(code for row in rows if row["action"] == "hold" for code in {one["code"] for one in row["reasons"]})
     lag = Counter[str]()
     for row in rows:
         if row["min_commit"] is not None:
@@ -99,8 +98,11 @@ def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
         policy.write_text(good + "    hold: [\n")
         watcher.wait_for("failed: ")
         here.commit(f"{topic}-group", topic, 9)
-        broken = ("did not trim 2 records", "the policy file is broken: planning with the last valid one")
-        says(watcher.wait_passes(2)[-1], *broken)
+        says(
+            watcher.wait_passes(2)[-1],
+            "did not trim 2 records",
+            "the policy file is broken: planning with the last valid one",
+        )
         assert watcher.metrics()["kretain_failures_total", "policy"] >= 2
         assert (watcher.metrics()["kretain_policy_valid",], here.ends(topic)[0]) == (0, 7)
         policy.write_text(good + '    hold: "legal"\n')
@@ -126,8 +128,7 @@ def test_live_setting_counts_with_the_next_pass(electing: World) -> None:
         watcher.wait_passes(2)
         assert electing.ends(topic)[0] == 0
         for hours, records in ((25, 4), (2, 3)):
-            setting = f"log.retention.min.timestamp={now_ms() - hours * HOUR}"
-            electing.cli("policy", "set", *by, setting, check=0)
+            electing.cli("policy", "set", *by, f"log.retention.min.timestamp={now_ms() - hours * HOUR}", check=0)
             watcher.wait_for(f"trimmed {records} records")
         electing.cli("policy", "unset", *by, check=0)
         watcher.wait_passes(2)
