@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter
@@ -71,6 +71,7 @@ class _Message(NamedTuple):
         return replace(self.record, after=other.record.after, again=other.record.again) == other.record
 
 
+@dataclass(slots=True)
 class RaisedSettings:
     """The records of one cluster, to read, and to add to before and after each change.
 
@@ -79,13 +80,12 @@ class RaisedSettings:
         ledger: this machine's copy.
     """
 
-    def __init__(self, reader: ClusterReader, ledger: Ledger) -> None:
-        self._reader = reader
-        self._ledger = ledger
-        self._start = 0
-        self._counts: dict[str, _Message] = {}
-        self._last: dict[str, _Message] = {}
-        self._known: dict[str, int] = {}
+    _reader: ClusterReader
+    _ledger: Ledger
+    _start: int = 0
+    _counts: dict[str, _Message] = field(default_factory=dict)
+    _last: dict[str, _Message] = field(default_factory=dict)
+    _known: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> Records:
         """Return the record of each setting that counts.

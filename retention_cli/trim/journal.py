@@ -36,19 +36,17 @@ def new_run_name(now_ms: int) -> str:
     return f"{timestamp(now_ms)[:19].replace('-', '').replace(':', '')}Z-{secrets.token_hex(2)}"
 
 
+@dataclass(frozen=True, slots=True)
 class AuditJournal:
     """Writes one run's lines: ``run``, then ``batch`` and ``result`` in turn, then ``end``, and a signature with a key.
 
     Each call returns once the line is on disk.
     """
 
-    def __init__(
-        self, log: AuditLog, run: str, clock_ms: Callable[[], int], key: Ed25519PrivateKey | None = None
-    ) -> None:
-        self._log = log
-        self._run = run
-        self._clock_ms = clock_ms
-        self._key = key
+    _log: AuditLog
+    _run: str
+    _clock_ms: Callable[[], int]
+    _key: Ed25519PrivateKey | None = None
 
     def begin(
         self, plan: Plan, source: str | None, ledger: NamedLedger | None = None, approval: Approval | None = None
