@@ -82,6 +82,7 @@ class RaisedSettings:
 
     _reader: ClusterReader
     _ledger: Ledger
+    _log: str = ""
     _start: int = 0
     _counts: dict[str, _Message] = field(default_factory=dict)
     _last: dict[str, _Message] = field(default_factory=dict)
@@ -134,8 +135,8 @@ class RaisedSettings:
             why = f"brokers don't stamp {PROTECTED_TOPIC} (message.timestamp.type): kretain can't tell whose turn it is"
             raise RequestFailedError(why, retriable=False)
         if at not in self._read_on():
-            why = "an open transaction hides it, or the topic was recreated"
-            raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)
+            text = f"what was written to {PROTECTED_TOPIC} can't be read: the topic was recreated"
+            raise RequestFailedError(text, retriable=True)
         if self._counts[key].place != at:
             self.put_back(writer)
             what = f"{record.setting} of topic {record.topic} now, or was a minute ago"
@@ -146,7 +147,9 @@ class RaisedSettings:
 
     def _read_on(self) -> set[int]:
         """Read the messages since the last time; return their offsets."""
-        _, there = extent_of(self._reader, PROTECTED_TOPIC)
+        log, there = extent_of(self._reader, PROTECTED_TOPIC)
+        if log != self._log:  # recreated, or maybe cut by an election: what was read before may be gone
+            self._log, self._start, self._counts, self._last = log, 0, {}, {}
         new = there._replace(start=max(self._start, there.start))
         messages = read_stored(self._reader, {TopicPartition(PROTECTED_TOPIC, 0): new})
         self._start = there.end

@@ -197,12 +197,14 @@ class ClusterLedger(Ledger):
     def _sync(self) -> None:
         """Merge the topic's messages since the last read, or all of them if that position is unknown.
 
+        So it is if the topic has another leader since: an election may have cut its log, which then grew past it (M1).
+
         Raises:
             BrokerError: it can't be read.
         """
-        topic_id, there = self._topic.extent()
+        log, there = self._topic.extent()
         with self._errors():
-            position = self._cache.position(topic_id, there.end, self._meta("revision"))
+            position = self._cache.position(log, there.end, self._meta("revision"))
         fresh = position is None
         start = there.start if position is None else max(position, there.start)
         if start == there.end and not fresh:
@@ -212,11 +214,9 @@ class ClusterLedger(Ledger):
         for first in range(start, max(start + 1, there.end), _MESSAGES_AT_ONCE):
             end = min(first + _MESSAGES_AT_ONCE, there.end)
             stored = self._topic.read(first, end) if first < end else []
-            self._take_in(topic_id, stored, end, fresh=seen if fresh else None, last=end >= there.end)
+            self._take_in(log, stored, end, fresh=seen if fresh else None, last=end >= there.end)
 
-    def _take_in(
-        self, topic_id: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool
-    ) -> None:
+    def _take_in(self, log: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool) -> None:
         """Merge messages into the cache, and mark the keys whose last message lacks something that the cache has."""
         latest: dict[str, docs.Document | None] = {}
         with self.transaction():
@@ -235,7 +235,7 @@ class ClusterLedger(Ledger):
                 if last:
                     self._cache.mark(self._all_keys() - fresh, revision)
             complete = known if fresh is None else last
-            self._cache.read_up_to(topic_id, end, revision if complete else None)
+            self._cache.read_up_to(log, end, revision if complete else None)
 
     def _take(self, one: Message, latest: dict[str, docs.Document | None]) -> None:
         try:

@@ -48,22 +48,31 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def topic_ranges(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPartition, Range]]:
-    """Return the id of one of these topics, and the offsets that can be read, by partition.
+def topic_ranges(reader: ClusterReader, topic: str) -> tuple[TopicMetadata, dict[TopicPartition, Range]]:
+    """Return the metadata of one of these topics, and the offsets that can be read, by partition.
 
     Raises:
-        BrokerError: it does not exist, or can't be read.
+        BrokerError: it does not exist, can't be read, or has messages that an open transaction hides: acknowledged
+            ones, which count.
     """
     metadata = reader.metadata([topic])
     if topic not in metadata.topics:
         init = f"kretain cluster init{' --protect' if topic == PROTECTED_TOPIC else ''}"
         raise hinted(BrokerError(f"topic {topic} does not exist, or this user may not read it: {init} creates it"), "")
     ranges: dict[TopicPartition, Range] = {}
-    for tp, there in reader.extents(metadata.partitions_of(), "last-stable").items():
-        if isinstance(there, RequestFailedError):
-            raise RequestFailedError(f"{tp} could not be read: {there}", retriable=True)
+    leaders = metadata.partitions_of()
+    ends = reader.extents(leaders)  # before those of transactions: what arrives in between is not hidden
+    for tp, there in reader.extents(leaders, "last-stable").items():
+        end = ends[tp]
+        if isinstance(there, RequestFailedError) or isinstance(end, RequestFailedError):
+            why = there if isinstance(there, RequestFailedError) else end
+            raise RequestFailedError(f"{tp} could not be read: {why}", retriable=True)
+        if there.end < end.end:
+            tool = kafka_tool("kafka-transactions.sh", "find-hanging", "--topic", topic)
+            text = f"an open transaction hides {tp} from offset {there.end:,} on. End it, or abort it ({tool} finds it)"
+            raise hinted(RequestFailedError(text, retriable=True), "")
         ranges[tp] = there
-    return metadata.topics[topic].topic_id, ranges
+    return metadata.topics[topic], ranges
 
 
 def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Message]:
@@ -86,16 +95,18 @@ def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -
 
 
 def extent_of(reader: ClusterReader, topic: str) -> tuple[str, Range]:
-    """Return the current id of one of these topics, which has one partition, and the offsets that it has now.
+    """Return which log one of these topics has, which has one partition, and the offsets that it has now.
+
+    The log is the topic's id and its leader epoch: as long as both are the same, the log has only grown (M1).
 
     Raises:
         BrokerError: it does not exist, has several partitions, or can't be read.
     """
-    topic_id, ranges = topic_ranges(reader, topic)
+    found, ranges = topic_ranges(reader, topic)
     if len(ranges) != 1:
         raise BrokerError(f"topic {topic} must have one partition: kretain cluster init shows how to fix it")
     (there,) = ranges.values()
-    return topic_id or "", there
+    return f"{found.topic_id} {found.partitions[0].leader_epoch}", there
 
 
 def wrong_settings(reader: ClusterReader, topic: str, unable: str = "") -> str | None:
@@ -207,7 +218,7 @@ class StateTopic:
             raise BrokerError(problem)
 
     def extent(self) -> tuple[str, Range]:
-        """Return the topic's current id, and the offsets that it has now.
+        """Return which log the topic has now (:func:`extent_of`), and its offsets.
 
         Raises:
             BrokerError: it does not exist, has several partitions, or can't be read.
