@@ -40,7 +40,7 @@ CREATE TABLE widths (
     topic_id TEXT NOT NULL, partitions INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
     PRIMARY KEY (topic_id, partitions)) WITHOUT ROWID;
 CREATE TABLE born (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE state_topic (topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL, revision INTEGER);
+CREATE TABLE state_topic (log TEXT NOT NULL, next_offset INTEGER NOT NULL, revision INTEGER);
 CREATE TABLE unsent (key TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE unread (key TEXT PRIMARY KEY, text TEXT NOT NULL, newer INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE shared_seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
@@ -57,7 +57,7 @@ _SEALED: Final = (
     ("name || ' ' || hex(looks)", "disks", "name"),
     ("topic_id || '/' || partitions || ' ' || seen_ms", "widths", "topic_id, partitions"),
     ("name || ' ' || seen_ms", "born", "name"),
-    ("topic_id || ' ' || next_offset || ' ' || coalesce(revision, '')", "state_topic", "topic_id"),
+    ("log || ' ' || next_offset || ' ' || coalesce(revision, '')", "state_topic", "log"),
     ("key || ' ' || revision", "unsent", "key"),
     ("key || ' ' || text || ' ' || newer", "unread", "key"),
     ("name || ' ' || seen_ms", "shared_seen", "name"),
@@ -243,20 +243,20 @@ class SharedCache:
 
     # -- how far the topic was read ---------------------------------------------------
 
-    def position(self, topic_id: str, end: int, revision: int) -> int | None:
+    def position(self, log: str, end: int, revision: int) -> int | None:
         """Return the next offset to read, None if the topic must be read from its start."""
         row = self._row()
-        return None if row is None or row[0] != topic_id or row[1] > end or row[2] != revision else row[1]
+        return None if row is None or row[0] != log or row[1] > end or row[2] != revision else row[1]
 
     def is_current(self, revision: int) -> bool:
         """Return whether the ledger has all up to the position, and no change that this cache does not know."""
         row = self._row()
         return row is not None and row[2] == revision
 
-    def read_up_to(self, topic_id: str, next_offset: int, revision: int | None) -> None:
+    def read_up_to(self, log: str, next_offset: int, revision: int | None) -> None:
         """Note how far the topic was read. Without a revision, it must be read from its start the next time."""
         self.db.execute("DELETE FROM state_topic")
-        self.db.execute("INSERT INTO state_topic VALUES (?, ?, ?)", (topic_id, next_offset, revision))
+        self.db.execute("INSERT INTO state_topic VALUES (?, ?, ?)", (log, next_offset, revision))
 
     def pass_over(self, offsets: Collection[int]) -> None:
         """Skip our own messages, if no others are between them."""

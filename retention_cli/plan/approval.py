@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,13 +92,16 @@ def approve(plans: Iterable[Plan], key: Ed25519PrivateKey, now_ms: int) -> Appro
 def approval_notes(plan: Totals, rules: ApproveRules | None) -> list[Reason]:
     """Return the notes of a plan whose trim needs an approval even if nothing was trimmed before."""
     why = needs_approval(Amount(plan.records, plan.size_bytes, plan.unconsumed), Amount(), rules)
-    text = "a second person has to approve this plan (save it, then kretain approve)"
-    return [] if why is None else [Reason("approval", f"{why}: {text}")]
+    what = "a second person has to approve this plan (save it, then kretain approve)"
+    return [] if why is None else [Reason("approval", f"{why}: {what}")]
 
 
 def _entry(plan: Plan, digest: str) -> dict[str, Any]:
-    by = None if plan.requester is None else {"key": plan.requester.key, "signature": plan.requester.signature}
-    return {"cluster": plan.cluster_id, "digest": digest, "requester": by}
+    return {
+        "cluster": plan.cluster_id,
+        "digest": digest,
+        "requester": None if plan.requester is None else asdict(plan.requester),
+    }
 
 
 def read_approval(path: Path) -> Approval:

@@ -20,6 +20,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.commands import kretain
 from retention_cli.core.consumers import floor_by, is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import INFINITE_MS, Code, Decision, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.core.printable import plain
 from retention_cli.core.progress import Progress, silent
@@ -187,16 +188,17 @@ class LocalPlanner:
         decisions = with_owners(reader, decide_all(reader, observation, now_ms, disks))
         notes += [*(() if disks is None else disks.notes), *unsized(observation.sizes_problem)]
         if job.observed is not None:
-            where = () if disks is None else disks.disks
-            job.observed(PlanInputs(observation, decisions, where, seen.keys(), {} if disks is None else disks.parts))
-        trimmed = losing(one for one in decisions if selection.asks_for(one.tp))
+            where, parts = ((), {}) if disks is None else (disks.disks, disks.parts)
+            job.observed(PlanInputs(observation, decisions, where, seen.keys(), parts))
         return plan_of(
             replace(job, selection=selection),
             observation.cluster_id,
             decisions,
             Totals.of(decisions),
             managed_records(observation),
-            unread_by_group(reader, seen, observation.gone, trimmed),
+            unread_by_group(
+                reader, seen, observation.gone, losing(one for one in decisions if selection.asks_for(one.tp))
+            ),
             notes,
             disks,
         )
@@ -287,9 +289,13 @@ def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[R
         return []
     forget = kretain("groups", "forget", names=tuple(found[:_NAMED]))
     what = "it, so it counts" if len(found) == 1 else "them, so they count"
-    names = some_of([*map(plain, found)], _NAMED)
-    text = f"kretain remembers {names}, but no entry of floors names {what} for nothing; if that is intended: {forget}"
-    return [Reason(Code.F7, text)]
+    return [
+        Reason(
+            Code.F7,
+            f"kretain remembers {some_of([*map(plain, found)], _NAMED)}, but no entry of floors names {what} for "
+            f"nothing; if that is intended: {forget}",
+        )
+    ]
 
 
 def managed_records(observation: Observation) -> int:
@@ -333,8 +339,14 @@ def off_disks(topics: Iterable[TopicFacts], settings: Mapping[str, Settings]) ->
     found = OffDisks([], [], [])
     for topic in topics:
         chosen = settings[topic.name]
-        times = (chosen.consumed_after_ms, chosen.event_time_ms, chosen.min_timestamp_ms, chosen.forced_age_ms)
-        bounds = (*times, chosen.max_bytes, chosen.max_topic_bytes)
+        bounds = (
+            chosen.consumed_after_ms,
+            chosen.event_time_ms,
+            chosen.min_timestamp_ms,
+            chosen.forced_age_ms,
+            chosen.max_bytes,
+            chosen.max_topic_bytes,
+        )
         if all(one is None for one in bounds) or untouchable(topic, chosen) is not None:
             continue
         if topic.tiered:
@@ -360,11 +372,13 @@ def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Sett
     if not names:
         return []
     own, noun, them = ("the topic's", "topic", "it") if len(names) == 1 else ("the topics'", "topics", "them")
-    text = (
-        f"{some_of(names)}: {own} own retention.ms is -1 (kept forever), and only a pattern in the policy matches "
-        f"{them}. To keep the records, exclude the {noun} or set hold; to trim them, name the {noun} in full"
-    )
-    return [Reason(Code.G5, text)]
+    return [
+        Reason(
+            Code.G5,
+            f"{some_of(names)}: {own} own retention.ms is -1 (kept forever), and only a pattern in the policy matches "
+            f"{them}. To keep the records, exclude the {noun} or set hold; to trim them, name the {noun} in full",
+        )
+    ]
 
 
 LosingRows = Mapping[str, Mapping[int, tuple[int, int]]]
@@ -375,11 +389,12 @@ GoneCommits = Sequence[tuple[str, Mapping[str, Sequence[Commit]]]]
 
 def losing(decisions: Iterable[Decision]) -> dict[str, dict[int, tuple[int, int]]]:
     """Return what would be trimmed unread (:data:`LosingRows`)."""
-    found: dict[str, dict[int, tuple[int, int]]] = {}
-    for one in decisions:
-        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None:
-            found.setdefault(one.topic, {})[one.partition] = (one.log_start, one.trim_to)
-    return found
+    rows = by_key(
+        (one.topic, (one.partition, (one.log_start, one.trim_to)))
+        for one in decisions
+        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None
+    )
+    return {topic: dict(some) for topic, some in rows.items()}
 
 
 def lost_of(rows: LosingRows, commits: Mapping[str, Sequence[Commit]]) -> int:
@@ -447,11 +462,12 @@ def with_owners(reader: ClusterReader, decisions: Sequence[Decision]) -> Sequenc
     found = list(decisions)
     for index in stopped:
         if (owner := owners.get(found[index].tp)) is not None:
-            reasons = tuple(
-                Reason(one.code, f"{one.text}, {owner_text(owner)}") if _is_open(one) else one
-                for one in found[index].reasons
+            found[index] = found[index]._replace(
+                reasons=tuple(
+                    Reason(one.code, f"{one.text}, {owner_text(owner)}") if _is_open(one) else one
+                    for one in found[index].reasons
+                )
             )
-            found[index] = found[index]._replace(reasons=reasons)
     return found
 
 

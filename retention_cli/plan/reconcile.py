@@ -32,9 +32,7 @@ class Target:
     def size_bytes(self) -> int | None:
         """The approximate number of bytes to trim, None if unknown."""
         size, records = self.decision.size_bytes, self.decision.records
-        if size is None or records <= 0:
-            return size
-        return size * self.records // records
+        return size if size is None or records <= 0 else size * self.records // records
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import from_json
 
 from retention_cli.core.extras import arrow
@@ -119,14 +119,13 @@ class _Requester(StrictModel):
 
 
 class HeadModel(StrictModel):
-    """A saved plan without its rows. ``_content`` is its complete content."""
+    """A saved plan without its rows."""
 
     format: str
     created_at: str
     cluster: _Cluster
     policy: _Policy
     requester: _Requester | None = None
-    _content: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
 
 H = TypeVar("H", bound=HeadModel)
@@ -160,8 +159,9 @@ def json_in(raw: bytes, path: Path) -> dict[str, Any]:
         found = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         line, problem = json_problem(error)
-        place = path if line is None else f"{path}:{line}"
-        raise SavedPlanError(f"{place} is not a valid plan file: {problem}") from None
+        raise SavedPlanError(
+            f"{path if line is None else f'{path}:{line}'} is not a valid plan file: {problem}"
+        ) from None
     if not isinstance(found, dict):
         raise SavedPlanError(f"{path} is not a valid plan file: it is not a JSON object")
     return found
@@ -178,8 +178,9 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(printable(str(part)) for part in (*([place] if place else []), *first["loc"]))
-        message = schema_problem(first)
-        raise SavedPlanError(f"{path} is not a valid plan file: {where + ': ' if where else ''}{message}") from None
+        raise SavedPlanError(
+            f"{path} is not a valid plan file: {where + ': ' if where else ''}{schema_problem(first)}"
+        ) from None
 
 
 class Entry(NamedTuple):
@@ -190,8 +191,8 @@ class Entry(NamedTuple):
     content: Mapping[str, Any]
 
 
-def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[tuple[str, H]]:
-    """Yield each cluster's name, and its entry as an instance of the model.
+def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[tuple[str, H, Mapping[str, Any]]]:
+    """Yield each cluster's name, its entry as an instance of the model, and the entry's content without the rows.
 
     Raises:
         SavedPlanError: an entry does not fit, or two are of one cluster.
@@ -199,10 +200,9 @@ def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[t
     names: dict[str, str] = {}
     for name, place, content in entries:
         head = checked(model, content, path, place)
-        head._content = {key: value for key, value in content.items() if key != "partitions"}  # noqa: SLF001
         if (other := names.setdefault(head.cluster.id, name)) != name:
             raise SavedPlanError(f"{path}: {other} and {name} are one cluster, {head.cluster.id}")
-        yield name, head
+        yield name, head, {key: value for key, value in content.items() if key != "partitions"}
 
 
 Plans = dict[str, Callable[[], Plan]]
@@ -223,10 +223,10 @@ class JsonFile:
             SavedPlanError: one of them can't be executed.
         """
         heads = heads_of(PlanModel, entries, self.path)
-        return {name: partial(replace, plan_with(one, one.partitions, self.path)) for name, one in heads}
+        return {name: partial(replace, plan_with(one, saved, one.partitions, self.path)) for name, one, saved in heads}
 
 
-def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
+def plan_with(head: HeadModel, saved: Mapping[str, Any], rows: Iterable[RowModel], path: Path) -> Plan:
     """Return the plan of a validated head and validated rows, in any order.
 
     Raises:
@@ -255,7 +255,7 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
         topics=tuple(head.policy.topics),
         decisions=tuple(decisions[tp] for tp in sorted(decisions)),
         requester=None if head.requester is None else Signed(head.requester.key, head.requester.signature),
-        saved=head._content,  # noqa: SLF001
+        saved=saved,
     )
 
 
@@ -322,8 +322,8 @@ def write_rows(path: Path, head: Mapping[str, Any], plans: Iterable[tuple[str, S
     with parquet.ParquetWriter(path, columns, compression="zstd", write_page_checksum=True) as file:
         for cluster, decisions in plans:
             for table in tables_of(decisions, ROWS_A_GROUP):
-                names = arrow().repeat(cluster, len(table))
-                file.write_table(table.select(NAMES).add_column(0, CLUSTER.name, names).cast(columns))
+                named = table.select(NAMES).add_column(0, CLUSTER.name, arrow().repeat(cluster, len(table)))
+                file.write_table(named.cast(columns))
 
 
 def write_plan(path: Path, plan: Plan) -> None:
@@ -363,12 +363,12 @@ class ParquetPlans:
         Raises:
             SavedPlanError: one of them can't be executed.
         """
-        heads = dict(heads_of(_CountedHead, entries, self.path))
-        self._check_counts({head.cluster.id: head.totals.partitions for head in heads.values()})
-        return {name: partial(self._plan, head) for name, head in heads.items()}
+        heads = list(heads_of(_CountedHead, entries, self.path))
+        self._check_counts({head.cluster.id: head.totals.partitions for _name, head, _saved in heads})
+        return {name: partial(self._plan, head, saved) for name, head, saved in heads}
 
-    def _plan(self, head: _CountedHead) -> Plan:
-        return plan_with(head, self._rows(head.cluster.id, head.totals.partitions), self.path)
+    def _plan(self, head: _CountedHead, saved: Mapping[str, Any]) -> Plan:
+        return plan_with(head, saved, self._rows(head.cluster.id, head.totals.partitions), self.path)
 
     def _check_counts(self, wanted: Mapping[str, int]) -> None:
         """Check that each cluster has the number of rows in its head, and that no other cluster has rows."""
@@ -420,7 +420,6 @@ class ParquetPlans:
     @contextlib.contextmanager
     def _opened(self, part: Path) -> Iterator[Any]:
         """Open a part; raise errors in its bytes as a SavedPlanError with a one-line text."""
-        broken = (arrow().ArrowException, ValueError, MemoryError)
         try:
             with (
                 open_regular(part) as opened,
@@ -429,7 +428,7 @@ class ParquetPlans:
                 yield file
         except FileNotFoundError:
             raise SavedPlanError(f"{part} cannot be read: No such file or directory") from None
-        except (OSError, *broken) as error:
+        except (OSError, arrow().ArrowException, ValueError, MemoryError) as error:
             raise SavedPlanError(f"{part} is not a complete Parquet file: {parquet_problem(error)}") from None
 
 
@@ -460,9 +459,8 @@ def open_plans(path: Path) -> PlanFile:
         SavedPlanError: it is unreadable, or not complete.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
-    if path.suffix == ".parquet" or path.is_dir():  # a folder is what Spark writes
-        return ParquetPlans(path)
-    return JsonFile(path, json_in(read_bytes(path), path))
+    is_parquet = path.suffix == ".parquet" or path.is_dir()  # a folder is what Spark writes
+    return ParquetPlans(path) if is_parquet else JsonFile(path, json_in(read_bytes(path), path))
 
 
 def read_plan(path: Path) -> Plan:

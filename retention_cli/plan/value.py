@@ -440,8 +440,10 @@ def plan_text(plan: Plan) -> str:
 
 def delete_records_json(plan: Plan) -> dict[str, Any]:
     """Return the content of an ``--offset-json-file`` for kafka-delete-records.sh."""
-    rows = [
-        {"topic": one.topic, "partition": one.partition, "offset": one.trim_to}
-        for one in having(plan.decisions, "trim")
-    ]
-    return {"partitions": rows, "version": 1}
+    return {
+        "partitions": [
+            {"topic": one.topic, "partition": one.partition, "offset": one.trim_to}
+            for one in having(plan.decisions, "trim")
+        ],
+        "version": 1,
+    }

@@ -327,18 +327,24 @@ def _bounded(base: Decision, facts: TopicFacts, terms: Terms, rooms: Rooms) -> D
     if new > live and (above := facts.live[base.setting].above):
         new = _not_below(above, new, live, most)
         if new == live:
-            text = (
-                f"brokers have different defaults of {base.setting}, and one keeps more than kretain may set: set "
-                f"it for topic {base.topic}, or make them equal"
+            reasons.append(
+                Reason(
+                    "protect",
+                    f"brokers have different defaults of {base.setting}, and one keeps more than kretain may set: set "
+                    f"it for topic {base.topic}, or make them equal",
+                )
             )
-            reasons.append(Reason("protect", text))
     if new < live and not (raised and terms.lowers):
         new = live
     if new != live:
         rooms.use(facts.disks, 0.0 if math.isinf(each) else each * (new - live))
-    extra = None if math.isinf(each) else round(each * (new - original) * facts.partitions)
-    action = _action(base.action, new, live, original, terms)
-    return replace(base, action=action, new=new, extra_bytes=extra, reasons=tuple(reasons))
+    return replace(
+        base,
+        action=_action(base.action, new, live, original, terms),
+        new=new,
+        extra_bytes=None if math.isinf(each) else round(each * (new - original) * facts.partitions),
+        reasons=tuple(reasons),
+    )
 
 
 def _action(base: Action, new: int, live: int, original: int, terms: Terms) -> Action:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter
@@ -71,6 +71,7 @@ class _Message(NamedTuple):
         return replace(self.record, after=other.record.after, again=other.record.again) == other.record
 
 
+@dataclass(slots=True)
 class RaisedSettings:
     """The records of one cluster, to read, and to add to before and after each change.
 
@@ -79,13 +80,13 @@ class RaisedSettings:
         ledger: this machine's copy.
     """
 
-    def __init__(self, reader: ClusterReader, ledger: Ledger) -> None:
-        self._reader = reader
-        self._ledger = ledger
-        self._start = 0
-        self._counts: dict[str, _Message] = {}
-        self._last: dict[str, _Message] = {}
-        self._known: dict[str, int] = {}
+    _reader: ClusterReader
+    _ledger: Ledger
+    _log: str = ""
+    _start: int = 0
+    _counts: dict[str, _Message] = field(default_factory=dict)
+    _last: dict[str, _Message] = field(default_factory=dict)
+    _known: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> Records:
         """Return the record of each setting that counts.
@@ -134,8 +135,8 @@ class RaisedSettings:
             why = f"brokers don't stamp {PROTECTED_TOPIC} (message.timestamp.type): kretain can't tell whose turn it is"
             raise RequestFailedError(why, retriable=False)
         if at not in self._read_on():
-            why = "an open transaction hides it, or the topic was recreated"
-            raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)
+            text = f"what was written to {PROTECTED_TOPIC} can't be read: the topic was recreated"
+            raise RequestFailedError(text, retriable=True)
         if self._counts[key].place != at:
             self.put_back(writer)
             what = f"{record.setting} of topic {record.topic} now, or was a minute ago"
@@ -146,7 +147,9 @@ class RaisedSettings:
 
     def _read_on(self) -> set[int]:
         """Read the messages since the last time; return their offsets."""
-        _, there = extent_of(self._reader, PROTECTED_TOPIC)
+        log, there = extent_of(self._reader, PROTECTED_TOPIC)
+        if log != self._log:  # recreated, or maybe cut by an election: what was read before may be gone
+            self._log, self._start, self._counts, self._last = log, 0, {}, {}
         new = there._replace(start=max(self._start, there.start))
         messages = read_stored(self._reader, {TopicPartition(PROTECTED_TOPIC, 0): new})
         self._start = there.end
@@ -168,8 +171,5 @@ def check_writable(reader: ClusterReader) -> None:
         BrokerError: the topic deletes its records, or whether it does can't be read.
     """
     reader.check_offers(WRITE, "no setting can be changed, because kretain could not record it")
-    config = reader.topic_configs([PROTECTED_TOPIC])[PROTECTED_TOPIC]
-    if isinstance(config, RequestFailedError):
-        raise BrokerError(f"no setting can be changed: the settings of topic {PROTECTED_TOPIC} can't be read: {config}")
-    if (problem := wrong_settings(PROTECTED_TOPIC, config)) is not None:
+    if (problem := wrong_settings(reader, PROTECTED_TOPIC, "no setting can be changed: ")) is not None:
         raise BrokerError(f"no setting can be changed, because the record would be lost: {problem}")

@@ -112,8 +112,10 @@ def read_protection(
     chosen = ((name, selection.settings_for(name)) for name in names)
     rules = {name: one.until_consumed for name, one in chosen if one is not None and one.until_consumed is not None}
     if not rules:
-        text = f"{selection.policy.source}: no entry with retention.until.consumed matches a topic"
-        raise hinted(NothingMatchesError(text), "add retention.until.consumed to an entry · docs/protect.md")
+        raise hinted(
+            NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic"),
+            "add retention.until.consumed to an entry · docs/protect.md",
+        )
     progress("settings")
     limits = read_settings(reader, metadata, list(rules))
     own = reader.own_values(list(rules), SETTINGS)
@@ -212,11 +214,11 @@ def _unread(
     known = {(tp, group): one for (tp, group), one in commits.items() if not isinstance(one, Reason)}
     for (tp, group), one in known.items():
         if _is_other_logs(remembered[group], tp, one, metadata.topic_ids.get(tp.topic)):
-            text = (
+            commits[tp, group] = Reason(
+                Code.F5,
                 f"group {group}'s offset {one[0]:,} on partition {tp.partition} is of another log, as kretain saw "
-                f"earlier: it counts as having read nothing until it commits another"
+                f"earlier: it counts as having read nothing until it commits another",
             )
-            commits[tp, group] = Reason(Code.F5, text)
     others = ((tp, one[1]) for (tp, _), one in known.items() if one[1] not in (None, partitions[tp].leader_epoch))
     ends = ask_epochs(reader, others, partitions)
     bare = {tp: partitions[tp] for (tp, _), (_, epoch) in known.items() if epoch is None}

@@ -223,12 +223,11 @@ class _Changes:
         """
         topic, setting = known.topic, known.setting
         others = set[str | None]()
-        try:
-            others |= (
-                set() if self.silent else self.own_values(known) - {old, known.value, known.before, known.original}
-            )
-        except RequestFailedError:  # a silent broker must not cost unread records: it is asked no more
-            self.silent = True
+        if not self.silent:
+            try:
+                others = self.own_values(known) - {old, known.value, known.before, known.original}
+            except RequestFailedError:  # a silent broker must not cost unread records: it is asked no more
+                self.silent = True
         good_until = self.job.reader.clock.since_boot() + SENT_S
         self.note(known, "changing", new, old)
         problem = None

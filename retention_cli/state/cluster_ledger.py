@@ -197,12 +197,14 @@ class ClusterLedger(Ledger):
     def _sync(self) -> None:
         """Merge the topic's messages since the last read, or all of them if that position is unknown.
 
+        So it is if the topic has another leader since: an election may have cut its log, which then grew past it (M1).
+
         Raises:
             BrokerError: it can't be read.
         """
-        topic_id, there = self._topic.extent()
+        log, there = self._topic.extent()
         with self._errors():
-            position = self._cache.position(topic_id, there.end, self._meta("revision"))
+            position = self._cache.position(log, there.end, self._meta("revision"))
         fresh = position is None
         start = there.start if position is None else max(position, there.start)
         if start == there.end and not fresh:
@@ -212,11 +214,9 @@ class ClusterLedger(Ledger):
         for first in range(start, max(start + 1, there.end), _MESSAGES_AT_ONCE):
             end = min(first + _MESSAGES_AT_ONCE, there.end)
             stored = self._topic.read(first, end) if first < end else []
-            self._take_in(topic_id, stored, end, fresh=seen if fresh else None, last=end >= there.end)
+            self._take_in(log, stored, end, fresh=seen if fresh else None, last=end >= there.end)
 
-    def _take_in(
-        self, topic_id: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool
-    ) -> None:
+    def _take_in(self, log: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool) -> None:
         """Merge messages into the cache, and mark the keys whose last message lacks something that the cache has."""
         latest: dict[str, docs.Document | None] = {}
         with self.transaction():
@@ -235,7 +235,7 @@ class ClusterLedger(Ledger):
                 if last:
                     self._cache.mark(self._all_keys() - fresh, revision)
             complete = known if fresh is None else last
-            self._cache.read_up_to(topic_id, end, revision if complete else None)
+            self._cache.read_up_to(log, end, revision if complete else None)
 
     def _take(self, one: Message, latest: dict[str, docs.Document | None]) -> None:
         try:
@@ -311,18 +311,20 @@ class ClusterLedger(Ledger):
 
 def covers(theirs: docs.Document, mine: docs.Document) -> bool:
     """Return whether their document has all that ours has."""
-    if isinstance(theirs, docs.TopicDocument) and isinstance(mine, docs.TopicDocument):
-        nothing = PartitionMemory()
-        known = all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())
-        return known and merged(mine.widths, theirs.widths) == [*theirs.widths]
-    if isinstance(theirs, docs.GroupDocument) and isinstance(mine, docs.GroupDocument):
-        known = theirs.group.covers(mine.group) and theirs.born_ms <= mine.born_ms
-        return known and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
-    if isinstance(theirs, docs.DiskDocument) and isinstance(mine, docs.DiskDocument):
-        return theirs.disk.covers(mine.disk)
-    if isinstance(theirs, Watched) and isinstance(mine, Watched):
-        return theirs.merged(mine) == theirs
-    return False
+    match theirs, mine:
+        case docs.TopicDocument() as there, docs.TopicDocument() as here:
+            nothing = PartitionMemory()
+            known = all(there.partitions.get(n, nothing).covers(one) for n, one in here.partitions.items())
+            return known and merged(here.widths, there.widths) == [*there.widths]
+        case docs.GroupDocument() as there, docs.GroupDocument() as here:
+            known = there.group.covers(here.group) and there.born_ms <= here.born_ms
+            return known and here.group.seen_ms - there.group.seen_ms < SEEN_AGAIN_MS
+        case docs.DiskDocument() as there, docs.DiskDocument() as here:
+            return there.disk.covers(here.disk)
+        case Watched() as there, Watched() as here:
+            return there.merged(here) == there
+        case _:
+            return False
 
 
 def _untold(error: BrokerError) -> Unknown:
@@ -333,8 +335,10 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
     """Return a document without the times that a wrong clock spoils; a group's is moved later by ``late_ms``."""
     match document:
         case docs.TopicDocument():
-            emptied = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
-            return replace(document, partitions=emptied)
+            return replace(
+                document,
+                partitions={n: replace(one, packed=b"", replicas=b"") for n, one in document.partitions.items()},
+            )
         case docs.GroupDocument():
             seen_ms = document.group.seen_ms + late_ms
             return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import TopicConfig, TopicMetadata
+from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.writer import Appended, ClusterWriter
@@ -48,25 +48,31 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def topic_ranges(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPartition, Range]]:
-    """Return the id of one of these topics, and the offsets that can be read, by partition.
+def topic_ranges(reader: ClusterReader, topic: str) -> tuple[TopicMetadata, dict[TopicPartition, Range]]:
+    """Return the metadata of one of these topics, and the offsets that can be read, by partition.
 
     Raises:
-        BrokerError: it does not exist, or can't be read.
+        BrokerError: it does not exist, can't be read, or has messages that an open transaction hides: acknowledged
+            ones, which count.
     """
     metadata = reader.metadata([topic])
     if topic not in metadata.topics:
-        text = (
-            f"topic {topic} does not exist, or this user may not read it: kretain cluster init"
-            f"{' --protect' if topic == PROTECTED_TOPIC else ''} creates it"
-        )
-        raise hinted(BrokerError(text), "")
+        init = f"kretain cluster init{' --protect' if topic == PROTECTED_TOPIC else ''}"
+        raise hinted(BrokerError(f"topic {topic} does not exist, or this user may not read it: {init} creates it"), "")
     ranges: dict[TopicPartition, Range] = {}
-    for tp, there in reader.extents(metadata.partitions_of(), "last-stable").items():
-        if isinstance(there, RequestFailedError):
-            raise RequestFailedError(f"{tp} could not be read: {there}", retriable=True)
+    leaders = metadata.partitions_of()
+    ends = reader.extents(leaders)  # before those of transactions: what arrives in between is not hidden
+    for tp, there in reader.extents(leaders, "last-stable").items():
+        end = ends[tp]
+        if isinstance(there, RequestFailedError) or isinstance(end, RequestFailedError):
+            why = there if isinstance(there, RequestFailedError) else end
+            raise RequestFailedError(f"{tp} could not be read: {why}", retriable=True)
+        if there.end < end.end:
+            tool = kafka_tool("kafka-transactions.sh", "find-hanging", "--topic", topic)
+            text = f"an open transaction hides {tp} from offset {there.end:,} on. End it, or abort it ({tool} finds it)"
+            raise hinted(RequestFailedError(text, retriable=True), "")
         ranges[tp] = there
-    return metadata.topics[topic].topic_id, ranges
+    return metadata.topics[topic], ranges
 
 
 def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Message]:
@@ -89,20 +95,28 @@ def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -
 
 
 def extent_of(reader: ClusterReader, topic: str) -> tuple[str, Range]:
-    """Return the current id of one of these topics, which has one partition, and the offsets that it has now.
+    """Return which log one of these topics has, which has one partition, and the offsets that it has now.
+
+    The log is the topic's id and its leader epoch: as long as both are the same, the log has only grown (M1).
 
     Raises:
         BrokerError: it does not exist, has several partitions, or can't be read.
     """
-    topic_id, ranges = topic_ranges(reader, topic)
+    found, ranges = topic_ranges(reader, topic)
     if len(ranges) != 1:
         raise BrokerError(f"topic {topic} must have one partition: kretain cluster init shows how to fix it")
     (there,) = ranges.values()
-    return topic_id or "", there
+    return f"{found.topic_id} {found.partitions[0].leader_epoch}", there
 
 
-def wrong_settings(topic: str, config: TopicConfig) -> str | None:
-    """Return what is wrong with a topic's settings and the command that fixes it, None if nothing is."""
+def wrong_settings(reader: ClusterReader, topic: str, unable: str = "") -> str | None:
+    """Return what is wrong with a topic's settings and the command that fixes it, None if nothing is.
+
+    Raises:
+        BrokerError: they can't be read; the text begins with ``unable``.
+    """
+    if isinstance(config := reader.topic_configs([topic])[topic], RequestFailedError):
+        raise BrokerError(f"{unable}the settings of topic {topic} can't be read: {config}")
     wrong = {}
     if config.cleanup_policy != {"compact"}:
         wrong["cleanup.policy"] = "/".join(sorted(config.cleanup_policy))
@@ -111,8 +125,7 @@ def wrong_settings(topic: str, config: TopicConfig) -> str | None:
     if not wrong:
         return None
     right = ",".join(f"{key}={_CONFIGS[topic][key]}" for key in wrong)
-    has = " and ".join(f"{key}={value}" for key, value in wrong.items())
-    return f"topic {topic} has {has}: " + kafka_tool(
+    return f"topic {topic} has {' and '.join(f'{key}={value}' for key, value in wrong.items())}: " + kafka_tool(
         *("kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", right)
     )
 
@@ -176,9 +189,7 @@ def _made(
 
 def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Initialized:
     partitions, replicas = len(seen.partitions), len(seen.partitions[0].replicas)
-    if isinstance(config := reader.topic_configs([seen.name])[seen.name], RequestFailedError):
-        raise RequestFailedError(f"the settings of topic {seen.name} can't be read: {config}", retriable=True)
-    problem = wrong_settings(seen.name, config)
+    problem = wrong_settings(reader, seen.name)
     if partitions != 1:
         problem = (
             f"topic {seen.name} has {partitions} partitions, not 1, so the order of its messages is unknown: "
@@ -203,13 +214,11 @@ class StateTopic:
             BrokerError: it does not, or they don't; or that can't be read.
         """
         self.extent()  # its error for a missing topic is clearer than that of the settings
-        if isinstance(config := self._reader.topic_configs([STATE_TOPIC])[STATE_TOPIC], RequestFailedError):
-            raise BrokerError(f"the settings of topic {STATE_TOPIC} can't be read: {config}")
-        if (problem := wrong_settings(STATE_TOPIC, config)) is not None:
+        if (problem := wrong_settings(self._reader, STATE_TOPIC)) is not None:
             raise BrokerError(problem)
 
     def extent(self) -> tuple[str, Range]:
-        """Return the topic's current id, and the offsets that it has now.
+        """Return which log the topic has now (:func:`extent_of`), and its offsets.
 
         Raises:
             BrokerError: it does not exist, has several partitions, or can't be read.

@@ -64,7 +64,7 @@ class ArchivedFirst:
         if self.archiver is not None:
             self.archiver.keys = fresh.archive_keys
         if self.archiver is not None and (copies := [tp for tp in ready if tp in self._copied]):
-            for tp, reason in self.archiver.differing(copies, fresh.leaders).items():
+            for tp, reason in self.archiver.differing(copies, fresh.observation.leaders).items():
                 del ready[tp]
                 held[tp] = Held((reason,))
         return Sorted(ready, uncopied, held)

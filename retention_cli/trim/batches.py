@@ -231,7 +231,7 @@ class Trimmer:
     def _send_all(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> None:
         """Send as many batches as the recheck's time allows; leave the others for another recheck."""
         sent = False
-        for batch in batches_of(targets, _brokers(targets, fresh.leaders)):
+        for batch in batches_of(targets, _brokers(targets, fresh.observation.leaders)):
             good_until = fresh.began + RECHECK_SECONDS
             with self.permit():  # entering may take some of the recheck's time
                 if in_time := good_until - self.reader.clock.since_boot() >= SEND_SECONDS:
@@ -287,7 +287,7 @@ class Trimmer:
     ) -> None:
         """Delete one batch and read the result back. Retriable failures wait for another recheck."""
         assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (never reached in a dry run)
-        state, leaders = self._state, fresh.leaders
+        state, leaders = self._state, fresh.observation.leaders
         self.journal.batch(self._batches + 1, batch)  # a batch that can't be announced is not sent
         self._batches += 1
         number = 0 if self.recorder is None else self.recorder.rechecks

@@ -60,8 +60,9 @@ def read_past(state_dir: Path) -> tuple[list[Run], list[dict[str, Any]]]:
                     }
                     changes.append(begun[run, topic, setting])
                 case {"event": "protected", "run": run, "topic": str(topic), "setting": str(setting)}:
-                    outcome = {key: event.get(key) for key in ("outcome", "reason")}
-                    begun.get((run, topic, setting), {}).update(outcome)
+                    begun.get((run, topic, setting), {}).update(
+                        outcome=event.get("outcome"), reason=event.get("reason")
+                    )
         runs.extend(of_log.values())
     return sorted(runs, key=lambda run: (run.begun["at"], run.run)), sorted(changes, key=lambda row: row["at"])
 

@@ -33,23 +33,20 @@ if TYPE_CHECKING:
 
 def new_run_name(now_ms: int) -> str:
     """Return a name for a run that sorts by time: ``20261121T030000Z-3f9a``."""
-    moment = timestamp(now_ms)
-    return f"{moment[:19].replace('-', '').replace(':', '')}Z-{secrets.token_hex(2)}"
+    return f"{timestamp(now_ms)[:19].replace('-', '').replace(':', '')}Z-{secrets.token_hex(2)}"
 
 
+@dataclass(frozen=True, slots=True)
 class AuditJournal:
     """Writes one run's lines: ``run``, then ``batch`` and ``result`` in turn, then ``end``, and a signature with a key.
 
     Each call returns once the line is on disk.
     """
 
-    def __init__(
-        self, log: AuditLog, run: str, clock_ms: Callable[[], int], key: Ed25519PrivateKey | None = None
-    ) -> None:
-        self._log = log
-        self._run = run
-        self._clock_ms = clock_ms
-        self._key = key
+    _log: AuditLog
+    _run: str
+    _clock_ms: Callable[[], int]
+    _key: Ed25519PrivateKey | None = None
 
     def begin(
         self, plan: Plan, source: str | None, ledger: NamedLedger | None = None, approval: Approval | None = None
@@ -120,22 +117,7 @@ class AuditJournal:
 
     def archived(self, copies: Copies) -> None:
         """Record which offsets were archived and where, and why others were not."""
-        rows = []
-        for tp, one in copies.items():
-            row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}
-            if isinstance(one, Archived):
-                row |= {
-                    "topic_id": one.source.topic_id,
-                    "url": one.url,
-                    "from": one.start,
-                    "to": one.end,
-                    "records": sum(segment.records for segment in one.segments),
-                    "manifests": [segment.path for segment in one.segments],
-                    "notes": list(one.notes),
-                }
-            else:
-                row["reason"] = one.text
-            rows.append(row)
+        rows = [{"topic": tp.topic, "partition": tp.partition, **_as_json(one)} for tp, one in copies.items()]
         self._append("archive", partitions=rows)
 
     def end(self, report: TrimReport | None, exit_code: int, error: str | None = None) -> None:
@@ -153,6 +135,20 @@ class AuditJournal:
 
     def _append(self, event: str, **more: Any) -> Link:
         return self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})
+
+
+def _as_json(one: Archived | Reason) -> dict[str, Any]:
+    if isinstance(one, Reason):
+        return {"reason": one.text}
+    return {
+        "topic_id": one.source.topic_id,
+        "url": one.url,
+        "from": one.start,
+        "to": one.end,
+        "records": sum(segment.records for segment in one.segments),
+        "manifests": [segment.path for segment in one.segments],
+        "notes": list(one.notes),
+    }
 
 
 def rows_of(
@@ -291,7 +287,6 @@ def record_plan(
         min(seen.began, (now_ms - zero_ms) / 1000),
         seen,
         decisions,
-        seen.leaders,
         {},
         now_ms=now_ms,
         zero_ms=zero_ms,

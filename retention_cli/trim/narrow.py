@@ -57,11 +57,14 @@ def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amoun
     selected = _of_rows(plan, rows)
     if tuple(plan.topics) == selection.given:  # its makers counted these partitions alone (G2)
         selected = replace(selected, unconsumed_by=plan.unconsumed_by)
-    notes = [
-        *(one for one in plan.notes if one.code != "approval"),
-        *approval_notes(selected.totals, selection.policy.approve),
-    ]
-    return replace(selected, notes=notes, refusals=exceeded(plan, selected, past_day(), selection.policy.limits))
+    return replace(
+        selected,
+        notes=[
+            *(one for one in plan.notes if one.code != "approval"),
+            *approval_notes(selected.totals, selection.policy.approve),
+        ],
+        refusals=exceeded(plan, selected, past_day(), selection.policy.limits),
+    )
 
 
 def _of_rows(plan: Plan, rows: tuple[Decision, ...]) -> Plan:
@@ -100,11 +103,6 @@ class Ceiling:
     max_records: int | None = None
     max_bytes: int | None = None
 
-    @property
-    def given(self) -> bool:
-        """Whether there is any ceiling."""
-        return self.max_records is not None or self.max_bytes is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
@@ -128,7 +126,7 @@ def narrowed(
     its turn. With a ceiling in bytes, a row whose bytes are unknown is left out. Rows of
     ``indivisible`` topics (to be trimmed at segments' ends) are not cut: what does not fit is left out.
     """
-    if not ceiling.given:
+    if ceiling == Ceiling():
         return Narrowed(plan)
     rows = list(plan.decisions)
     trims = [at for at, one in enumerate(rows) if one.action == "trim"]
@@ -246,8 +244,5 @@ def requests_of(
     batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, int | None]
 ) -> dict[int, dict[TopicPartition, int]]:
     """Return a batch's target offsets by leader (broker id). Partitions without a leader are left out."""
-    found: dict[int, dict[TopicPartition, int]] = {}
-    for tp, target in batch.items():
-        if (leader := leaders[tp]) is not None:
-            found.setdefault(leader, {})[tp] = target.offset
-    return found
+    by_leader = by_key((leaders[tp], (tp, target.offset)) for tp, target in batch.items())
+    return {leader: dict(offsets) for leader, offsets in by_leader.items() if leader is not None}

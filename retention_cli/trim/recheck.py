@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from retention_cli.archive.positions import Kind, Positions, Stood
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
-from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import is_outside, is_share, plain_name
 from retention_cli.core.grouping import by_key
@@ -87,7 +86,7 @@ RECHECK_PATIENCE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Fresh decisions for some partitions, and the leaders to send requests to.
+    """Fresh decisions for some partitions. The observation has the leaders to send requests to.
 
     ``began`` is when reading began (on the reader's clock): no fact is older. ``unreadable`` are partitions whose
     leader is missing or did not answer.
@@ -99,7 +98,6 @@ class Recheck:
     began: float
     observation: Observation
     decisions: Mapping[TopicPartition, Decision]
-    leaders: Mapping[TopicPartition, PartitionMetadata]
     unreadable: Mapping[TopicPartition, Reason]
     archives: Mapping[str, str] = field(default_factory=dict)
     disks: Sequence[DiskOutcome] = ()
@@ -205,7 +203,6 @@ class Rechecks:
             min(began, observation.began),
             observation,
             decisions,
-            observation.leaders,
             unreadable,
             {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
             () if disks is None else disks.outcomes,

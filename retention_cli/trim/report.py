@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.decide.guards.limits import Amount, total
@@ -12,6 +12,7 @@ from retention_cli.disks.disk import DiskOutcome, outcome_as_json
 from retention_cli.plan.value import UNCHECKED, Clock
 
 OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "would-trim"]
+OUTCOMES: Final[tuple[OutcomeName, ...]] = get_args(OutcomeName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def report_as_json(report: TrimReport) -> dict[str, Any]:
         "disks": [outcome_as_json(one) for one in report.disks],
         "totals": {
             "partitions": len(report.rows),
-            **{name: report.count(name) for name in get_args(OutcomeName)},
+            **{name: report.count(name) for name in OUTCOMES},
             "records": gone.records,
             "bytes": gone.size_bytes,
         },

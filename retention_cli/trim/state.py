@@ -42,9 +42,9 @@ REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is de
 
 def refused(answer: Answer) -> bool:
     """Return whether it is proven that a leader did not change its log: by its answer, or as it was asked nothing."""
-    if isinstance(answer, NotSentError):
-        return True
-    return isinstance(answer, RequestFailedError) and answer.answered and answer.code in _REFUSALS
+    return isinstance(answer, NotSentError) or (
+        isinstance(answer, RequestFailedError) and answer.answered and answer.code in _REFUSALS
+    )
 
 
 def judge(tp: TopicPartition, target: Target, answer: Answer, start: int | None) -> TrimRow:
@@ -150,8 +150,7 @@ def _what(answer: Answer) -> str:
 
 def _row(tp: TopicPartition, target: Target, outcome: OutcomeName, start: int | None, *reasons: Reason) -> TrimRow:
     if outcome in ("trimmed", "unverified"):
-        amount = target.records, target.size_bytes, target.unconsumed
-        return TrimRow(tp, outcome, target.offset, start, reasons, *amount)
+        return TrimRow(tp, outcome, target.offset, start, reasons, target.records, target.size_bytes, target.unconsumed)
     return TrimRow(tp, outcome, target.offset, start, reasons)
 
 
@@ -190,8 +189,12 @@ class State:
             else:
                 outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
                 rows[one.tp] = TrimRow(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
-        requested = total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values())
-        return cls(planned, rows, unplanned=len(rows), requested=requested)
+        return cls(
+            planned,
+            rows,
+            unplanned=len(rows),
+            requested=total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values()),
+        )
 
     def waiting(self) -> list[TopicPartition]:
         """Return the partitions that are not yet settled."""

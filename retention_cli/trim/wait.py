@@ -104,9 +104,8 @@ class _Freed:
 
 def _has_room(one: DiskOutcome, freed: _Freed, now: Maybe[Room] | None) -> bool:
     """Return whether a disk's free space grew by what was trimmed; True if unknown, as then waiting is pointless."""
-    if now is None or isinstance(now, Unknown) or isinstance(one.disk.room, Unknown):
-        return True
-    return 100 * freed.room_bytes >= _enough(one) * one.going_bytes
+    unknown = now is None or isinstance(now, Unknown) or isinstance(one.disk.room, Unknown)
+    return unknown or 100 * freed.room_bytes >= _enough(one) * one.going_bytes
 
 
 def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Collection[str] = ()) -> list[Reason]:
@@ -125,9 +124,13 @@ def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Coll
                 why += f", {format_bytes(one.doubtful_bytes)} that may be leaving"
             if one.estimated:
                 why += ", or an estimate without an inventory"
-            full = f"{one.disk.name} is at {room.percent:.1f} %"
-            text = f"{full}, {format_bytes(above)} above its ceiling of {one.percent:g} %"
-            found.append(Reason("disk", f"{text}, although brokers freed what was trimmed ({why}): run again"))
+            found.append(
+                Reason(
+                    "disk",
+                    f"{one.disk.name} is at {room.percent:.1f} %, {format_bytes(above)} above its ceiling of "
+                    f"{one.percent:g} %, although brokers freed what was trimmed ({why}): run again",
+                )
+            )
     return found
 
 
@@ -137,5 +140,8 @@ def _enough(one: DiskOutcome) -> int:
 
 def _late(name: str, one: DiskOutcome, back: int | None) -> Reason:
     regained = "are unknown" if back is None else f"are {format_bytes(back)}"
-    text = f"{name}: of {format_bytes(one.going_bytes)} that are to go, back {regained}"
-    return Reason("disk", f"{text}; brokers delete at log.retention.check.interval.ms, and file.delete.delay.ms later")
+    return Reason(
+        "disk",
+        f"{name}: of {format_bytes(one.going_bytes)} that are to go, back {regained}; brokers delete at "
+        f"log.retention.check.interval.ms, and file.delete.delay.ms later",
+    )

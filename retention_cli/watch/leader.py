@@ -89,9 +89,8 @@ class Leadership:
         """Why this instance does not lead."""
         if self.problem is not None:
             return f"does not lead: {self.problem}"
-        if self.candidate is not None and not self.candidate.joined:
-            return "is not elected yet"
-        return "stands by: another instance leads"
+        waits = self.candidate is not None and not self.candidate.joined
+        return "is not elected yet" if waits else "stands by: another instance leads"
 
     def check(self, term: int) -> None:
         """Ask the brokers whether this instance still leads.

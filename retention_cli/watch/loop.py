@@ -124,8 +124,8 @@ class Loop:
                 began = time.monotonic()
                 self._one()
                 self._publish()
-                took = time.monotonic() - began
-                self._wait(pause_s(self.interval_s, took, self._failures, random.random()))  # noqa: S311  (jitter)
+                jitter = random.random()  # noqa: S311
+                self._wait(pause_s(self.interval_s, time.monotonic() - began, self._failures, jitter))
         except KeyboardInterrupt:
             if not self.stop_requested():
                 raise

@@ -88,11 +88,13 @@ class Held:
         named = [f"{topic} ({count:,})" for topic, count in by_topic.most_common(_NAMED)]
         named += ["…"] if len(by_topic) > _NAMED else []
         why = ", ".join(f"{code} {count:,}" for code, count in codes.most_common())
-        text = (
+        return Notice(
+            "held",
             f"{count(len(new), 'partition')} on hold for a day: {', '.join(named)}; {why}; kretain why CODE says what "
-            f"to do"
+            f"to do",
+            cluster_id,
+            {"partitions": len(new), "holds": dict(codes)},
         )
-        return Notice("held", text, cluster_id, {"partitions": len(new), "holds": dict(codes)})
 
 
 @dataclass(slots=True)
@@ -136,9 +138,12 @@ class Notifier:
 
         try:
             url = rules.address()
-            content = json.dumps(body(url, self.name, notice)).encode()
             answer = ask(
-                url, timeout_s=TIMEOUT_S, most_bytes=1 << 16, body=content, headers={"Content-Type": "application/json"}
+                url,
+                timeout_s=TIMEOUT_S,
+                most_bytes=1 << 16,
+                body=json.dumps(body(url, self.name, notice)).encode(),
+                headers={"Content-Type": "application/json"},
             )
             if not 200 <= answer.status < 300:
                 self.say(f"not posted ({notice.event}): the webhook answered HTTP {answer.status}")

@@ -104,8 +104,8 @@ class PolicyFile:
             self._before, self.valid = None, False
             if self._good is None:
                 raise
-            hold = Reason("policy", "the policy file is broken: planning with the last valid one, trimming nothing")
-            return CurrentPolicy(self._good, error, hold)
+            text = "the policy file is broken: planning with the last valid one, trimming nothing"
+            return CurrentPolicy(self._good, error, Reason("policy", text))
         digest = selection.policy.digest
         now_s = time.monotonic()
         if self._good is None:
@@ -281,16 +281,17 @@ class Passes:
             nonlocal groups
             groups = groups_of(inputs.decisions, losses(reader, inputs, memories, rules, self.every_ms, now_ms))
 
-        planned = PlanJob(
-            reader,
-            selection,
-            now_ms,
-            lambda cluster: past_day(self.state_dir, cluster, now_ms, selection.policy.limits),
-            memories,
-            progress=self.progress,
-            observed=observed,
+        plan = LocalPlanner(inventory).plan(
+            PlanJob(
+                reader,
+                selection,
+                now_ms,
+                lambda cluster: past_day(self.state_dir, cluster, now_ms, selection.policy.limits),
+                memories,
+                progress=self.progress,
+                observed=observed,
+            )
         )
-        plan = LocalPlanner(inventory).plan(planned)
         self._pin(plan.cluster_id)
         values = measured(plan, groups, rules.percent)
         term = self.leadership.term() if self.trims else None
@@ -301,9 +302,8 @@ class Passes:
         refused = next(iter((*plan.refusals, *(one for one in plan.notes if one.code == "approval"))), None)
         standby = Reason("leader", self.leadership.why_not) if term is None else None
         hold = policy.hold or dry or lost or refused or standby
-        notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
-            return Passed(plan, values, hold, self.trims and refused is not None, policy.broken, notes=notes)
+            return Passed(plan, values, hold, self.trims and refused is not None, policy.broken, notes=plan.notes)
         under = narrowed(
             plan,
             self.ceiling,
@@ -330,7 +330,7 @@ class Passes:
             head, _problem = read_head(cluster_folder(self.state_dir, plan.cluster_id))  # the next pass reports it
             self._head = head or self._head
         self._after = under.last if under.cut or under.later else None
-        return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[noted:]])
+        return Passed(plan, values, None, narrowed=under, report=report, notes=[*plan.notes, *memories.notes[noted:]])
 
     def _other_ledger(self, memories: Memories, cluster_id: str) -> Reason | None:
         """Return why a trim must not use the ledger: it is not the one that earlier passes used, or older.
@@ -418,16 +418,20 @@ def losses(
     settings = observation.settings
     behind = {one.tp for one in inputs.decisions if unread_in(one)}
     full = rules.percent is not None and any(not guarded(Code.R6, settings[tp.topic]) for tp in behind)
-    there = {floor_by(name) for name in inputs.groups}
     try:
         limits = limits_of(reader, sorted(settings if full else {tp.topic for tp in behind}))
     except BrokerError:
         return lambda _one: None
+    there = {floor_by(name) for name in inputs.groups}
     seen = seen_in(observation, memories, {}, there, now_ms, None if full else behind)
     terms = ForecastTerms(every_ms, HOUR_MS, now_ms)
-    parts = forecasts_of(seen, limits, settings, terms)
     known = partition_inputs(
-        [(disk, rules.percent) for disk in inputs.disks if full], seen, settings, parts, limits, terms
+        [(disk, rules.percent) for disk in inputs.disks if full],
+        seen,
+        settings,
+        forecasts_of(seen, limits, settings, terms),
+        limits,
+        terms,
     )
     return lambda one: seconds_left(one, known.get(one.tp), settings[one.topic], rules)
 

@@ -203,7 +203,7 @@ class SimStateTopic(StateTopic):
 
     def extent(self) -> tuple[str, Range]:
         self._ask("state")
-        return "state", Range(0, self._kafka.state_end)
+        return f"state {self._kafka.state_epoch}", Range(0, self._kafka.state_end)
 
     def read(self, start: int, end: int) -> list[Message]:
         self._ask("state")

@@ -105,6 +105,7 @@ class SimKafka:
         self.deposed = 0
         self.state_messages: list[Message] = []
         self.state_end = 0
+        self.state_epoch = 0
         self.policy_messages: list[tuple[bytes, bytes | None, int]] = []
         self._uids = itertools.count(1)
         self._ids = itertools.count(1)
@@ -140,6 +141,11 @@ class SimKafka:
     def compact_state(self) -> None:
         """Clean it: of each key the last word stays."""
         self.state_messages = sorted({one.key: one for one in self.state_messages}.values(), key=lambda one: one.offset)
+
+    def cut_state(self, end: int) -> None:
+        """Elect a leader for that topic that lacks all from this offset on."""
+        self.state_messages = [one for one in self.state_messages if one.offset < end]
+        self.state_end, self.state_epoch = end, self.state_epoch + 1
 
     # -- topics ------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.run import sequence_of
 from tests.simulation.scene import Step
-from tests.simulation.world import run
+from tests.simulation.world import World, run
 
 KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
     "a refused commit whose offsets were deleted is no floor (F5, F6)": (
@@ -535,6 +535,23 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_sequence_breaks_no_rule(name: str) -> None:
     run(*KEPT[name])
+
+
+def test_shared_memory_is_read_again_once_its_topic_was_cut_and_grew_on() -> None:
+    """F6, M1: operator 1 had read further than operator 0 now writes. A group that only that one saw is gone."""
+    with World("R1 @cluster") as world:
+        world.apply(("produce", 0, 5, 4, 4), ("produce", 2, 5, 4, 4))
+        for _ in range(3):
+            world.apply(("read", 0, 0, 7, 1), ("read", 0, 2, 7, 1), ("time", 2), ("plan", 1, 0))
+        read_up_to = world.kafka.state_end
+        world.kafka.cut_state(1)
+        world.apply(("read", 1, 0, 2, 1), ("plan", 0, 0), ("delete_group", 1))
+        while world.kafka.state_end <= read_up_to:
+            world.apply(("produce", 1, 1, 0, 0), ("read", 0, 1, 7, 1), ("time", 2), ("plan", 0, 0))
+        world.apply(("trim", 1, 0))
+        plan = world.operators[1].saved
+        assert plan is not None
+        assert plan.decisions[0].min_commit_by == "group:g1"
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(one, marks=pytest.mark.thorough) for one in (50, 100))])

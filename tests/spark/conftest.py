@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -32,11 +33,7 @@ def local_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def fleet(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    fleet = Fleet(World(kafka.bootstrap, tmp_path_factory.mktemp("fleet") / "state"), 13, topics=10)
-    try:
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("fleet") / "state")
+    with closing(Fleet(world, 13, topics=10)) as fleet:
         fleet.build()
-        fleet.commit_somewhere()
-        fleet.trim_somewhere()
         yield fleet
-    finally:
-        fleet.close()

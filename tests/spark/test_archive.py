@@ -39,9 +39,8 @@ def written(folder: Path) -> dict[str, Any]:
     files = (one for one in sorted(folder.rglob("*")) if one.is_file())
 
     def content(path: Path) -> Any:
-        if path.suffix == ".json":
-            return json.loads(path.read_text()) | {"written_at": "", "checksum": ""}
-        return path.read_bytes()
+        undated = {"written_at": "", "checksum": ""}
+        return json.loads(path.read_text()) | undated if path.suffix == ".json" else path.read_bytes()
 
     # _groups has where consumers stood, at another time in each
     return {str(one.relative_to(folder)): content(one) for one in files if one.parent.name != "_groups"}
@@ -207,8 +206,9 @@ def test_killed_worker_loses_nothing_of_an_archive(world: World, tmp_path: Path)
     file, place = tmp_path / "policy.yaml", tmp_path / "archive"
     file.write_text(policy(topic, place))
     with standalone(tmp_path, workers=2) as spark:
-        command = Command(world, tmp_path, tmp_path, "trim")
-        running = command.start("-p", str(file), "--yes", "--spark", "--master", spark.url, *SMALL, state="state")
+        running = Command(world, tmp_path, tmp_path, "trim").start(
+            *("-p", str(file), "--yes", "--spark", "--master", spark.url, *SMALL), state="state"
+        )
         wait_until(lambda: running.poll() is not None or bool(list(place.rglob("*.parquet"))), "a first file", 240)
         spark.workers[0].kill()
         out, err = running.communicate(timeout=600)

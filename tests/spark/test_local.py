@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,16 +63,11 @@ def test_spark_plan_of_random_topics_equals_the_local_one(
 ) -> None:
     """Also where the client keeps its rows in a file, as it does with many."""
     monkeypatch.setattr(value, "IN_MEMORY", in_memory)
-    fleet = Fleet(engines.world, seed, topics=12)
-    try:
+    with closing(Fleet(engines.world, seed, topics=12)) as fleet:
         fleet.build()
-        fleet.commit_somewhere()
-        fleet.trim_somewhere()
         with fleet.members():
             plan = engines.same(fleet.policy(), now_ms)
-        assert {one.action for one in plan.decisions} == {"trim", "keep", "hold", "skip"}
-    finally:
-        fleet.close()
+    assert {one.action for one in plan.decisions} == {"trim", "keep", "hold", "skip"}
 
 
 def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
@@ -113,12 +108,10 @@ def test_broken_audit_log_fails_only_its_cluster(engines: Engines) -> None:
 
     topic = engines.world.topic()
     selection = engines.world.selection(f"version: 1\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n")
-    memories = Memories(engines.folder / "broken")
-    with reader_for(engines.world.bootstrap) as reader:
+    with reader_for(engines.world.bootstrap) as reader, closing(Memories(engines.folder / "broken")) as memories:
         target = Target("eu", PlanJob(reader, selection, now_ms(), broken, memories))
         [(_name, failure)] = make_plans(lambda _: engines.sender, [target])
-        assert str(failure) == "its chain is broken"
-    memories.close()
+    assert str(failure) == "its chain is broken"
 
 
 def test_executor_check_keeps_the_warm_python(local_spark: Any) -> None:
@@ -169,9 +162,8 @@ def test_replay_over_spark_prints_the_same_bytes(
 
 def test_evidence_that_executors_can_not_read_is_an_error(tmp_path: Path) -> None:
     several_runs(tmp_path)
-    elsewhere = Sender(SimpleNamespace(_jsc=None), tmp_path)
     with pytest.raises(SparkError, match=r"cluster-0/evidence is on this machine: copy it to"):
-        replay_over(elsewhere, recorded(tmp_path), POLICY)
+        replay_over(Sender(SimpleNamespace(_jsc=None), tmp_path), recorded(tmp_path), POLICY)
 
 
 @pytest.fixture
@@ -199,8 +191,7 @@ def planned(
         targets = []
         for number, address in enumerate(addresses):
             reader = stack.enter_context(reader_for(address, timeout_s=5))
-            memories = Memories(one_task.folder / f"state-{number}")
-            stack.callback(memories.close)
+            memories = stack.enter_context(closing(Memories(one_task.folder / f"state-{number}")))
             job = PlanJob(reader, one_task.selection(policy), now_ms(), past_day, memories)
             targets.append(Target(str(number), job, done=partial(done.append, str(number))))
         return dict(make_plans(lambda _: sender(one_task.session, one_task.folder), targets, progress, a_task=a_task))

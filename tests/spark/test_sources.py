@@ -100,8 +100,8 @@ def test_offsets_source_has_ends_and_look_ups(notebook: Any, world: World) -> No
     assert read.unknown == []
     assert {one.time: one.offset for one in read.lookups} == {now - 3 * HOUR: 2, now: 4}
     assert rows[empty, 0].high_watermark == 0
-    only = frame.where(f"topic = '{topic}' and partition = 1")
-    assert [(row.topic, row.partition) for row in only.collect()] == [(topic, 1)]
+    [only] = frame.where(f"topic = '{topic}' and partition = 1").collect()
+    assert (only.topic, only.partition) == (topic, 1)
     assert frame.where("partition = 7").count() == 0
 
 
@@ -118,9 +118,8 @@ def test_data_source_names_a_wrong_option(notebook: Any, world: World, options: 
 
 
 def test_data_source_of_an_unreachable_cluster_is_an_error(notebook: Any, tmp_path: Path) -> None:
-    nowhere = World("127.0.0.1:1", tmp_path)
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
-        load(notebook, "commits", nowhere, timeout="2s").count()
+        load(notebook, "commits", World("127.0.0.1:1", tmp_path), timeout="2s").count()
 
 
 def test_data_source_task_that_reaches_another_cluster_reads_nothing(world: World) -> None:

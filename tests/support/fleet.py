@@ -60,7 +60,10 @@ class Fleet:
         return [(topic.name, n) for topic in self.topics for n in range(topic.partitions)]
 
     def build(self) -> None:
-        """Make the topics; fill them stroke by stroke: plain records, committed, aborted and open transactions."""
+        """Make the topics; fill them stroke by stroke: plain records, committed, aborted and open transactions.
+
+        Then commit and trim somewhere.
+        """
         policies = {"compacted": "compact,delete", "compact": "compact"}
         new = []
         for topic in self.topics:
@@ -77,6 +80,8 @@ class Fleet:
             self.world.await_leaders(topic.name, topic.partitions)
         self.fill()
         self._compact()
+        self.commit_somewhere()
+        self.trim_somewhere()
 
     def fill(self) -> None:
         """Append to random partitions, four times. Each of a stroke's transactions spans several of them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -27,9 +26,9 @@ from retention_cli.core.grouping import by_key
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, some_of
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
-from retention_cli.plan.value import Plan, TopicRows, Totals, by_topic, json_lines
-from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json, row_as_json
+from retention_cli.engines.fleet.plan import Failure, FleetReport, fleet_report_head, lines_of
+from retention_cli.plan.value import Plan, TopicRows, Totals, by_topic
+from retention_cli.trim.report import OUTCOMES, OutcomeName, TrimReport, report_as_json, row_as_json
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
 _EVERYONE: Final = "every consumer that counts"
@@ -162,7 +161,7 @@ def fleet_question(topics: Mapping[str, Sequence[TopicRows]], left_alone: Sequen
 
 def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> None:
     """Print the results of a fleet's trim in the wanted format."""
-    clusters, head = report.clusters.items(), fleet_report_head(report)
+    head = fleet_report_head(report)
     show(
         output,
         head,
@@ -170,14 +169,8 @@ def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> 
         ({"cluster": name, **row_as_json(row)} for name, one in report.reports.items() for row in one.rows),
         lambda: _fleet_report(report, every_row=every_row),
         ("cluster", *COLUMNS),
-        lines=nested_lines(head, "clusters", (_report_lines(name, one) for name, one in clusters)),
+        lines=lines_of(head, report.clusters, report_as_json, lambda one: map(row_as_json, one.rows)),
     )
-
-
-def _report_lines(name: str, one: TrimReport | Failure) -> Iterator[str]:
-    if isinstance(one, Failure):
-        return iter([json.dumps({"name": name, "error": one.error}, ensure_ascii=False)])
-    return json_lines({"name": name, **report_as_json(one)}, "partitions", map(row_as_json, one.rows))
 
 
 def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:

@@ -6,15 +6,17 @@ Each has a plan or a report per cluster, or why there is none.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, TypeVar
 
 from retention_cli import __version__
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, totals_as_json
-from retention_cli.trim.report import OutcomeName, TrimReport
+from retention_cli.trim.report import OUTCOMES, TrimReport
+
+T = TypeVar("T", Plan, TrimReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,40 +79,36 @@ def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
 
 def fleet_heads(fleet: FleetPlan) -> dict[str, Any]:
     """Return the fleet's JSON without rows: for each cluster its plan's head, or its error."""
-    return {**fleet_head(fleet), "clusters": [_cluster_head(name, one) for name, one in fleet.clusters.items()]}
+    clusters = [
+        {"name": name, **({"error": one.error} if isinstance(one, Failure) else head_as_json(one))}
+        for name, one in fleet.clusters.items()
+    ]
+    return {**fleet_head(fleet), "clusters": clusters}
 
 
 def fleet_lines(fleet: FleetPlan) -> Iterator[str]:
     """Yield the fleet's JSON in pieces, one partition per line."""
-
-    def cluster(name: str, one: Plan | Failure) -> Iterator[str]:
-        head = _cluster_head(name, one)
-        if isinstance(one, Failure):
-            yield json.dumps(head, ensure_ascii=False)
-        else:
-            yield from json_lines(head, "partitions", map(row_as_json, one.decisions))
-
-    yield from nested_lines(fleet_head(fleet), "clusters", (cluster(*item) for item in fleet.clusters.items()))
+    return lines_of(fleet_head(fleet), fleet.clusters, head_as_json, lambda one: map(row_as_json, one.decisions))
 
 
-def nested_lines(head: Mapping[str, Any], key: str, members: Iterator[Iterator[str]]) -> Iterator[str]:
-    """Yield the text of one JSON object whose ``key`` lists objects that are themselves yielded in pieces."""
+def lines_of(
+    head: Mapping[str, Any],
+    clusters: Mapping[str, T | Failure],
+    head_of: Callable[[T], Mapping[str, Any]],
+    rows_of: Callable[[T], Iterable[Mapping[str, Any]]],
+) -> Iterator[str]:
+    """Yield the text of a fleet's JSON: its head, then each cluster's head and rows (one per line), or its error."""
     text = json.dumps(head, ensure_ascii=False, indent=1)
-    yield text[: text.rindex("\n")] + f',\n "{key}": ['
+    yield text[: text.rindex("\n")] + ',\n "clusters": ['
     between = "\n"
-    for member in members:
+    for name, one in clusters.items():
         yield between
-        yield from member
+        if isinstance(one, Failure):
+            yield json.dumps({"name": name, "error": one.error}, ensure_ascii=False)
+        else:
+            yield from json_lines({"name": name, **head_of(one)}, "partitions", rows_of(one))
         between = ",\n"
     yield "\n ]\n}\n"
-
-
-def _cluster_head(name: str, one: Plan | Failure) -> dict[str, Any]:
-    return {"name": name, **({"error": one.error} if isinstance(one, Failure) else head_as_json(one))}
-
-
-TRIM_FORMAT: Final = "kretain.fleet-trim/v1"
-OUTCOMES: Final[tuple[OutcomeName, ...]] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ def fleet_report_head(report: FleetReport) -> dict[str, Any]:
     """Return the report's JSON without its clusters."""
     reports, gone = report.reports.values(), report.trimmed
     return {
-        "format": TRIM_FORMAT,
+        "format": "kretain.fleet-trim/v1",
         "fleet": {"source": report.source, "digest": report.digest},
         "interrupted": report.interrupted,
         "totals": {

@@ -215,11 +215,16 @@ class NotingStore(Store):
 
     def report(self, done: Archived) -> RemoteReport:
         """Return the report for a partition that was archived through this store."""
-        reports = []
-        for one in done.segments:
-            files = {file.path: self._noted.get(f"{one.source.folder}/{file.path}", "") for file in one.files}
-            reports.append(ReportedSegment(one.start, one.end, substance(one), files))
-        return RemoteReport(done.start, tuple(reports), done.notes)
+        segments = (
+            ReportedSegment(
+                one.start,
+                one.end,
+                substance(one),
+                {file.path: self._noted.get(f"{one.source.folder}/{file.path}", "") for file in one.files},
+            )
+            for one in done.segments
+        )
+        return RemoteReport(done.start, tuple(segments), done.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,5 +294,11 @@ def check_report(
     reached = ranges[-1].end if ranges else report.start
     if reached < end:
         raise ArchiveError(f"{store.shown(source.manifests)} goes to {reached:,} alone, and not to {end:,}")
-    start = gaps[-1][1] if gaps else ranges[0].start
-    return Archived(source, store.url, start, reached, found=tuple(manifests), notes=report.notes)
+    return Archived(
+        source,
+        store.url,
+        gaps[-1][1] if gaps else ranges[0].start,
+        reached,
+        found=tuple(manifests),
+        notes=report.notes,
+    )

@@ -386,8 +386,8 @@ def _rows_of_tasks(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generato
     session, sent = sender.session, sender.send(giant)
     shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(task(partial(share_rows, sent), ROW), ddl(ROW))
     rows = shares.unionByName(session.createDataFrame(pa.Table.from_pylist(list(own), schema=ROW)))
-    slices = rows.repartition(giant.shares, "slice").groupBy("slice").applyInArrow(slice_planner(sent), ddl(ROW))
-    planned = slices.persist()
+    by_slice = rows.repartition(giant.shares, "slice").groupBy("slice")
+    planned = by_slice.applyInArrow(slice_planner(sent), ddl(ROW)).persist()
     try:
         planned.count()
         yield from planned.toLocalIterator()
@@ -435,8 +435,13 @@ class _Found:
             decisions = decisions_in((parts[number] for number in range(slices)), plans)
         except (ValidationError, pa.ArrowException, TypeError) as error:
             raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None
-        groups = [(name, content) for _, name, content in kinds.get("group", ())]
-        return cls(decisions, shares, reports, groups, [content for *_, content in kinds.get("ledger", ())])
+        return cls(
+            decisions,
+            shares,
+            reports,
+            [(name, content) for _, name, content in kinds.get("group", ())],
+            [content for *_, content in kinds.get("ledger", ())],
+        )
 
 
 def _remember(ledger: Ledger, giant: Giant, found: _Found, now_ms: int) -> None:

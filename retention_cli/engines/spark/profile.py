@@ -195,8 +195,10 @@ def cut_records(
     long = [tp for tp, one in wanted.items() if one.end - one.start > most and tp in partitions]
     answers = reader.list_offsets([dict.fromkeys(long, "last-stable")], partitions)[0] if long else {}
     stable = {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
-    cut = {tp: list(chunks(one, stable.get(tp), most)) for tp, one in wanted.items()}
-    return cut, {tp: one.leader for tp, one in partitions.items()}
+    return (
+        {tp: list(chunks(one, stable.get(tp), most)) for tp, one in wanted.items()},
+        {tp: one.leader for tp, one in partitions.items()},
+    )
 
 
 def chunks(span: Range, stable: int | None, most: int) -> Iterator[Range]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_cli.archive.store import Store
+from retention_cli.core.grouping import by_key
 from retention_cli.core.json_values import loads
 from retention_cli.engines.spark.session import SparkError, runs_here, slots
 from retention_cli.engines.spark.shipping import Row, Sender, Sent, run_tasks
@@ -38,20 +39,21 @@ def replay_over(sender: Sender, runs: Sequence[Recorded], policy: Policy) -> Rep
     work: _Work = ([one._replace(store=nowhere) for one in runs], urls, policy)
     count, sent = slots(sender.session), sender.send(work)
     rows = run_tasks(sender.session, partial(_rows, sent, count), _SHARES, count, "Spark could not replay the runs")
-    texts: list[list[str]] = [[] for _ in range(count)]
-    for row in rows:
-        texts[row["share"]].append(row["text"])
-    return merged(runs, [*map(_replayed, texts)])
+    texts: dict[int, list[str]] = by_key((row["share"], row["text"]) for row in rows)
+    return merged(runs, [_replayed(texts[share]) for share in range(count)])
 
 
 def _replayed(texts: Sequence[str]) -> Replayed:
     decisions, days, totals, unsized, reasons = loads(texts[0])
-    held = [Held(*one) for one in reasons]
-    return Replayed((), decisions, [Day(*one) for one in days], totals, unsized, held, partial(_read, texts[1:]))
-
-
-def _read(texts: Sequence[str]) -> Iterator[Difference]:
-    return (Difference(*loads(one)) for one in texts)
+    return Replayed(
+        (),
+        decisions,
+        [Day(*one) for one in days],
+        totals,
+        unsized,
+        [Held(*one) for one in reasons],
+        lambda: (Difference(*loads(one)) for one in texts[1:]),
+    )
 
 
 def _rows(sent: Sent[_Work], shares: int, share: int) -> Iterator[Row]:

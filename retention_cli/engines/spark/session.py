@@ -31,20 +31,15 @@ LOG: Final = "spark.log"
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|ssl[.]key|[.]pem"
 """Matches the names of settings whose values Spark must not show."""
 _NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
-_CONNECT_RETRIES: Final = 5
-"""About 20 seconds."""
-_CONNECT_SLOTS: Final = 8
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)\]")
 _ATTEMPTS: Final = 4
 """Spark's own default for clusters; ``local[N]`` runs no task again."""
 _DETAILS: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _TASK: Final = "most recent failure: "
-_CALLED: Final = "An error occurred while calling "
 _CLASS: Final = re.compile(r"\borg\.apache\.spark\.[\w.]*(?:Exception|Error): ")
 _DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
 """Halves the CPU seconds that Spark's own process takes for a plan."""
-_NO_JVM: Final = "[JAVA_GATEWAY_EXITED]"
 _AT_START: Final = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?(.+)')
 _QUIET_LOG: Final = """\
 rootLogger.level = error
@@ -99,7 +94,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
         ship_code(session, folder)
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
         text = last_lines(error)
-        if text.startswith(_NO_JVM):
+        if text.startswith("[JAVA_GATEWAY_EXITED]"):
             text = start_failure(folder / LOG) or text
         raise SparkError(f"Spark at {master or 'its default master'} can't be used: {text}") from None
     return session
@@ -109,7 +104,7 @@ def _connect(url: str, conf: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.remote(url).appName("kretain").config(map=_SQL | dict(conf)).getOrCreate()
-    _try_again(session, _CONNECT_RETRIES)
+    _try_again(session, 5)  # about 20 seconds
     return session
 
 
@@ -160,8 +155,8 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         os.environ["PYSPARK_PYTHON"] = python  # the only place where PySpark looks
     elif master.startswith(("local", "spark://")):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", _QUICK]
-    driver = " ".join([*options, given.get(_DRIVER_OPTIONS, "")]).strip()  # of two that differ the last counts
+    # Of two options that differ the last counts.
+    driver = f"-Dlog4j2.configurationFile={log.as_uri()} {_QUICK} {given.get(_DRIVER_OPTIONS, '')}".strip()
     builder = SparkSession.builder.config(map=defaults | given | {"spark.master": master, _DRIVER_OPTIONS: driver})
     if not logging.root.handlers:  # Py4J logs each broken connection there, with a traceback; kretain reports it itself
         logging.root.addHandler(logging.NullHandler())
@@ -196,7 +191,7 @@ def runs_here(session: Any) -> bool:
 
 def slots(session: Any) -> int:
     """Return how many tasks may run at once; of a server over Connect, which does not report it, a guess."""
-    return _CONNECT_SLOTS if _over_connect(session) else max(1, int(session.sparkContext.defaultParallelism))
+    return 8 if _over_connect(session) else max(1, int(session.sparkContext.defaultParallelism))
 
 
 def _over_connect(session: Any) -> bool:
@@ -260,12 +255,11 @@ def last_lines(error: BaseException) -> str:
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     aborted = next((line.partition(_TASK)[2] for line in lines if _TASK in line), "")
     python = [line for line in lines if _NAMED.match(line) and not line.startswith(("org.", "java."))]
-    texts = [line for line in lines if not line.startswith(_CALLED)]
-    return python[-1] if python else _CLASS.sub("", aborted or (texts or [type(error).__name__])[0])
+    first = next((line for line in lines if not line.startswith("An error occurred while calling ")), "")
+    return python[-1] if python else _CLASS.sub("", aborted or first or type(error).__name__)
 
 
 _SPARKS_PACKAGES: Final = ("pyspark", "py4j", "grpc")
-_RUN_AGAIN: Final = "run again; -vv shows where it happened"
 _REMEDIES: Final = (
     (
         ("OutOfMemoryError", "memory limits", "exit code 137", "exited with code 137"),
@@ -294,16 +288,14 @@ def as_spark_error(error: BaseException) -> SparkError | None:
     text = last_lines(error)
     if not theirs or type(error).__name__ == "Py4JNetworkError":
         text = f"its process on this machine is gone ({text})"
-    return SparkError(f"Spark could not carry it out: {text.rstrip('.')}; {_remedy(f'{text} {error}')}")
+    fitting = (todo for signs, todo in _REMEDIES if any(sign in f"{text} {error}" for sign in signs))
+    remedy = next(fitting, "run again; -vv shows where it happened")
+    return SparkError(f"Spark could not carry it out: {text.rstrip('.')}; {remedy}")
 
 
 def _raised_by_spark(error: BaseException) -> bool:
     modules = (str(frame.f_globals.get("__name__", "")) for frame, _line in walk_tb(error.__traceback__))
     return any(name.partition(".")[0] in _SPARKS_PACKAGES for name in modules)
-
-
-def _remedy(text: str) -> str:
-    return next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), _RUN_AGAIN)
 
 
 NEEDED: Final = {

@@ -105,9 +105,6 @@ OFFSETS: Final = pa.schema(
 """One row per partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null if unknown."""
 
 
-_COMMON: Final = ("bootstrap.servers", "command.config", "topics", "timeout", "path")
-
-
 @dataclass(frozen=True)
 class Options:
     """A source's validated options. ``topics`` is empty if the option is not set; ``own`` are the source's own."""
@@ -127,7 +124,7 @@ class Options:
             UnitError: a value can't be parsed.
         """
         given = {key.lower(): value for key, value in options.items()}
-        known = {*_COMMON, *own}
+        known = {"bootstrap.servers", "command.config", "topics", "timeout", "path", *own}
         if unknown := given.keys() - known:
             raise SettingsError(f"unknown option {min(unknown)!r}; options are {', '.join(sorted(known))}")
         if "bootstrap.servers" not in given and "command.config" not in given:
@@ -161,10 +158,6 @@ class Options:
     def takes(self, topic: str) -> bool:
         """Return whether the option ``topics`` includes a topic."""
         return not self.topics or matches(self.topics, topic)
-
-    def deadline(self) -> float:
-        """Return the time (of ``time.monotonic``) by which a request made now must be answered."""
-        return time.monotonic() + self.timeout_s
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
@@ -230,7 +223,7 @@ class CommitsReader(SlicedReader):
         patterns = comma_separated(options.own.get("groups", "*"))
         with options.reader() as reader:
             metadata = reader.metadata()
-            found = list_counted(reader, GroupRules(ignore=()), metadata, options.deadline())
+            found = list_counted(reader, GroupRules(ignore=()), metadata, time.monotonic() + options.timeout_s)
             if isinstance(found, Doubt):
                 raise BrokerError(found.reason.text)
             wanted = [one for one in found.counted if matches(patterns, one.name)]
@@ -290,15 +283,18 @@ class OffsetsReader(SlicedReader):
         # No commits are read, and the floors not asked for.
         floors = FloorFold({name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()})
         with self.options.reader_at(cluster) as reader:
-            request = Request(
-                lambda _topic: settings,
-                GroupRules(),
-                SYSTEM.wall_ms(),
-                decides=False,
-                prepared=Prepared(metadata, floors, reader.topic_configs(list(topics))),
+            seen = observe(
+                reader,
+                Request(
+                    lambda _topic: settings,
+                    GroupRules(),
+                    SYSTEM.wall_ms(),
+                    decides=False,
+                    prepared=Prepared(metadata, floors, reader.topic_configs(list(topics))),
+                ),
             )
-            seen = observe(reader, request)
-            facts = with_lookups(reader, seen.facts, self._times, partitions, self.options.deadline())
+            deadline = time.monotonic() + self.options.timeout_s
+            facts = with_lookups(reader, seen.facts, self._times, partitions, deadline)
         rows = [
             {
                 **facts_row(found),

@@ -152,8 +152,7 @@ def _planned(
 ) -> dict[str, Any]:
     if sum(len(one.partitions) for one in reader.metadata().topics.values()) > work.partitions:
         raise TooLargeError
-    inventory = inventory_view([one.here() for one in work.inventory])
-    plan = LocalPlanner(inventory, work.outside).plan(
+    plan = LocalPlanner(inventory_view([one.here() for one in work.inventory]), work.outside).plan(
         PlanJob(reader, work.selection, work.now_ms, lambda _cluster: work.past, memories, clock_ms)
     )
     return {"head": head_of(plan), "rows": as_parquet(plan.decisions)}
@@ -190,8 +189,6 @@ _KINDS: Final[dict[str, type[Exception]]] = {
     one.__name__: one
     for one in (BrokerError, NothingMatchesError, StateError, InventoryError, TooLargeError, MissingPartError)
 }
-
-
 _FAILED: Final[tuple[type[Exception], ...]] = (PolicyError, *_KINDS.values())
 _FAILURES: Final = TypeAdapter(_Failure)
 
@@ -435,15 +432,17 @@ def plan_slice(
     clock_ms = clock_since(giant.sent_ms)
     memories = HandedMemories(one.memory, folder, SliceLedger)
     selection = giant.selection
-    request = Request(
-        selection.settings_for,
-        selection.policy.groups,
-        giant.now_ms,
-        memories,
-        clock_ms,
-        prepared=Prepared(one.metadata, floors, one.configs),
+    observation = observe(
+        reader,
+        Request(
+            selection.settings_for,
+            selection.policy.groups,
+            giant.now_ms,
+            memories,
+            clock_ms,
+            prepared=Prepared(one.metadata, floors, one.configs),
+        ),
     )
-    observation = observe(reader, request)
     decisions = with_owners(reader, decide_all(reader, observation, giant.now_ms, None))
     yield {"kind": "rows", "content": as_parquet(decisions)}
     runs = frozenset(run for run, _ in arrived)

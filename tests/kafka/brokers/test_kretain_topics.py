@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -24,7 +25,18 @@ from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka, kafka_tool
 from tests.support.ledger_stores import make_kretain_topics, memories_of, run
 from tests.support.says import refusal, says
-from tests.support.world import DAY, HOUR, Cli, World, consumed, now_ms, reader_for, written
+from tests.support.world import (
+    DAY,
+    HOUR,
+    Cli,
+    World,
+    consumed,
+    end_transaction,
+    now_ms,
+    reader_for,
+    wait_until,
+    written,
+)
 
 
 @pytest.fixture
@@ -103,6 +115,43 @@ def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None
     found = fresh.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]", topic)
     assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
     assert wrong in found.reasons[0].text
+
+
+def left_open(world: World, own: str, *keys: str) -> Producer:
+    """Write a message of each key in a transaction, and leave it open."""
+    producer = world.begin_transaction()
+    for key in keys:
+        producer.produce(own, b"{}", key)
+    assert producer.flush(30) == 0
+    return producer
+
+
+def test_open_transaction_on_the_policy_topic_holds_what_it_hides(fresh: World, tmp_path: Path) -> None:
+    """Later messages are acknowledged, and only the last one about a topic counts: it may take a setting back."""
+    make_kretain_topics(fresh.bootstrap)
+    topic = fresh.filled(OLD)
+    text = f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster, unconsumed: trim}}]"
+    policy = str(written(tmp_path / "policy.yaml", text))
+    run(fresh, "policy", "set", topic, "retention.ms=1h", "-p", policy, check=0)
+    assert fresh.decide(text, topic).action == "trim"
+    producer = left_open(fresh, POLICY_TOPIC, "another")
+    found = fresh.decide(text, topic)
+    assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
+    says(found.reasons[0].text, "an open transaction hides _kretain_policy-0 from offset 1 on", "find-hanging")
+    says(run(fresh, "policy", "set", topic, "retention.ms=9h", "-p", policy, check=1).err, "an open transaction hides")
+    end_transaction(producer, commit=False)
+    wait_until(lambda: fresh.decide(text, topic).action == "trim", "the transaction's marker")
+
+
+def test_open_transaction_on_the_state_topic_loses_the_shared_memory(fresh: World) -> None:
+    """F6: what others have written after it can't be read, such as a group that is gone by now."""
+    make_kretain_topics(fresh.bootstrap)
+    producer = left_open(fresh, STATE_TOPIC, "another")
+    with reader_for(fresh.bootstrap) as reader:
+        lost = memories_of(fresh.state_dir, "cluster", reader)("any").lost
+        producer.abort_transaction(30)
+    assert lost is not None
+    assert "an open transaction hides _kretain_state-0 from offset 0 on" in lost.reasons[0].text
 
 
 def test_doctor_names_the_topics_that_a_policy_needs(fresh: World, tmp_path: Path) -> None:

@@ -160,9 +160,8 @@ sys.exit(main())"""
 
 def test_report_is_printed_before_the_audit_copy(world: World, topic: str, tmp_path: Path) -> None:
     """A copy that is long held back the report."""
-    policy = copied_to(tmp_path, "copy", topic)
-    command = ["trim", "-p", policy, "--yes", "-b", world.bootstrap, "--state-dir", str(world.state_dir)]
-    said = subprocess.check_output([sys.executable, "-c", COPIED, *command], text=True)
+    named = ("-p", copied_to(tmp_path, "copy", topic), "-b", world.bootstrap, "--state-dir", str(world.state_dir))
+    said = subprocess.check_output([sys.executable, "-c", COPIED, "trim", "--yes", *named], text=True)
     assert 0 <= said.index("trimmed") < said.index("here it is copied")
 
 
@@ -224,8 +223,9 @@ def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small:
     code, out, err = trim_on_a_disk(small, topic, filled)
     report, gone = json.loads(out), starts()
     assert (set(gone), code) == ({0, 7}, 5), err
-    outcomes = {row["partition"]: row["outcome"] for row in report["partitions"]}
-    assert outcomes == {n: "trimmed" if start else "failed" for n, start in enumerate(gone)}
+    assert {row["partition"]: row["outcome"] for row in report["partitions"]} == {
+        n: "trimmed" if start else "failed" for n, start in enumerate(gone)
+    }
     assert report["totals"]["records"] == sum(gone)
     (told,) = [line for line in err.splitlines() if "audit log is incomplete" in line]
     assert "can't be written: No space left on device; nothing more is trimmed" in told

@@ -245,9 +245,12 @@ def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
 def trim_process(world: World, policy: Path, code: str, *more: str, **environ: str) -> subprocess.Popen[str]:
     """Start a real trim that something happens to."""
     named = ("trim", "-b", world.bootstrap, "-p", str(policy), "--state-dir", str(world.state_dir), "--yes", *more)
-    command = [sys.executable, "-c", code, *named]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ}
+        [sys.executable, "-c", code, *named],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
     )
 
 

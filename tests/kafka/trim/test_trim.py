@@ -39,8 +39,8 @@ def test_planned_records_are_deleted_and_logged_and_a_dry_run_leaves_no_trace(wo
     row = only(world.trim(plan, consumed(topic), dry_run=True, deleter_for=None))
     assert pick(row, "outcome", "target", "log_start", "records") == ("would-trim", 8, 0, 8)
     assert world.ends(topic) == (0, 10)
-    left = {path.name for path in world.state_dir.rglob("*") if path.is_file()}
-    assert left == {"ledger.sqlite"}  # the plan remembers what it saw; nothing of a trim
+    # The plan remembers what it saw; nothing of a trim.
+    assert {path.name for path in world.state_dir.rglob("*") if path.is_file()} == {"ledger.sqlite"}
     report = world.trim(plan, consumed(topic))
     assert pick(only(report), "outcome", "target", "log_start", "records") == ("trimmed", 8, 8, 8)
     assert world.ends(topic) == (8, 10)
@@ -252,15 +252,21 @@ def test_saved_plan_that_expired_behind_the_lock_is_refused(world: World, topic:
     assert world.trim(plan, consumed(topic), max_age_ms=600_000).count("trimmed") == 1
 
 
+def ask_for(monkeypatch: pytest.MonkeyPatch, offset: int, only_of: int | None = None) -> None:
+    """Ask brokers for this offset instead, of all partitions or of one."""
+    honest = deleter.delete_request
+
+    def other(offsets: dict[TopicPartition, int], timeout_s: float) -> object:
+        changed = {tp: offset for tp in offsets if only_of in (None, tp.partition)}
+        return honest(offsets | changed, timeout_s)
+
+    monkeypatch.setattr(deleter, "delete_request", other)
+
+
 def test_partition_rejected_by_the_broker_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One partition's error is not the others': here the broker is asked for one offset that it can't have."""
     name = read_topic(world, 2, 8)
-    honest = deleter.delete_request
-
-    def beyond(offsets: dict[TopicPartition, int], timeout_s: float) -> object:
-        return honest({tp: 10**6 if tp.partition == 1 else offset for tp, offset in offsets.items()}, timeout_s)
-
-    monkeypatch.setattr(deleter, "delete_request", beyond)
+    ask_for(monkeypatch, 10**6, only_of=1)
     rows = world.trim(world.plan(consumed(name)), consumed(name)).rows
     assert [(row.outcome, row.log_start) for row in rows] == [("trimmed", 8), ("failed", 0)]
     assert rows[1].reasons[0].text == "the log does not have that offset (OFFSET_OUT_OF_RANGE)"
@@ -269,8 +275,7 @@ def test_partition_rejected_by_the_broker_fails_alone(world: World, monkeypatch:
 
 def test_successful_delete_answer_is_verified(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offset below S succeeds and changes nothing: only reading back tells."""
-    honest = deleter.delete_request
-    monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 0), t))
+    ask_for(monkeypatch, 0)
     row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
     assert (*pick(row, "outcome", "log_start"), "still starts at 0" in row.reasons[0].text) == ("failed", 0, True)
 
@@ -337,8 +342,7 @@ def test_trim_claims_what_nobody_else_has_deleted(
         monkeypatch.setattr(deleter.Deleter, "delete", lambda _, *given, **_times: no_answer(*given, retriable=False))
     before(monkeypatch, deleter.Deleter, "delete", lambda: world.delete_records(topic, other))
     if request_is == "refused":  # the broker is asked for an offset that it can't have
-        honest = deleter.delete_request
-        monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 10**6), t))
+        ask_for(monkeypatch, 10**6)
     report = world.trim(world.plan(consumed(topic)), consumed(topic))
     row = only(report)
     assert pick(row, "outcome", "target", "log_start", "records") == (outcome, 8, start, records)
@@ -357,8 +361,8 @@ def test_trim_claims_what_nobody_else_has_deleted(
         assert "not this trim" in one["reason"]
         return
     assert report.trimmed.records == (8 if outcome == "trimmed" else 0)
-    past = past_day(world.state_dir, report.cluster_id, now_ms(), Limits())
-    assert past.records == 8, "what may have gone counts for limits"
+    gone = past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records
+    assert gone == 8, "what may have gone counts for limits"
     assert outcome == "trimmed" or "may have moved it" in row.reasons[0].text or "may still move" in row.reasons[0].text
 
 
@@ -381,9 +385,10 @@ def test_second_request_recognises_that_the_first_was_executed(
         no_answer(by_leader, on_outcome)
 
     monkeypatch.setattr(deleter.Deleter, "delete", delete)
-    clock = LateClock(meanwhile=lambda _seconds: None)
     report = world.trim(
-        world.plan(consumed(name)), lambda: consumed(name, "10h") if lost else consumed(name), clock=clock
+        world.plan(consumed(name)),
+        lambda: consumed(name, "10h") if lost else consumed(name),
+        clock=LateClock(meanwhile=lambda _seconds: None),
     )
     assert [line["partitions"][0]["target"] for line in audit(world) if line["event"] == "batch"] == [8, 5]
     assert pick(only(report), "outcome", "target", "log_start", "records") == ("trimmed", 8, 8, 8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -23,7 +22,8 @@ from retention_cli.forecast.value import Forecast, Span
 from retention_cli.state.memories import Memories
 from tests.support.plain import meanwhile
 from tests.support.says import json_of, pick
-from tests.support.watching import PLAIN, Watcher, watching
+from tests.support.trims import audit
+from tests.support.watching import PLAIN, Watcher, policy_of as empty_policy_of, watching
 from tests.support.world import DAY, MIB, QUIET, World, consumed, now_ms, reader_for, wait_until, written
 
 SECOND = 1000
@@ -38,10 +38,8 @@ def world(electing: World) -> World:
 
 
 def policy_of(world: World, topic: str, group: str = "billing", max_: str = "10m") -> Path:
-    path = world.state_dir.parent / "policy.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
     rule = f"{{match: {topic}, retention.until.consumed: {{groups: [{group}], max: {max_}}}}}"
-    return written(path, f"version: 1\ntopics: [{rule}]\n")
+    return written(empty_policy_of(world), f"version: 1\ntopics: [{rule}]\n")
 
 
 def value(world: World, topic: str, key: str = "retention.ms") -> TopicValue:
@@ -86,8 +84,7 @@ def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_ha
     elsewhere = World(world.bootstrap, world.state_dir.parent / "elsewhere")
     assert protect(elsewhere, policy, "--yes", every="30s")["retention.ms"]["action"] == "restore"
     assert own(world, topic) == str(60 * SECOND)
-    events = [json.loads(line) for line in next(world.state_dir.rglob("audit.jsonl")).read_text().splitlines()]
-    assert [one["event"] for one in events] == ["protect", "protected"]
+    assert [one["event"] for one in audit(world)] == ["protect", "protected"]
     assert world.cli("history", "--verify", check=0)
 
 
@@ -159,8 +156,8 @@ def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_ori
     world.delete("_kretain_protected")
     world.cli("cluster", "init", "--protect", "--yes", check=0)
     world.commit("billing", topic, world.ends(topic)[1])
-    action = protect(world, policy, "--yes")["retention.bytes"]["action"]
-    assert (action, own(world, topic, "retention.bytes")) == ("restore", "200000")
+    assert protect(world, policy, "--yes")["retention.bytes"]["action"] == "restore"
+    assert own(world, topic, "retention.bytes") == "200000"
 
 
 @dataclass
@@ -328,9 +325,8 @@ def written_to(world: World, *topics: str) -> Iterator[None]:
 
 
 def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:
-    chosen = world.selection(policy)
     with reader_for(world.bootstrap) as reader, closing(Memories(world.state_dir)) as memories:
-        return read_forecast(reader, chosen, Terms(2000, least_ms, now_ms()), memories=memories)
+        return read_forecast(reader, world.selection(policy), Terms(2000, least_ms, now_ms()), memories=memories)
 
 
 QUICKLY = f"import retention_cli.watch.one_pass as one_pass\nassert one_pass.HOUR_MS\none_pass.HOUR_MS = 3000\n{PLAIN}"

@@ -39,8 +39,7 @@ def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> N
         found = watcher.metrics()
         plan = json_of(here, "plan", "-p", str(policy))
     rows = plan["partitions"]
-    held = [{one["code"] for one in row["reasons"]} for row in rows if row["action"] == "hold"]
-    codes = Counter(itertools.chain.from_iterable(held))
+    codes = Counter(code for row in rows if row["action"] == "hold" for code in {one["code"] for one in row["reasons"]})
     lag = Counter[str]()
     for row in rows:
         if row["min_commit"] is not None:
@@ -99,8 +98,11 @@ def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
         policy.write_text(good + "    hold: [\n")
         watcher.wait_for("failed: ")
         here.commit(f"{topic}-group", topic, 9)
-        broken = ("did not trim 2 records", "the policy file is broken: planning with the last valid one")
-        says(watcher.wait_passes(2)[-1], *broken)
+        says(
+            watcher.wait_passes(2)[-1],
+            "did not trim 2 records",
+            "the policy file is broken: planning with the last valid one",
+        )
         assert watcher.metrics()["kretain_failures_total", "policy"] >= 2
         assert (watcher.metrics()["kretain_policy_valid",], here.ends(topic)[0]) == (0, 7)
         policy.write_text(good + '    hold: "legal"\n')
@@ -126,8 +128,7 @@ def test_live_setting_counts_with_the_next_pass(electing: World) -> None:
         watcher.wait_passes(2)
         assert electing.ends(topic)[0] == 0
         for hours, records in ((25, 4), (2, 3)):
-            setting = f"log.retention.min.timestamp={now_ms() - hours * HOUR}"
-            electing.cli("policy", "set", *by, setting, check=0)
+            electing.cli("policy", "set", *by, f"log.retention.min.timestamp={now_ms() - hours * HOUR}", check=0)
             watcher.wait_for(f"trimmed {records} records")
         electing.cli("policy", "unset", *by, check=0)
         watcher.wait_passes(2)
@@ -156,11 +157,10 @@ def test_lost_ledger_trims_nothing_until_a_restart(here: World) -> None:
 def test_address_that_now_leads_to_another_cluster_is_refused(here: World, tmp_path: Path) -> None:
     """The policy was given for the first one; the other's topic of that name may be anybody's."""
     topic = read_topic(here)
-    policy = policy_of(here, topic)
     with EmbeddedKafka(1, settings=QUICK) as cluster, Door(here.bootstrap) as door:
         there = World(cluster.bootstrap, tmp_path / "there")
         there.filled(OLD, {"group": 9}, name=topic)
-        with watching(World(door.address, here.state_dir), policy, "--trim", "--interval", "1s") as watcher:
+        with trimming(World(door.address, here.state_dir), topic) as watcher:
             watcher.wait_for("trimmed 7 records")
             door.leads_to = there.bootstrap
             watcher.wait_for("failed: the address now leads to cluster")
@@ -270,12 +270,11 @@ def test_frozen_leader_sends_at_most_one_more_batch(electing: World) -> None:
 def test_election_group_counts_for_no_floor(electing: World) -> None:
     """Not even while it is the only group there is (F4)."""
     topic = electing.filled(OLD, stem="alone")
-    policy = policy_of(electing, topic)
-    with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
+    with trimming(electing, topic, "--standby-group", topic) as watcher:
         watcher.wait_passes(2)
-        groups = json_of(electing, "groups", "--group", topic)["groups"]
-        assert [pick(one, "group", "counts") for one in groups] == [(topic, "listed only: it commits no offsets")]
-        row = rows_of(electing, "plan", "-p", str(policy))[topic]
+        [group] = json_of(electing, "groups", "--group", topic)["groups"]
+        assert pick(group, "group", "counts") == (topic, "listed only: it commits no offsets")
+        row = rows_of(electing, "plan", "-p", str(policy_of(electing, topic)))[topic]
         assert (row["action"], {one["code"] for one in row["reasons"]}) == ("hold", {"F4"})
     assert electing.ends(topic)[0] == 0
 

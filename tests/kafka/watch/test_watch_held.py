@@ -135,8 +135,9 @@ FIRST, NEW, STRANGER = 1, 2, 3
 
 
 def both(number: int) -> str:
-    key = pair(number)[0].private_bytes(PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
-    return self_signed(number) + key.decode()
+    return (
+        self_signed(number) + pair(number)[0].private_bytes(PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption()).decode()
+    )
 
 
 @pytest.mark.long

@@ -218,13 +218,13 @@ class ProtectReader:
                 on_group(GroupCommits(name, rows))
 
     def extents(
-        self, leaders: Mapping[TopicPartition, Any], _end: str = "latest"
+        self, leaders: Mapping[TopicPartition, Any], end: str = "latest"
     ) -> dict[TopicPartition, Range | RequestFailedError]:
-        return {tp: self._range(tp.topic) for tp in leaders}
+        return {tp: self._range(tp.topic, self._kafka.hidden if end == "last-stable" else 0) for tp in leaders}
 
-    def _range(self, name: str) -> Range | RequestFailedError:
+    def _range(self, name: str, hidden: int) -> Range | RequestFailedError:
         if name == PROTECTED_TOPIC:
-            return Range(0, len(self._kafka.messages) - self._kafka.hidden)
+            return Range(0, len(self._kafka.messages) - hidden)
         one = self._kafka.topics[name]
         if one.away:
             return RequestFailedError("has no leader", retriable=True)

@@ -138,7 +138,7 @@ def full_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "DELETE FROM born",
         "DELETE FROM disks",
         "UPDATE state_topic SET next_offset = 9",
-        "UPDATE state_topic SET topic_id = 'other'",
+        "UPDATE state_topic SET log = 'other'",
         "DELETE FROM unsent WHERE key = 'group:a'",
         "UPDATE unread SET key = 'group:c'",
         "UPDATE shared_seen SET seen_ms = 9",

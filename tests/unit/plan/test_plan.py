@@ -90,16 +90,15 @@ def refused(path: Path) -> str:
 def read_or_refused(path: Path) -> Plan | None:
     try:
         return read_plan(path)
-    except SavedPlanError as error:
-        assert str(path) in str(error)
-        assert "\n" not in str(error)
+    except SavedPlanError:
+        refused(path)
         return None
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format": "kretain.plan/v2"}, "v2"),
+        ({"format": "kretain.plan/v2"}, "has format 'kretain.plan/v2'; this kretain carries out"),
         ({"format": None}, "format"),
         ({"created_at": "yesterday"}, "created_at"),
         ({"created_at": "2026-11-21T03:00:00"}, "time zone"),
@@ -129,14 +128,19 @@ def test_impossible_plan_is_refused_with_its_place(tmp_path: Path, changes: dict
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"null", b"\x00\xff", b'{"format": "kretain.plan/v1"}', b"{}" * 3, b"[" * 100_000],
+    ("content", "said"),
+    [
+        *((one, None) for one in (b"", b"{", b"[]", b"null", b"\x00\xff", b"{}" * 3, b"[" * 100_000)),
+        (b'{"format": "kretain.plan/v1"}', None),
+        (b"{}", 'is not a saved plan: it has no "format" (expected kretain.plan/v1)'),
+    ],
 )
-def test_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes, said: str | None) -> None:
     path = tmp_path / "plan.json"
     assert "No such file" in refusal(SavedPlanError, read_plan, path)
     path.write_bytes(content)
-    refusal(SavedPlanError, read_plan, path)
+    found = refusal(SavedPlanError, read_plan, path)
+    assert said is None or found == f"{path} {said}"
 
 
 @pytest.mark.parametrize("edit", [{"trim_to": 20}, {"action": "keep", "trim_to": None}])
@@ -393,14 +397,14 @@ def changed(document: Any, place: tuple[Any, ...], how: str, value: Any) -> Any:
     return document
 
 
-def refused_or_trims_no_more(folder: Path, content: bytes) -> None:
+def refused_or_trims_no_more(folder: Path, content: bytes, max_age_ms: int = 3_600_000) -> None:
     """Go the way of ``trim --plan`` as far as it goes without a cluster."""
     (folder / "plan.json").write_bytes(content)
     plan = read_or_refused(folder / "plan.json")
     if plan is None:
         return
     try:
-        check_saved(plan, SELECTION, NOW, 3_600_000)
+        check_saved(plan, SELECTION, NOW, max_age_ms)
         check_cluster(plan, "c1")
     except PlanRefusedError as error:
         assert str(error)
@@ -452,21 +456,7 @@ def test_damaged_plan_file_is_refused_or_trims_no_more(
 )
 @pytest.mark.parametrize("max_age_ms", [3_600_000, 10**18])
 def test_plan_with_an_extreme_time_is_refused_or_printable(tmp_path: Path, created_at: str, max_age_ms: int) -> None:
-    try:
-        plan = read_plan(saved(tmp_path, created_at=created_at))
-        check_saved(plan, SELECTION, NOW, max_age_ms)
-        plan_text(plan)
-    except (SavedPlanError, PlanRefusedError) as error:
-        assert str(error)
-
-
-def test_file_without_a_format_is_no_saved_plan(tmp_path: Path) -> None:
-    file = tmp_path / "other.json"
-    file.write_text("{}")
-    expected = f'{file} is not a saved plan: it has no "format" (expected kretain.plan/v1)'
-    assert refusal(SavedPlanError, read_plan, file) == expected
-    file.write_text('{"format": "kretain.plan/v2"}')
-    assert "has format 'kretain.plan/v2'; this kretain carries out" in refusal(SavedPlanError, read_plan, file)
+    refused_or_trims_no_more(tmp_path, saved(tmp_path, created_at=created_at).read_bytes(), max_age_ms)
 
 
 FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)

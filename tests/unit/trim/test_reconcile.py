@@ -441,7 +441,7 @@ def target(offset: int = 100, **more) -> Target:
 
 
 def fresh(archives: dict[str, str] | None = None) -> Recheck:
-    return Recheck(0.0, observation([]), {}, {}, {}, {"orders": URL} if archives is None else archives)
+    return Recheck(0.0, observation([]), {}, {}, {"orders": URL} if archives is None else archives)
 
 
 class Copier(Archiver):

@@ -62,7 +62,7 @@ from retention_cli.watch.leader import Leadership
 from retention_cli.watch.loop import Folded, Loop, pause_s
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Series, groups_of, label, measured
 from retention_cli.watch.notify import DAY_MS, TIMEOUT_S, Held, Notice, Notifier, body, of_report
-from retention_cli.watch.one_pass import Passed, Passes, PolicyFile, seconds_left
+from retention_cli.watch.one_pass import SETTLES_S, Passed, Passes, PolicyFile, seconds_left
 from tests.support.facts import HOUR, NOW, known, topic
 from tests.support.forecasts import limits
 from tests.support.http_server import Webhook
@@ -168,8 +168,8 @@ def test_expected_error_has_a_kind_and_a_defect_has_none(error: Exception, kind:
     assert (kind_of(error), kind is None or kind in KINDS) == (kind, True)
 
 
-def policy_file(path: Path) -> PolicyFile:
-    return PolicyFile(lambda: Selection(load_policy(path)), settles_s=1e-9)  # two looks in a row
+def policy_file(path: Path, settles_s: float = 1e-9) -> PolicyFile:
+    return PolicyFile(lambda: Selection(load_policy(path)), settles_s)  # by default two looks in a row
 
 
 def put(path: Path, text: str | None) -> None:
@@ -344,18 +344,13 @@ def test_invalid_listen_address_is_refused(text: str) -> None:
         _address(text)
 
 
-def test_changed_file_is_not_trusted_however_soon_it_is_read_again() -> None:
+def test_changed_file_is_not_trusted_however_soon_it_is_read_again(tmp_path: Path) -> None:
     """An instance that has just become the leader looks again within a moment."""
-    texts = ["retention.ms: 7d", "retention.ms: 1d"]
-
-    def load() -> Selection:
-        text = f"version: 1\ntopics: [{{match: a, {texts[0]}}}]"
-        return Selection(parse_policy(text, "p.yaml", f"sha256:{texts[0]}"))
-
-    file = PolicyFile(load)
-    assert file.read_current().hold is None
-    del texts[0]
-    assert [file.read_current().hold is None for _ in range(3)] == [False] * 3
+    path = tmp_path / "policy.yaml"
+    file = policy_file(path, SETTLES_S)
+    for text, trusted in ((GOOD, True), *[(HELD, False)] * 3):
+        put(path, text)
+        assert (file.read_current().hold is None) == trusted
 
 
 ROWS = st.lists(
@@ -483,8 +478,7 @@ def test_time_to_loss_is_a_lower_bound_or_absent(said: dict, found: float | None
 
 
 def test_unread_partition_has_no_time_to_loss() -> None:
-    one = ceiling_row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=7)
-    assert seconds_left(one, None, Settings(), DiskRules()) is None
+    assert seconds_left(ceiling_row(0, 5, 0, 0, 7)._replace(high_watermark=10), None, HOLD, NO_RULES) is None
 
 
 def nothing_measured() -> dict[str, Series]:
@@ -579,8 +573,7 @@ def test_group_that_read_everything_has_no_time_to_loss() -> None:
 
 def test_pass_that_took_longer_than_the_interval_counts_as_long_as_it_took() -> None:
     """P2: three passes ahead, of those that there are: records would be due before the next look. Not as a standby."""
-    names = (one.name for one in fields(Passes) if one.init)
-    passes = Passes(**{**dict.fromkeys(names), "every_ms": 60_000})  # type: ignore[arg-type]
+    passes = Passes(**{one.name: 60_000 for one in fields(Passes) if one.init})  # type: ignore[arg-type]
     times_s = (0.0, 60.0, 70.0, 3_670.0, 3_730.0, None, 9_000.0, 9_070.0)
     lasted = [60_000, 60_000, 60_000, 3_600_000, 60_000, 60_000, 60_000, 70_000]
     assert [passes.period_ms(at) for at in times_s] == lasted
