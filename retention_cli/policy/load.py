@@ -143,7 +143,7 @@ def _without_groups(model: FileModel, document: Document) -> list[PolicyProblem]
         return []
     key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
     found = [
-        PolicyProblem(document.source, document.line_of(("topics", index, key)), key, text)
+        document.problem(("topics", index), key, text)
         for index, entry in enumerate(model.topics)
         if (rule := entry.get("retention.until.consumed")) is not None and rule["max"] and not rule.get("groups")
     ]
@@ -276,7 +276,7 @@ def _enabled_without_time(document: Document) -> list[PolicyProblem]:
         return []
     text = "is true but no time is set: add retention.commitoffset.hours, .minutes or .ms"
     return [
-        PolicyProblem(document.source, document.line_of(("topics", index, _ENABLE)), _ENABLE, text)
+        document.problem(("topics", index), _ENABLE, text)
         for index, entry in enumerate(entries)
         if entry.get(_ENABLE) in (True, CLUSTER)
     ]
@@ -342,19 +342,16 @@ def problems_of(
             key, above = str(path[-1]), path[:-1]
             allowed = keys_of(models[tuple(part for part in above if isinstance(part, str))])
             # Finding a hint takes long.
-            allowed_keys = hint(key, allowed, not above) if len(found) < MOST_REPORTED else _no_hint(allowed)
-            found.append(PolicyProblem(document.source, document.line_of((*above, key)), key, allowed_keys))
-            continue
-        if isinstance(wrong, ItemsError):
+            text = hint(key, allowed, not above) if len(found) < MOST_REPORTED else _no_hint(allowed)
+            found.append(document.problem(above, key, text))
+        elif isinstance(wrong, ItemsError):
             found += [
-                PolicyProblem(document.source, document.line_of((*path, *at)), key, allowed_keys)
-                for at, allowed_keys in wrong.items
+                PolicyProblem(document.source, document.line_of((*path, *at)), key, text) for at, text in wrong.items
             ]
-            continue
-        allowed_keys = texts.get(item["type"]) or value_problem(item)
-        if item["input"] is None:
-            if path and isinstance(path[-1], str):  # the key's own problem says that it has no value
-                continue
-            allowed_keys = "an entry is empty: remove its dash, or fill it in"
-        found.append(PolicyProblem(document.source, document.line_of(path), key, allowed_keys))
+        elif item["input"] is not None:
+            text = texts.get(item["type"]) or value_problem(item)
+            found.append(PolicyProblem(document.source, document.line_of(path), key, text))
+        elif not path or isinstance(path[-1], int):  # else the key's own problem says that it has no value
+            text = "an entry is empty: remove its dash, or fill it in"
+            found.append(PolicyProblem(document.source, document.line_of(path), key, text))
     return found

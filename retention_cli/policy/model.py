@@ -194,8 +194,11 @@ class Policy:
             return None
         found = effective[0]
         if self.one_off.any_trigger:
-            off = {key: one for key, one in (self.origins_in_file(topic) or {}).items() if key in TRIGGER_KEYS}
-            found = {**{key: Origin(None, f"{one.place} (off: one-off rules)") for key, one in off.items()}, **found}
+            found = {
+                key: Origin(None, f"{one.place} (off: one-off rules)")
+                for key, one in (self.origins_in_file(topic) or {}).items()
+                if key in TRIGGER_KEYS
+            } | found
         return dict(sorted(found.items()))
 
     def origins_in_file(self, topic: str) -> dict[str, Origin] | None:
@@ -236,16 +239,11 @@ class Policy:
         return any(value is LIVE for entry in self.entries for value in entry.values.values())
 
     @property
-    def keys_in_use(self) -> frozenset[str]:
-        """The keys that entries set, without the triggers that one-off rules turn off."""
-        found = frozenset(key for entry in self.entries for key in entry.values)
-        return found - TRIGGER_KEYS if self.one_off.any_trigger else found
-
-    @property
     def needs_disks(self) -> bool:
-        """Whether any rule of this run needs disks, sizes or segments."""
-        rules = self.disks
-        return rules.percent is not None or bool(rules.watermarks) or bool(_OF_DISKS & self.keys_in_use)
+        """Whether any rule of this run needs disks, sizes or segments; one-off rules turn the file's triggers off."""
+        keys = _OF_DISKS - TRIGGER_KEYS if self.one_off.any_trigger else _OF_DISKS
+        used = any(not keys.isdisjoint(entry.values) for entry in self.entries)
+        return used or self.disks.percent is not None or bool(self.disks.watermarks)
 
     def _effective(self, topic: str) -> tuple[dict[str, Origin], frozenset[str]] | None:
         """Return a topic's effective keys, and those that the file marks ``cluster``; None if nothing matches it.
@@ -256,8 +254,7 @@ class Policy:
         flagged = flags.any_rule and (matches(flags.patterns, topic) if flags.patterns else in_file is not None)
         if in_file is None and not flagged:
             return None
-        marked = _marked(in_file or {})
-        live = self.live.values.get(topic, {})
+        marked, live = _marked(in_file or {}), self.live.values.get(topic, {})
         found = merged(in_file or {}, {key: origin for key, origin in live.items() if key in marked})
         if flags.any_trigger:
             found = {key: origin for key, origin in found.items() if key not in TRIGGER_KEYS}

@@ -22,7 +22,7 @@ from retention_cli.observe.floors.sources.interface import (
     SourceError,
 )
 from retention_cli.observe.floors.sources.stored import Storage, check_age, parse
-from retention_cli.policy.live import TOPIC_NAME
+from retention_cli.policy.values import TOPIC_NAME
 from retention_cli.policy.settings import FloorSource
 
 _MAX_BYTES: Final = 16 << 20
