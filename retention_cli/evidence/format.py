@@ -178,22 +178,6 @@ def _array(values: Sequence[Any] | Numbers, kind: Kind) -> Any:
     return pa.Array.from_buffers(getattr(pa, kind.type)(), len(values), [known, pa.py_buffer(plain)])
 
 
-def options(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]]) -> dict[str, Any]:
-    """Return how pyarrow is to write a table: small, and with checksums."""
-    paths = dict(columns) | {
-        f"{name}.list.element.{one}": kind for name, parts in lists.items() for one, kind in parts.items()
-    }
-    return {
-        "compression": "zstd",
-        "use_dictionary": [name for name, kind in paths.items() if kind.repeats],
-        "column_encoding": {
-            name: "DELTA_BINARY_PACKED" for name, kind in paths.items() if kind.type == "int64" and not kind.repeats
-        },
-        "write_page_checksum": True,
-        "write_statistics": False,
-    }
-
-
 def as_json(value: Any) -> str:
     """Return a value of frozen values, tuples and mappings as JSON; a name that is no Unicode is escaped in it."""
     return json.dumps(to_jsonable_python(value), separators=(",", ":"))
@@ -401,11 +385,24 @@ def is_file_name(name: str) -> bool:
 
 
 def content_of(table: Any) -> bytes:
-    """Return a table as the bytes of its file. The same table gives the same bytes."""
-    pa = arrow()
+    """Return a table as the bytes of its file: small, and with checksums. The same table gives the same bytes."""
     columns, lists = (FACTS, LISTS) if "lookups" in table.column_names else (RESULTS, {})
-    with pa.BufferOutputStream() as sink:
-        arrow("pyarrow.parquet").write_table(table, sink, row_group_size=ROWS_A_GROUP, **options(columns, lists))
+    paths = dict(columns) | {
+        f"{name}.list.element.{one}": kind for name, parts in lists.items() for one, kind in parts.items()
+    }
+    with arrow().BufferOutputStream() as sink:
+        arrow("pyarrow.parquet").write_table(
+            table,
+            sink,
+            row_group_size=ROWS_A_GROUP,
+            compression="zstd",
+            use_dictionary=[name for name, kind in paths.items() if kind.repeats],
+            column_encoding={
+                name: "DELTA_BINARY_PACKED" for name, kind in paths.items() if kind.type == "int64" and not kind.repeats
+            },
+            write_page_checksum=True,
+            write_statistics=False,
+        )
         return bytes(sink.getvalue())
 
 

@@ -235,8 +235,8 @@ class _Checked:
     def __init__(self, verdict: Verdict) -> None:
         pa = arrow()
         self.verdict = verdict
-        kinds = dict.fromkeys(_FACT, "int64") | {"rule": "string"}
-        kinds = {"recheck": "int32", "topic": "string", "partition": "int32"} | kinds
+        kinds = {"recheck": "int32", "topic": "string", "partition": "int32"}
+        kinds |= dict.fromkeys(_FACT, "int64") | {"rule": "string"}
         self.schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in kinds.items()])
         self.facts = self.schema.empty_table()
 
@@ -300,8 +300,8 @@ def beside(table: Any, other: Any, at: Numbers) -> Any:
 
 def _right_requests(joined: Any) -> Mask:
     """Return which results :func:`.checks.wrong_request` surely accepts."""
-    names = ("request_offset", "sent_ms", "log_start_after", "records", *Fact._fields, "is_there")
-    column = {name: numbers(joined, name) for name in names if name != "rule"}
+    names = {"request_offset", "sent_ms", "log_start_after", "records", *_FACT} - {"rule"}
+    column = {name: numbers(joined, name) for name in names}
     requested, sent = column["request_offset"], column["sent_ms"]
     trimmed, unverified = (is_text(joined, "outcome", one) for one in ("trimmed", "unverified"))
     counts = trimmed | unverified
@@ -311,8 +311,7 @@ def _right_requests(joined: Any) -> Mask:
     good &= column["records"] == np.where(counts, requested - np.maximum(column["log_start"], 0), 0)
     idle: Mask = joined.column("request_offset").is_null().to_numpy() & ~trimmed
     idle &= (column["records"] == 0) & joined.column("sent_ms").is_null().to_numpy()
-    good |= idle
-    return good
+    return good | idle
 
 
 def is_text(table: Any, name: str, text: str) -> Mask:
