@@ -48,10 +48,8 @@ def _version(value: object) -> int:
 
 
 def _duration(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    found = parse_duration_ms(value) if isinstance(value, str) else 0
-    if found <= 0:
+    found = parse_duration_ms(value) if isinstance(value, str) else value
+    if not isinstance(found, int) or isinstance(found, bool) or found <= 0:
         raise ValueError("is not a duration such as 30s")
     return found
 

@@ -107,7 +107,7 @@ def read_text_file(path: Path) -> tuple[str, str]:
     try:
         return raw.decode("utf-8-sig"), "sha256:" + hashlib.sha256(raw).hexdigest()
     except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
+        line = raw.count(b"\n", 0, error.start) + 1
         raise PolicyError([PolicyProblem(source, line, "", "is not UTF-8 text: is it the right file?")]) from None
 
 
