@@ -42,10 +42,6 @@ def log(tmp_path: Path) -> AuditLog:
     return AuditLog(tmp_path / "c1")
 
 
-def events_of(log: AuditLog) -> list[str]:
-    return [event["event"] for event in log.events()]
-
-
 def test_audit_line_is_synced_before_the_append_returns(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fsynced, whole: a request that is sent next is announced, whatever happens to the machine."""
     synced: list[bytes] = []
@@ -100,7 +96,8 @@ def test_torn_last_line_is_ignored_and_removed_by_the_next_append(
     append_bytes(log, torn)
     for added in ([], [BEGUN | {"run": "r2"}]):
         append(log, *added)
-        assert (events_of(log), log.verify().breaks) == ([one["event"] for one in (*before, *added)], [])
+        found = [(one["event"], one["run"]) for one in log.events()]
+        assert (found, log.verify().breaks) == ([(one["event"], one["run"]) for one in (*before, *added)], [])
 
 
 @pytest.mark.parametrize(
@@ -314,11 +311,16 @@ def test_stale_lock_file_does_not_block_a_trim(tmp_path: Path, left: str) -> Non
     assert (tmp_path / "trim.lock").read_text() == ""
 
 
+def no_lock(folder: Path, wait_s: float = 0.0) -> None:
+    """Try to lock, in vain."""
+    with trim_lock(folder, "now", wait_s):
+        pytest.fail("two at a time, or without a lock")
+
+
 def test_lock_without_a_holders_name_still_locks(tmp_path: Path) -> None:
     with trim_lock(tmp_path, "then"):
         (tmp_path / "trim.lock").write_text("not json")
-        with pytest.raises(LockedError, match="its holder is unknown"), trim_lock(tmp_path, "now"):
-            pytest.fail("two at a time")
+        assert "its holder is unknown" in refusal(LockedError, no_lock, tmp_path)
 
 
 def test_lock_waits_for_its_holder(tmp_path: Path) -> None:
@@ -333,9 +335,7 @@ def test_lock_waits_for_its_holder(tmp_path: Path) -> None:
     holder = threading.Thread(target=hold)
     holder.start()
     assert held.wait(20)
-    blamed = pytest.raises(LockedError, match=f"pid {os.getpid()} on .* since then")
-    with blamed, trim_lock(tmp_path, "now", wait_s=0.3):
-        pytest.fail("two at a time")
+    says(refusal(LockedError, no_lock, tmp_path, 0.3), f"pid {os.getpid()} on ", " since then")
     threading.Timer(0.3, freed.set).start()
     with trim_lock(tmp_path, "now", wait_s=20):
         assert freed.is_set()
@@ -351,17 +351,12 @@ def test_lock_is_released_after_an_error_and_of_one_cluster_alone(tmp_path: Path
 
 def test_lock_that_cannot_be_created_stops_the_trim(tmp_path: Path) -> None:
     (tmp_path / "trim.lock").mkdir()
-    with pytest.raises(StateError, match=r"trim\.lock can't be opened"), trim_lock(tmp_path, "now"):
-        pytest.fail("not locked")
+    assert "trim.lock can't be opened" in refusal(StateError, no_lock, tmp_path)
 
 
 def test_lock_with_an_unnamable_holder_stops_the_trim(tmp_path: Path) -> None:
-    with (
-        no_room(0),
-        pytest.raises(StateError, match=r"trim\.lock can't be written"),
-        trim_lock(tmp_path, "now"),
-    ):
-        pytest.fail("locked without a name")
+    with no_room(0):
+        assert "trim.lock can't be written" in refusal(StateError, no_lock, tmp_path)
 
 
 def test_uid_without_a_name_is_shown_as_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,5 +460,4 @@ def test_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("retention_cli.core.state_dir.fcntl.flock", refused)
-    with pytest.raises(StateError, match=r"can't be locked.*--state-dir"), trim_lock(tmp_path, "now"):
-        pytest.fail("it was not locked")
+    says(refusal(StateError, no_lock, tmp_path), "can't be locked", "--state-dir")

@@ -179,10 +179,7 @@ def archiving_to(url: object) -> str:
             )
             for stem in ("retention.commitoffset", "retention.min.wallclock", "retention.max.eventtime")
         ),
-        *(
-            (archiving_to(value), "kretain.yaml:5: archive: is not a URL")
-            for value in (1, True, ["s3://a"], {"a": 1})
-        ),
+        *((archiving_to(value), "kretain.yaml:5: archive: is not a URL") for value in (1, True, ["s3://a"], {"a": 1})),
         ("", "kretain.yaml: is empty"),
         ("# nothing\n", "kretain.yaml: is empty"),
         ("- 1\n", "kretain.yaml:1: is not a mapping"),
