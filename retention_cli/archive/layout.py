@@ -161,7 +161,7 @@ def place_of(path: str) -> Place | None:
     """Parse a manifest's path; return None if it is not one."""
     if (match := _MANIFEST_PATH.fullmatch(path)) is None:
         return None
-    source = Source(*map(unquote, match.group("cluster", "topic", "id")), int(match["partition"]))
+    source = Source(unquote(match["cluster"]), unquote(match["topic"]), unquote(match["id"]), int(match["partition"]))
     place = Place(source, int(match["start"]), int(match["end"]))
     return place if place.path == path else None
 

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
@@ -286,7 +287,10 @@ def rows_of(table: Any) -> Iterator[Row]:
     Raises:
         EvidenceError: a value can't be one of evidence.
     """
-    column = {name: _values(table, name, kind) for name, kind in FACTS.items()}
+    column: dict[str, list[Any]] = {
+        name: texts_in(table, name).tolist() if kind.type == "string" else _listed(table.column(name))
+        for name, kind in FACTS.items()
+    }
     column["settings"] = _each(column["settings"], "settings")
     reads = map(ReadTimes, *(column[f"{name}_ms"] for name in ReadTimes._fields))
     planned = map(Planned, *(column[name] for name in _PLANNED))
@@ -311,13 +315,10 @@ def coded(table: Any, name: str) -> tuple[list[str], Numbers]:
     return texts, which.astype(np.int64)
 
 
-def _values(table: Any, name: str, kind: Kind) -> list[Any]:
-    """Return a column's values; equal texts are one object."""
-    column = table.column(name)
-    if kind.type == "string":
-        texts, which = coded(table, name)
-        return [*map([*texts, None].__getitem__, which.tolist())]
-    return _listed(column)
+def texts_in(table: Any, name: str) -> npt.NDArray[np.object_]:
+    """Return a coded column's texts, None where there is none; equal texts are one object."""
+    texts, which = coded(table, name)
+    return np.array([*texts, None], object)[which]
 
 
 def _listed(column: Any) -> list[Any]:

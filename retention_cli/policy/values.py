@@ -268,9 +268,7 @@ def read_command(value: object) -> list[str]:
 
 
 _size: Final = _bytes()
-_dir: Final = text_reader(
-    r"(\d+:)?[^:]*[/\\].*", "{} is not a log dir: write it as the broker does, /data, or 1:/data"
-)
+_dir: Final = text_reader(r"(\d+:)?[^:]*[/\\].*", "{} is not a log dir: write it as the broker does, /data, or 1:/data")
 
 
 def read_sizes_by_dir(value: object) -> dict[str, int]:
