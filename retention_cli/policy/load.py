@@ -197,15 +197,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         ),
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
-        disks=DiskRules(
-            percent=None if model.disks.percent == 100 else model.disks.percent,
-            capacity=model.disks.capacity or {},
-            inventory=tuple(model.disks.inventory or ()),
-            reserved=model.disks.reserved or {},
-            devices=tuple(frozenset(one) for one in model.disks.devices or ()),
-            shared=bool(model.disks.shared),
-            watermarks=tuple(Watermark(one.percent, one.factor, one.minimum) for one in model.disks.watermarks or ()),
-        ),
+        disks=_disks(model.disks),
         audit=AuditRules(
             model.audit.max_bytes,
             model.audit.topic,
@@ -261,6 +253,18 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
         ignored=tuple(groups.ignore) if kind == "zookeeper" else (),
         auth_file="" if model.auth_file is None else str(folder / model.auth_file),
         **{key: value for key, value in of_replica.items() if value is not None},
+    )
+
+
+def _disks(model: DisksModel) -> DiskRules:
+    return DiskRules(
+        percent=None if model.percent == 100 else model.percent,
+        capacity=model.capacity or {},
+        inventory=tuple(model.inventory or ()),
+        reserved=model.reserved or {},
+        devices=tuple(frozenset(one) for one in model.devices or ()),
+        shared=bool(model.shared),
+        watermarks=tuple(Watermark(one.percent, one.factor, one.minimum) for one in model.watermarks or ()),
     )
 
 

@@ -359,7 +359,7 @@ HEAD = {"format": FORMAT}
 def plain(row: Row) -> Row:
     """Return a row with its sequences as tuples: which kind of sequence a fact is, is no fact."""
     facts = (tuple(value) if isinstance(value, list) else value for value in row.facts)
-    return row._replace(facts=PartitionFacts(*facts))
+    return row._replace(facts=PartitionFacts._make(facts))
 
 
 @given(st.lists(rows, max_size=4))
