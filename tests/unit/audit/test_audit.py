@@ -312,7 +312,6 @@ def test_stale_lock_file_does_not_block_a_trim(tmp_path: Path, left: str) -> Non
 
 
 def no_lock(folder: Path, wait_s: float = 0.0) -> None:
-    """Try to lock, in vain."""
     with trim_lock(folder, "now", wait_s):
         pytest.fail("two at a time, or without a lock")
 

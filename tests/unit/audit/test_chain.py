@@ -68,7 +68,6 @@ def chain_of(lines: list[bytes], head: Link | None) -> Chain:
 
 
 def written(count: int) -> tuple[list[bytes], Link]:
-    """Return a log of so many lines, and its head."""
     lines: list[bytes] = []
     head = Link()
     for number in range(count):
