@@ -164,7 +164,6 @@ def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
 
 
 def _wrong_time(one: Result, fact: Fact) -> Iterator[str]:
-    """Yield why a request can't have been sent when its result says."""
     if one.sent_ms is None:
         if one.answer is not None or one.outcome == "trimmed":
             yield f"{one.outcome}, and lacks the time when it was sent"

@@ -143,7 +143,6 @@ class _Heard:
 
 
 def _store(folder: Path, run: Run | None, name: str, url: str | None) -> Store:
-    """Return where a run's evidence is."""
     beside = folder / FOLDER
     files = [str(one.get("file", "")) for one in run.evidence] if run is not None and url is None else []
     if url is None and not (beside / name).is_dir() and files and "/" in files[0]:
