@@ -1,4 +1,4 @@
-"""The audit log: at least everything that was deleted is in it, whatever crashed when; and the keys of ``audit``."""
+"""The audit log: at least everything that was deleted is in it, whatever crashed when; and the lock of a trim."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import LockedError, StateError, cluster_folder, trim_lock, user_name
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.reconcile import Target
-from retention_cli.policy.errors import PolicyError
-from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import Choice, find_run, past_day, read_history, select
 from retention_cli.trim.journal import AuditJournal, new_run_name
@@ -267,29 +265,6 @@ def test_unknown_events_and_keys_of_a_newer_version_are_skipped(log: AuditLog) -
     assert (list(log.runs()), log.trimmed_since("")[0]) == (["r1"], Amount(10, 100))
     append(log, result(1, {0: "trimmed"}))
     assert log.trimmed_since("")[0] == Amount(10, 100)
-
-
-AUDITED = "version: 1\naudit: {{{}}}\ntopics: [{{match: t, retention.ms: 1d}}]\n"
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ("topic: _kretain_policy", "is one of kretain's own topics"),
-        ("topic: __consumer_offsets", "is one of kretain's own topics"),
-        ("topic: 'a b'", "is not a topic's name"),
-        ("max.bytes: 0", "is too small"),
-        ("otlp: x", "is not a key here"),
-        ("max.size: 1MiB", "is not a key here"),
-    ],
-)
-def test_wrong_audit_key_is_refused_with_its_line(keys: str, words: str) -> None:
-    says(refusal(PolicyError, parse_policy, AUDITED.format(keys), "p.yaml", "d"), "p.yaml:2", words)
-
-
-def test_audit_keys_are_parsed_from_the_policy() -> None:
-    rules = parse_policy(AUDITED.format("max.bytes: 1MiB, topic: ops"), "p.yaml", "d").audit
-    assert (rules.max_bytes, rules.topic) == (1 << 20, "ops")
 
 
 # -- the lock and the journal: one trim at a time, and each step on the disk before the next (docs/architecture.md) --

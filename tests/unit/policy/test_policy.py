@@ -27,7 +27,7 @@ from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.schema import json_schema
 from retention_cli.policy.schema_reports import StrictModel
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches, groups_not_there, nearest
-from retention_cli.policy.settings import FloorSource, OneOff, Settings
+from retention_cli.policy.settings import AuditRules, FloorSource, OneOff, Settings, UntilConsumed
 from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_against, check_alone
@@ -98,6 +98,13 @@ ARCHIVES = 'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}
             *("orders", "forced_age_ms", 7 * DAY),
             id="a merge key and an anchor",
         ),
+        *(
+            pytest.param(entries(f"match: t, {keys}"), "t", "until_consumed", UntilConsumed(("x",), 3 * DAY), id=keys)
+            for keys in (
+                "retention.until.consumed: {max: 3d}, groups.require: x",
+                "retention.until.consumed: {max: 3d, groups: x}",
+            )
+        ),
         pytest.param(ARCHIVES, "t", "archive", None, id="a later entry turns archiving off"),
         pytest.param(ARCHIVES, "u", "archive", "/a", id="archiving on"),
         pytest.param(entries("match: _schemas"), "_schemas", "named_in_full", True, id="a name in full"),
@@ -110,8 +117,10 @@ def test_setting_of_a_topic_is_that_of_its_last_entry(text: str, topic: str, nam
     assert getattr(policy(text).settings_for(topic), name) == value
 
 
-def test_only_console_consumers_are_ignored_by_default() -> None:
+def test_top_level_keys_have_their_values_and_defaults() -> None:
     assert policy(entries("match: t")).groups.ignore == ("console-consumer-*",)
+    given = policy("audit: {max.bytes: 1MiB, topic: ops}\ngroups: {start: {a: 1d, '*': 90m}}\n" + entries("match: t"))
+    assert (given.audit, given.groups.start) == (AuditRules(1 << 20, "ops"), (("a", DAY), ("*", 5_400_000)))
 
 
 def test_later_entries_override_by_key_and_values_keep_their_line() -> None:
@@ -158,6 +167,9 @@ def test_patterns_match_entire_names(pattern: str, name: str, *, matched: bool) 
     assert matches([pattern], name) is matched
 
 
+SCOPED = "version: 1\ngroups: {scope: %s}\ntopics: [{match: t%s}]\n"
+
+
 def archiving_to(url: object) -> str:
     return f"version: 1\ntopics:\n  - match: t\n    retention.ms: 1d\n    archive: {json.dumps(url)}\n"
 
@@ -180,6 +192,27 @@ def archiving_to(url: object) -> str:
             for stem in ("retention.commitoffset", "retention.min.wallclock", "retention.max.eventtime")
         ),
         *((archiving_to(value), "kretain.yaml:5: archive: is not a URL") for value in (1, True, ["s3://a"], {"a": 1})),
+        ("version: 1\ngroups:\n  start: {'*': soon}\ntopics: [{match: t}]\n", "kretain.yaml:3: *: 'soon' is not a dur"),
+        (SCOPED % ("team-a.*", ""), "kretain.yaml:2: groups.scope: needs groups.require"),
+        *(
+            (SCOPED % (scope, ", groups.require: [x]"), f"kretain.yaml:2: scope: '{scope}' is not a prefix")
+            for scope in ("team-a", "team-?.*", "re:team*")
+        ),
+        (
+            entries("match: t, retention.until.consumed: {max: 3d}"),
+            "kretain.yaml:3: retention.until.consumed: needs groups, or groups.require",
+        ),
+        *(
+            (f"version: 1\naudit: {{{keys}}}\ntopics: [{{match: t}}]\n", f"kretain.yaml:2: {said}")
+            for keys, said in (
+                ("topic: _kretain_policy", "topic: '_kretain_policy' is one of kretain's own topics"),
+                ("topic: __consumer_offsets", "topic: '__consumer_offsets' is one of kretain's own topics"),
+                ("topic: 'a b'", "topic: 'a b' is not a topic's name"),
+                ("max.bytes: 0", "max.bytes: 0 is too small"),
+                ("otlp: x", "otlp: is not a key here"),
+                ("max.size: 1MiB", "max.size: is not a key here"),
+            )
+        ),
         ("", "kretain.yaml: is empty"),
         ("# nothing\n", "kretain.yaml: is empty"),
         ("- 1\n", "kretain.yaml:1: is not a mapping"),
@@ -689,43 +722,9 @@ topics:
     assert not any("Value error" in one or "Input should" in one for one in found)
 
 
-@pytest.mark.parametrize(
-    ("scope", "required", "wrong"),
-    [
-        ("team-a.*", "", "needs groups.require"),
-        ("team-a.*", ", groups.require: [team-a.x]", None),
-        ("'*'", ", groups.require: ['']", None),
-        ("team-a", ", groups.require: [x]", "'team-a' is not a prefix"),
-        ("team-?.*", ", groups.require: [x]", "'team-?.*' is not a prefix"),
-        ("re:team*", ", groups.require: [x]", "'re:team*' is not a prefix"),
-    ],
-)
-def test_scope_is_a_prefix_and_needs_required_groups(scope: str, required: str, wrong: str | None) -> None:
-    text = f"version: 1\ngroups: {{scope: {scope}}}\ntopics: [{{match: t{required}}}]\n"
-    if wrong is None:
-        assert parse_policy(text, "p.yaml", "").groups.scope == scope.strip("'")[:-1]
-    else:
-        assert [(line[:10], wrong in line) for line in lines(text)] == [("p.yaml:2: ", True)]
-
-
-@pytest.mark.parametrize(
-    ("rule", "required", "is_right"),
-    [("max: 3d", "", False), ("max: 3d", ", groups.require: x", True), ("max: 3d, groups: x", "", True)],
-)
-def test_until_consumed_needs_groups(rule: str, required: str, *, is_right: bool) -> None:
-    text = f"version: 1\ntopics: [{{match: t, retention.until.consumed: {{{rule}}}{required}}}]\n"
-    if is_right:
-        assert parse_policy(text, "p.yaml", "").entries
-    else:
-        assert [line[:10] for line in lines(text) if "needs groups" in line] == ["p.yaml:2: "]
-
-
-def test_start_of_a_group_is_a_duration() -> None:
-    text = "version: 1\ngroups:\n  start: {daily: 1d, '*': 90m}\ntopics: [{match: t}]\n"
-    assert (
-        dict(parse_policy(text, "p.yaml", "").groups.start),
-        [(line[:10], "soon" in line) for line in lines(text.replace("90m", "soon"))],
-    ) == ({"daily": 86_400_000, "*": 5_400_000}, [("p.yaml:3: ", True)])
+@pytest.mark.parametrize(("scope", "required"), [("team-a.*", "team-a.x"), ("*", "")])
+def test_scope_is_the_prefix_of_group_names(scope: str, required: str) -> None:
+    assert policy(SCOPED % (f"'{scope}'", f", groups.require: ['{required}']")).groups.scope == scope[:-1]
 
 
 def test_many_problems_are_truncated_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
