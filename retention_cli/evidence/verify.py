@@ -30,9 +30,11 @@ from retention_cli.evidence.checks import (
 )
 from retention_cli.evidence.columns import Mask, keys_of, numbers, row_indexes
 from retention_cli.evidence.format import (
+    FACTS,
     RESULTS,
     RESULTS_NAME,
     EvidenceError,
+    Kind,
     Part,
     digest_of,
     facts_name,
@@ -232,11 +234,9 @@ class _Checked:
     """The results of rechecks' rows: what a request may be based on."""
 
     def __init__(self, verdict: Verdict) -> None:
-        pa = arrow()
+        names = ("recheck", "topic", "partition", *_FACT)
         self.verdict = verdict
-        kinds = {"recheck": "int32", "topic": "string", "partition": "int32"}
-        kinds |= dict.fromkeys(_FACT, "int64") | {"rule": "string"}
-        self.schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in kinds.items()])
+        self.schema = schema_of({name: FACTS.get(name, Kind("int64", repeats=False)) for name in names}, {}, {})
         self.facts = self.schema.empty_table()
 
     def recheck(self, part: Part) -> None:
