@@ -14,7 +14,7 @@ from retention_cli.core.errors import hinted
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_REPORTED, ItemsError, PolicyError, PolicyProblem, value_problem
-from retention_cli.policy.model import LIVE, Entry, Policy
+from retention_cli.policy.model import ENABLE, LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
@@ -40,7 +40,6 @@ from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, F
 from retention_cli.policy.urls import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 
-_ENABLE: Final = "retention.commitoffset.enable"
 _UNKNOWN: Final = "is not a key here"
 _NO_HINT: Final = f"{_UNKNOWN}; keys are"
 _PAGES: Final = {
@@ -272,13 +271,13 @@ def _enabled_without_time(document: Document) -> list[PolicyProblem]:
     """R1 enabled in a file where no entry has a time at all; per topic, ``settings_for`` says it."""
     topics = document.data.get("topics")
     entries = [one if isinstance(one, dict) else {} for one in (topics if isinstance(topics, list) else ())]
-    if any(str(key).startswith("retention.commitoffset.") and key != _ENABLE for entry in entries for key in entry):
+    if any(str(key).startswith("retention.commitoffset.") and key != ENABLE for entry in entries for key in entry):
         return []
     text = "is true but no time is set: add retention.commitoffset.hours, .minutes or .ms"
     return [
-        document.problem(("topics", index), _ENABLE, text)
+        document.problem(("topics", index), ENABLE, text)
         for index, entry in enumerate(entries)
-        if entry.get(_ENABLE) in (True, CLUSTER)
+        if entry.get(ENABLE) in (True, CLUSTER)
     ]
 
 

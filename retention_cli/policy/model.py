@@ -67,7 +67,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's time has three keys, the finest unit first: in one entry the finer wins."""
 
-_ENABLE: Final = "retention.commitoffset.enable"
+ENABLE: Final = "retention.commitoffset.enable"
 _OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
 
 
@@ -271,7 +271,7 @@ class Policy:
         if (unsettled := self.live.unread or self.live.unsettled.get(topic)) is not None:
             return unsettled
         missing = _marked(found)
-        enabled = found.get(_ENABLE)
+        enabled = found.get(ENABLE)
         timed = any(key in found and key not in missing for key in COMMITOFFSET_TIMES)
         if enabled is not None and enabled.value is True and not timed:
             return _NO_LIVE_TIME
@@ -284,11 +284,11 @@ class Policy:
             return found[key].value if key in found and found[key].value is not LIVE else default
 
         consumed_after = next((time for key in COMMITOFFSET_TIMES if (time := value(key, None)) is not None), None)
-        if not value(_ENABLE, default=False):
+        if not value(ENABLE, default=False):
             consumed_after = None
         elif consumed_after is None and unsettled is None:
             text = f"is true for topic {topic} but no time is set: add retention.commitoffset.hours, .minutes or .ms"
-            raise PolicyError([PolicyProblem.at(found[_ENABLE].place, _ENABLE, text)])
+            raise PolicyError([PolicyProblem.at(found[ENABLE].place, ENABLE, text)])
         required = tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ()))))
         source = value("retention.eventtime.source", None)
         return Settings(
