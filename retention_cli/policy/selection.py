@@ -60,9 +60,10 @@ class Selection:
 
     def asks_for(self, tp: TopicPartition) -> bool:
         """Return whether a chosen topic's partition is chosen: named itself, or its topic named without a partition."""
+        if not self.partitions or tp in self.partitions:
+            return True
         parted = {one.topic for one in self.partitions}
-        unparted = (one for one in self.topics if one not in parted)
-        return not parted or tp in self.partitions or matches(unparted, tp.topic)
+        return matches((one for one in self.topics if one not in parted), tp.topic)
 
     @property
     def decided_alone(self) -> Selection:
