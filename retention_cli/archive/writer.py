@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, place_of
+from retention_cli.archive.positions import Positions, keep
 from retention_cli.archive.segment import (
     DEFAULT_SIZE,
     SegmentBuilder,
@@ -110,6 +111,14 @@ class Archiver(ABC):
             for tp, ids in sealed.items()
             if ids - given
         }
+
+    def keep(self, url: str, positions: Positions) -> None:
+        """Keep a topic's positions with its records.
+
+        Raises:
+            ArchiveError: they can't be written.
+        """
+        keep(self.store(url), positions)
 
     def source(self, tp: TopicPartition, target: Target) -> Source | Reason:
         """Return where a partition's records come from; without a topic id, why they can't be attributed to a topic."""

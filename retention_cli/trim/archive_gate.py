@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from retention_cli.archive.layout import ArchiveError
-from retention_cli.archive.positions import Positions, keep
+from retention_cli.archive.positions import Positions
 from retention_cli.archive.writer import Archived, Archiver, Copies, failed
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
@@ -96,7 +96,7 @@ class ArchivedFirst:
         for url, topic in sorted({(url, tp.topic) for tp, (url, _target) in wanted.items()}):
             try:
                 if topic in positions:
-                    keep(archiver.store(url), positions[topic])
+                    archiver.keep(url, positions[topic])
             except (ArchiveError, MissingPartError) as error:
                 failures[url, topic] = error
         return failures
