@@ -338,24 +338,23 @@ def test_uid_without_a_name_is_shown_as_a_number(monkeypatch: pytest.MonkeyPatch
     assert user_name() == "987654"
 
 
-def test_user_name_comes_from_the_uid_and_not_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_name_comes_from_the_uid_and_not_the_environment(
+    log: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "somebody-else")
     with trim_lock(tmp_path, "now"):
         of_lock = json.loads((tmp_path / "trim.lock").read_text())["user"]
-    log = AuditLog(tmp_path)
     AuditJournal(log, "r1", lambda: AT_MS).begin(plan(row()), None)
     assert of_lock == written(log)[0]["user"] == pwd.getpwuid(os.getuid()).pw_name
 
 
 def written(log: AuditLog) -> list[dict[str, Any]]:
-    """Return the log's lines without what chains them."""
-    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in ("seq", "prev")} for line in lines]
+    """Return the log's events without what chains them."""
+    return [{key: value for key, value in one.items() if key not in ("seq", "prev")} for one in log.events()]
 
 
-def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path)
+def test_run_writes_an_audit_line_for_each_step(log: AuditLog) -> None:
     clock = iter(range(AT_MS, AT_MS + 100))
     journal = AuditJournal(log, "r1", lambda: next(clock))
     journal.begin(plan(row(), row(partition=1)), "plan.json", NamedLedger("l1", 7))
@@ -393,8 +392,7 @@ def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
 
 
-def test_failed_run_logs_its_reason(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path)
+def test_failed_run_logs_its_reason(log: AuditLog) -> None:
     journal = AuditJournal(log, "r1", lambda: AT_MS)
     journal.begin(plan(row()), None)
     assert "ledger" not in written(log)[0]
@@ -410,8 +408,7 @@ def test_failed_run_logs_its_reason(tmp_path: Path) -> None:
     assert log.runs()["r1"].end is not None
 
 
-def test_daily_limit_counts_the_24_hours_before_now(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "c1")
+def test_daily_limit_counts_the_24_hours_before_now(log: AuditLog, tmp_path: Path) -> None:
     for name, at in (("r1", AT_MS - 86_400_001), ("r2", AT_MS - 86_400_000), ("r3", AT_MS)):
         journal = AuditJournal(log, name, lambda at=at: at)  # type: ignore[misc]
         journal.begin(plan(row()), None)
