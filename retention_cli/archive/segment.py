@@ -35,7 +35,6 @@ _WAITING_RECORDS: Final = 20_000
 ROW_GROUP_BYTES: Final = 8 * 2**20
 """The approximate content of a row group: reading back holds one in memory at a time."""
 _ROWS_AT_ONCE: Final = 10_000
-_COLUMNS: Final = ("offset", "leader_epoch", "timestamp", "timestamp_type", "key", "value", "headers")
 _FIXED: Final = struct.Struct(">q?i?qB")
 _LENGTH: Final = struct.Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
@@ -272,17 +271,11 @@ def schema() -> Any:
 def as_batch(records: Sequence[Record], source: Source) -> Any:
     """Return records as one Arrow batch."""
     pa = arrow()
-    count = len(records)
-    columns = {
-        "offset": [one.offset for one in records],
-        "partition": [source.partition] * count,
-        "leader_epoch": [one.leader_epoch for one in records],
-        "timestamp": [one.timestamp for one in records],
-        "timestamp_type": [one.timestamp_type for one in records],
-        "key": [one.key for one in records],
-        "value": [one.value for one in records],
+    columns: dict[str, Sequence[Any]] = {
+        **dict(zip(Record._fields, zip(*records, strict=True), strict=True)),
         "headers": [[{"key": name, "value": value} for name, value in one.headers] for one in records],
-        "topic_id": [source.topic_id] * count,
+        "partition": [source.partition] * len(records),
+        "topic_id": [source.topic_id] * len(records),
     }
     return pa.RecordBatch.from_arrays(
         [pa.array(columns[field.name], field.type) for field in schema()], schema=schema()
@@ -319,9 +312,9 @@ def read_file(store: Store, path: str, key_id: str = "") -> Iterator[Record]:
     try:
         with store.opened(path, key_id) as opened:
             file = pq.ParquetFile(opened, page_checksum_verification=True)
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(_COLUMNS)):
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(Record._fields)):
                 for offset, epoch, stamp, kind, key, value, headers in zip(
-                    *(batch.column(name).to_pylist() for name in _COLUMNS), strict=True
+                    *(batch.column(name).to_pylist() for name in Record._fields), strict=True
                 ):
                     yield Record(
                         offset, epoch, stamp, kind, key, value, tuple((one["key"], one["value"]) for one in headers)

@@ -60,7 +60,10 @@ class Keys:
         Raises:
             ArchiveError: one can't be read, or has no key.
         """
-        found = {_id_of(secret): secret for secret in map(_secret_in, map(Path, files))}
+        found = {
+            hashlib.blake2b(secret, digest_size=8, person=b"kretain key id").hexdigest(): secret
+            for secret in map(_secret_in, map(Path, files))
+        }
         return cls(next(iter(found), ""), found)
 
     def secret(self, key_id: str, shown: str) -> bytes:
@@ -125,10 +128,6 @@ def _secret_in(file: Path) -> bytes:
             f"the archive's key {file} is not a key: it has 32 bytes, or these in base64 (openssl rand -base64 32)"
         )
     return content
-
-
-def _id_of(secret: bytes) -> str:
-    return hashlib.blake2b(secret, digest_size=8, person=b"kretain key id").hexdigest()
 
 
 RENAMES: Final = ("hdfs",)

@@ -28,7 +28,7 @@ from retention_cli.evidence.columns import (
     kind_of,
     numbers,
 )
-from retention_cli.evidence.format import EvidenceError, Part, coded, from_json
+from retention_cli.evidence.format import EvidenceError, Part, coded, from_json, texts_in
 from retention_cli.evidence.value import (
     KINDS,
     NONE,
@@ -164,7 +164,6 @@ def wrong_request(one: Result, fact: Fact | None) -> Iterator[str]:
 
 
 def _wrong_time(one: Result, fact: Fact) -> Iterator[str]:
-    """Yield why a request can't have been sent when its result says."""
     if one.sent_ms is None:
         if one.answer is not None or one.outcome == "trimmed":
             yield f"{one.outcome}, and lacks the time when it was sent"
@@ -214,11 +213,11 @@ def check_columns(part: Part, *, inventory: bool) -> Plain:
         times &= before <= later
     texts, which = coded(table, "topic_facts")
     ids = [about[one].topic_id if one in about else None for one in texts]
-    good &= _texts(table, "topic") == np.array([about[one].name if one in about else None for one in texts])[which]
+    good &= texts_in(table, "topic") == np.array([about[one].name if one in about else None for one in texts])[which]
     target, epoch = column["trim_to"], column["plan_epoch"]
     least = np.minimum(column["plan_trim_to"], target)
     same = (epoch == column["leader_epoch"]) & (epoch >= 0) & (column["plan_min_commit"] <= facts.floor)
-    same &= _texts(table, "plan_topic_id") == np.array([one if isinstance(one, str) else None for one in ids])[which]
+    same &= texts_in(table, "plan_topic_id") == np.array([one if isinstance(one, str) else None for one in ids])[which]
     unread = least - np.minimum(np.maximum(facts.start, facts.floor), least)
     sent = same & facts.sound & (target >= 0) & (least > facts.start) & (unread <= column["plan_unconsumed"])
     floors = facts.sound & (facts.lost | _floor_holds(part, column, facts))
@@ -231,11 +230,6 @@ _NUMBERS: Final = (
 )
 
 
-def _texts(table: Any, name: str) -> Any:
-    texts, which = coded(table, name)
-    return np.array([*texts, None], object)[which]
-
-
 def _matches_recorded(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, *, sized: bool) -> Mask:
     """Return where the decision in the table is the one that was found."""
     start, end, target, sizes = facts.start, facts.end, found.target, column["size_bytes"]
@@ -246,8 +240,7 @@ def _matches_recorded(table: Any, column: dict[str, Numbers], facts: Facts, foun
         ("limited_by", LIMITS, found.limited_by),
     ):
         texts, index = coded(table, name)
-        place = {one: n for n, one in enumerate(names)}
-        good &= np.array([*(place.get(one, -2) for one in texts), NONE])[index] == which
+        good &= np.array([*(names.index(one) if one in names else -2 for one in texts), NONE])[index] == which
     if not sized:
         return good
     trims, span = found.action == TRIM, np.maximum(end - start, 1)

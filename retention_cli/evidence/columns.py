@@ -11,7 +11,6 @@ decision, that is the decision; else it is unknown.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, cast
@@ -460,9 +459,3 @@ class Deciding:
         if self._policy.disks.watermarks:
             return OTHER
         return kind_of(topic, settings, blind={*settings.require_groups} != {*old.require_groups})
-
-
-def identity(about: str) -> tuple[str, str]:
-    """Return the name and the id of the topic that a ``topic_facts`` text is about; no id if it is unknown."""
-    found = json.loads(about)
-    return str(found["name"]), found["topic_id"] if isinstance(found["topic_id"], str) else ""

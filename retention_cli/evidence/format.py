@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
@@ -178,22 +179,6 @@ def _array(values: Sequence[Any] | Numbers, kind: Kind) -> Any:
     return pa.Array.from_buffers(getattr(pa, kind.type)(), len(values), [known, pa.py_buffer(plain)])
 
 
-def options(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]]) -> dict[str, Any]:
-    """Return how pyarrow is to write a table: small, and with checksums."""
-    paths = dict(columns) | {
-        f"{name}.list.element.{one}": kind for name, parts in lists.items() for one, kind in parts.items()
-    }
-    return {
-        "compression": "zstd",
-        "use_dictionary": [name for name, kind in paths.items() if kind.repeats],
-        "column_encoding": {
-            name: "DELTA_BINARY_PACKED" for name, kind in paths.items() if kind.type == "int64" and not kind.repeats
-        },
-        "write_page_checksum": True,
-        "write_statistics": False,
-    }
-
-
 def as_json(value: Any) -> str:
     """Return a value of frozen values, tuples and mappings as JSON; a name that is no Unicode is escaped in it."""
     return json.dumps(to_jsonable_python(value), separators=(",", ":"))
@@ -302,7 +287,10 @@ def rows_of(table: Any) -> Iterator[Row]:
     Raises:
         EvidenceError: a value can't be one of evidence.
     """
-    column = {name: _values(table, name, kind) for name, kind in FACTS.items()}
+    column: dict[str, list[Any]] = {
+        name: texts_in(table, name).tolist() if kind.type == "string" else _listed(table.column(name))
+        for name, kind in FACTS.items()
+    }
     column["settings"] = _each(column["settings"], "settings")
     reads = map(ReadTimes, *(column[f"{name}_ms"] for name in ReadTimes._fields))
     planned = map(Planned, *(column[name] for name in _PLANNED))
@@ -327,13 +315,10 @@ def coded(table: Any, name: str) -> tuple[list[str], Numbers]:
     return texts, which.astype(np.int64)
 
 
-def _values(table: Any, name: str, kind: Kind) -> list[Any]:
-    """Return a column's values; equal texts are one object."""
-    column = table.column(name)
-    if kind.type == "string":
-        texts, which = coded(table, name)
-        return [*map([*texts, None].__getitem__, which.tolist())]
-    return _listed(column)
+def texts_in(table: Any, name: str) -> npt.NDArray[np.object_]:
+    """Return a coded column's texts, None where there is none; equal texts are one object."""
+    texts, which = coded(table, name)
+    return np.array([*texts, None], object)[which]
 
 
 def _listed(column: Any) -> list[Any]:
@@ -401,11 +386,24 @@ def is_file_name(name: str) -> bool:
 
 
 def content_of(table: Any) -> bytes:
-    """Return a table as the bytes of its file. The same table gives the same bytes."""
-    pa = arrow()
+    """Return a table as the bytes of its file: small, and with checksums. The same table gives the same bytes."""
     columns, lists = (FACTS, LISTS) if "lookups" in table.column_names else (RESULTS, {})
-    with pa.BufferOutputStream() as sink:
-        arrow("pyarrow.parquet").write_table(table, sink, row_group_size=ROWS_A_GROUP, **options(columns, lists))
+    paths = dict(columns) | {
+        f"{name}.list.element.{one}": kind for name, parts in lists.items() for one, kind in parts.items()
+    }
+    with arrow().BufferOutputStream() as sink:
+        arrow("pyarrow.parquet").write_table(
+            table,
+            sink,
+            row_group_size=ROWS_A_GROUP,
+            compression="zstd",
+            use_dictionary=[name for name, kind in paths.items() if kind.repeats],
+            column_encoding={
+                name: "DELTA_BINARY_PACKED" for name, kind in paths.items() if kind.type == "int64" and not kind.repeats
+            },
+            write_page_checksum=True,
+            write_statistics=False,
+        )
         return bytes(sink.getvalue())
 
 

@@ -8,6 +8,7 @@ counts as deleted once that would trim beyond it.
 from __future__ import annotations
 
 import heapq
+import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.evidence.columns import Deciding, Mask, identity, numbers
+from retention_cli.evidence.columns import Deciding, Mask, numbers
 from retention_cli.evidence.format import FACTS, RESULTS, RESULTS_NAME, groups_of, is_file_name, rows_of
 from retention_cli.evidence.value import Numbers, Row
 from retention_cli.evidence.writer import FOLDER
@@ -280,7 +281,8 @@ class _Logs:
 
     def _number(self, cluster: str, about: str) -> int:
         """Return a topic's number. A topic that was created again is another one, and the former one is gone."""
-        topic, topic_id = identity(about)
+        found = json.loads(about)
+        topic, topic_id = str(found["name"]), found["topic_id"] if isinstance(found["topic_id"], str) else ""
         if (number := self.numbers.get((cluster, topic, topic_id))) is None:
             number = self.numbers[cluster, topic, topic_id] = len(self.names)
             self.names.append((cluster, topic))
@@ -295,14 +297,13 @@ class _Logs:
 
     def _row_indexes(self, keys: Numbers) -> Numbers:
         """Return where logs are in the columns; make room for new ones."""
-        if self._there(keys).all():
-            return np.searchsorted(self.keys, keys)
-        every = np.union1d(self.keys, keys)
-        indexes = np.searchsorted(every, self.keys)
-        for name, old in self.of.items():
-            self.of[name] = np.full(len(every), -1 if name in _UNKNOWN else 0, old.dtype)
-            self.of[name][indexes] = old
-        self.keys = every
+        if not self._there(keys).all():
+            every = np.union1d(self.keys, keys)
+            indexes = np.searchsorted(every, self.keys)
+            for name, old in self.of.items():
+                self.of[name] = np.full(len(every), -1 if name in _UNKNOWN else 0, old.dtype)
+                self.of[name][indexes] = old
+            self.keys = every
         return np.searchsorted(self.keys, keys)
 
     def recheck(self, run: int, one: Recorded, table: Any, deciding: Deciding) -> None:
@@ -378,8 +379,8 @@ class _Logs:
     def totals(self) -> dict[str, int]:
         """Return records by how they differ, and how many partitions there are, on hold, and lacking evidence."""
         sums = {name: int(self.of[name].sum()) for name in ("earlier", "later", "same", "unread")}
-        counts = {name: int((self.of[name] > 0).sum()) for name in ("held", "lacking")}
-        return {**sums, "never": int(self.never.sum()), "partitions": len(self.keys), **counts}
+        never, held, lacking = (int(one.sum()) for one in (self.never, self.of["held"] > 0, self.of["lacking"] > 0))
+        return {**sums, "never": never, "partitions": len(self.keys), "held": held, "lacking": lacking}
 
     def differences(self) -> Iterator[Difference]:
         """Yield what differs, by cluster, topic and partition."""

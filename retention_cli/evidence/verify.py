@@ -30,9 +30,11 @@ from retention_cli.evidence.checks import (
 )
 from retention_cli.evidence.columns import Mask, keys_of, numbers, row_indexes
 from retention_cli.evidence.format import (
+    FACTS,
     RESULTS,
     RESULTS_NAME,
     EvidenceError,
+    Kind,
     Part,
     digest_of,
     facts_name,
@@ -143,7 +145,6 @@ class _Heard:
 
 
 def _store(folder: Path, run: Run | None, name: str, url: str | None) -> Store:
-    """Return where a run's evidence is."""
     beside = folder / FOLDER
     files = [str(one.get("file", "")) for one in run.evidence] if run is not None and url is None else []
     if url is None and not (beside / name).is_dir() and files and "/" in files[0]:
@@ -233,11 +234,9 @@ class _Checked:
     """The results of rechecks' rows: what a request may be based on."""
 
     def __init__(self, verdict: Verdict) -> None:
-        pa = arrow()
+        names = ("recheck", "topic", "partition", *_FACT)
         self.verdict = verdict
-        kinds = dict.fromkeys(_FACT, "int64") | {"rule": "string"}
-        kinds = {"recheck": "int32", "topic": "string", "partition": "int32"} | kinds
-        self.schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in kinds.items()])
+        self.schema = schema_of({name: FACTS.get(name, Kind("int64", repeats=False)) for name in names}, {}, {})
         self.facts = self.schema.empty_table()
 
     def recheck(self, part: Part) -> None:
@@ -300,8 +299,8 @@ def beside(table: Any, other: Any, at: Numbers) -> Any:
 
 def _right_requests(joined: Any) -> Mask:
     """Return which results :func:`.checks.wrong_request` surely accepts."""
-    names = ("request_offset", "sent_ms", "log_start_after", "records", *Fact._fields, "is_there")
-    column = {name: numbers(joined, name) for name in names if name != "rule"}
+    names = {"request_offset", "sent_ms", "log_start_after", "records", *_FACT} - {"rule"}
+    column = {name: numbers(joined, name) for name in names}
     requested, sent = column["request_offset"], column["sent_ms"]
     trimmed, unverified = (is_text(joined, "outcome", one) for one in ("trimmed", "unverified"))
     counts = trimmed | unverified
@@ -311,8 +310,7 @@ def _right_requests(joined: Any) -> Mask:
     good &= column["records"] == np.where(counts, requested - np.maximum(column["log_start"], 0), 0)
     idle: Mask = joined.column("request_offset").is_null().to_numpy() & ~trimmed
     idle &= (column["records"] == 0) & joined.column("sent_ms").is_null().to_numpy()
-    good |= idle
-    return good
+    return good | idle
 
 
 def is_text(table: Any, name: str, text: str) -> Mask:

@@ -48,10 +48,8 @@ def _version(value: object) -> int:
 
 
 def _duration(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    found = parse_duration_ms(value) if isinstance(value, str) else 0
-    if found <= 0:
+    found = parse_duration_ms(value) if isinstance(value, str) else value
+    if not isinstance(found, int) or isinstance(found, bool) or found <= 0:
         raise ValueError("is not a duration such as 30s")
     return found
 
@@ -166,12 +164,10 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
         raise FleetFileError(sorted(set(problems), key=lambda one: (one.line or 0, one.key, one.text)))
     entries = []
     for cluster in model.clusters:
-        shared: dict[str, Any] = {} if model.policy is None else {"policy": model.policy}
-        values = shared | {key: value for key, value in cluster.items() if key not in ("name", "context")}
-        for key in ("command-config", "policy", "state-dir"):
-            if key in values:
-                values[key] = beside(folder, values[key])
-        entries.append(FleetEntry(cluster["name"], cluster.get("context"), values))
+        values: dict[str, Any] = {**({} if model.policy is None else {"policy": model.policy}), **cluster}
+        name, context = values.pop("name"), values.pop("context", None)
+        paths = {key: beside(folder, values[key]) for key in ("command-config", "policy", "state-dir") if key in values}
+        entries.append(FleetEntry(name, context, values | paths))
     return FleetFile(source, digest, tuple(entries))
 
 
@@ -186,7 +182,7 @@ def _combinations(model: FleetModel, document: Document) -> Iterator[PolicyProbl
     names: dict[str, int | None] = {}
     contexts: dict[str, str] = {}
     for index, one in enumerate(model.clusters):
-        name, context, problem = one["name"], one.get("context"), partial(_problem, document, index)
+        name, context, problem = one["name"], one.get("context"), partial(document.problem, ("clusters", index))
         if name in names:
             yield problem("name", f"{name} is given twice (first in line {names[name]})")
         names.setdefault(name, document.line_of(("clusters", index, "name")))
@@ -199,7 +195,3 @@ def _combinations(model: FleetModel, document: Document) -> Iterator[PolicyProbl
             contexts.setdefault(context, name)
         elif not own:
             yield problem("name", f"{name} can't be reached: give context or {', '.join(CONNECTION)}")
-
-
-def _problem(document: Document, index: int, key: str, text: str) -> PolicyProblem:
-    return PolicyProblem(document.source, document.line_of(("clusters", index, key)), key, text)

@@ -9,7 +9,6 @@ cleaner ran.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,9 +25,9 @@ from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.schema_reports import StrictModel
 from retention_cli.policy.settings import Origin
+from retention_cli.policy.values import TOPIC_NAME
 
 POLICY_TOPIC: Final = "_kretain_policy"
-TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NAMED: Final = 3
 """How many keys that can't live there are named; the others are counted."""
 _HELD: Final = (
@@ -57,11 +56,6 @@ class Message(NamedTuple):
 
 class LiveValueError(ValueError):
     """A key that can't live in the policy topic, or an invalid value."""
-
-
-def is_topic_name(text: str) -> bool:
-    """Return whether a topic can have this name."""
-    return TOPIC_NAME.fullmatch(text) is not None
 
 
 @cache
@@ -149,9 +143,9 @@ def latest_messages(messages: Iterable[Message]) -> tuple[dict[str, Message], li
     notes = [
         Reason("policy-topic", f"{one.place}: its key is not a topic name; ignored")
         for topic, one in current
-        if not is_topic_name(topic)
+        if not TOPIC_NAME.fullmatch(topic)
     ]
-    return {topic: one for topic, one in current if is_topic_name(topic)}, notes
+    return {topic: one for topic, one in current if TOPIC_NAME.fullmatch(topic)}, notes
 
 
 def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveMessage:
@@ -284,7 +278,7 @@ def check_topic(topic: str) -> None:
     Raises:
         LiveEditError: it can't.
     """
-    if not is_topic_name(topic):
+    if not TOPIC_NAME.fullmatch(topic):
         raise LiveEditError(f"{plain(topic)} is not a topic name")
 
 

@@ -14,7 +14,7 @@ from retention_cli.core.errors import hinted
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_REPORTED, ItemsError, PolicyError, PolicyProblem, value_problem
-from retention_cli.policy.model import LIVE, Entry, Policy
+from retention_cli.policy.model import ENABLE, LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
@@ -40,7 +40,6 @@ from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, F
 from retention_cli.policy.urls import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 
-_ENABLE: Final = "retention.commitoffset.enable"
 _UNKNOWN: Final = "is not a key here"
 _NO_HINT: Final = f"{_UNKNOWN}; keys are"
 _PAGES: Final = {
@@ -107,7 +106,7 @@ def read_text_file(path: Path) -> tuple[str, str]:
     try:
         return raw.decode("utf-8-sig"), "sha256:" + hashlib.sha256(raw).hexdigest()
     except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
+        line = raw.count(b"\n", 0, error.start) + 1
         raise PolicyError([PolicyProblem(source, line, "", "is not UTF-8 text: is it the right file?")]) from None
 
 
@@ -143,7 +142,7 @@ def _without_groups(model: FileModel, document: Document) -> list[PolicyProblem]
         return []
     key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
     found = [
-        PolicyProblem(document.source, document.line_of(("topics", index, key)), key, text)
+        document.problem(("topics", index), key, text)
         for index, entry in enumerate(model.topics)
         if (rule := entry.get("retention.until.consumed")) is not None and rule["max"] and not rule.get("groups")
     ]
@@ -272,13 +271,13 @@ def _enabled_without_time(document: Document) -> list[PolicyProblem]:
     """R1 enabled in a file where no entry has a time at all; per topic, ``settings_for`` says it."""
     topics = document.data.get("topics")
     entries = [one if isinstance(one, dict) else {} for one in (topics if isinstance(topics, list) else ())]
-    if any(str(key).startswith("retention.commitoffset.") and key != _ENABLE for entry in entries for key in entry):
+    if any(str(key).startswith("retention.commitoffset.") and key != ENABLE for entry in entries for key in entry):
         return []
     text = "is true but no time is set: add retention.commitoffset.hours, .minutes or .ms"
     return [
-        PolicyProblem(document.source, document.line_of(("topics", index, _ENABLE)), _ENABLE, text)
+        document.problem(("topics", index), ENABLE, text)
         for index, entry in enumerate(entries)
-        if entry.get(_ENABLE) in (True, CLUSTER)
+        if entry.get(ENABLE) in (True, CLUSTER)
     ]
 
 
@@ -342,19 +341,16 @@ def problems_of(
             key, above = str(path[-1]), path[:-1]
             allowed = keys_of(models[tuple(part for part in above if isinstance(part, str))])
             # Finding a hint takes long.
-            allowed_keys = hint(key, allowed, not above) if len(found) < MOST_REPORTED else _no_hint(allowed)
-            found.append(PolicyProblem(document.source, document.line_of((*above, key)), key, allowed_keys))
-            continue
-        if isinstance(wrong, ItemsError):
+            text = hint(key, allowed, not above) if len(found) < MOST_REPORTED else _no_hint(allowed)
+            found.append(document.problem(above, key, text))
+        elif isinstance(wrong, ItemsError):
             found += [
-                PolicyProblem(document.source, document.line_of((*path, *at)), key, allowed_keys)
-                for at, allowed_keys in wrong.items
+                PolicyProblem(document.source, document.line_of((*path, *at)), key, text) for at, text in wrong.items
             ]
-            continue
-        allowed_keys = texts.get(item["type"]) or value_problem(item)
-        if item["input"] is None:
-            if path and isinstance(path[-1], str):  # the key's own problem says that it has no value
-                continue
-            allowed_keys = "an entry is empty: remove its dash, or fill it in"
-        found.append(PolicyProblem(document.source, document.line_of(path), key, allowed_keys))
+        elif item["input"] is not None:
+            text = texts.get(item["type"]) or value_problem(item)
+            found.append(PolicyProblem(document.source, document.line_of(path), key, text))
+        elif not path or isinstance(path[-1], int):  # else the key's own problem says that it has no value
+            text = "an entry is empty: remove its dash, or fill it in"
+            found.append(PolicyProblem(document.source, document.line_of(path), key, text))
     return found

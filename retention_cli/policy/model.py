@@ -67,7 +67,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's time has three keys, the finest unit first: in one entry the finer wins."""
 
-_ENABLE: Final = "retention.commitoffset.enable"
+ENABLE: Final = "retention.commitoffset.enable"
 _OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
 
 
@@ -194,8 +194,11 @@ class Policy:
             return None
         found = effective[0]
         if self.one_off.any_trigger:
-            off = {key: one for key, one in (self.origins_in_file(topic) or {}).items() if key in TRIGGER_KEYS}
-            found = {**{key: Origin(None, f"{one.place} (off: one-off rules)") for key, one in off.items()}, **found}
+            found = {
+                key: Origin(None, f"{one.place} (off: one-off rules)")
+                for key, one in (self.origins_in_file(topic) or {}).items()
+                if key in TRIGGER_KEYS
+            } | found
         return dict(sorted(found.items()))
 
     def origins_in_file(self, topic: str) -> dict[str, Origin] | None:
@@ -236,16 +239,11 @@ class Policy:
         return any(value is LIVE for entry in self.entries for value in entry.values.values())
 
     @property
-    def keys_in_use(self) -> frozenset[str]:
-        """The keys that entries set, without the triggers that one-off rules turn off."""
-        found = frozenset(key for entry in self.entries for key in entry.values)
-        return found - TRIGGER_KEYS if self.one_off.any_trigger else found
-
-    @property
     def needs_disks(self) -> bool:
-        """Whether any rule of this run needs disks, sizes or segments."""
-        rules = self.disks
-        return rules.percent is not None or bool(rules.watermarks) or bool(_OF_DISKS & self.keys_in_use)
+        """Whether any rule of this run needs disks, sizes or segments; one-off rules turn the file's triggers off."""
+        keys = _OF_DISKS - TRIGGER_KEYS if self.one_off.any_trigger else _OF_DISKS
+        used = any(not keys.isdisjoint(entry.values) for entry in self.entries)
+        return used or self.disks.percent is not None or bool(self.disks.watermarks)
 
     def _effective(self, topic: str) -> tuple[dict[str, Origin], frozenset[str]] | None:
         """Return a topic's effective keys, and those that the file marks ``cluster``; None if nothing matches it.
@@ -256,8 +254,7 @@ class Policy:
         flagged = flags.any_rule and (matches(flags.patterns, topic) if flags.patterns else in_file is not None)
         if in_file is None and not flagged:
             return None
-        marked = _marked(in_file or {})
-        live = self.live.values.get(topic, {})
+        marked, live = _marked(in_file or {}), self.live.values.get(topic, {})
         found = merged(in_file or {}, {key: origin for key, origin in live.items() if key in marked})
         if flags.any_trigger:
             found = {key: origin for key, origin in found.items() if key not in TRIGGER_KEYS}
@@ -274,7 +271,7 @@ class Policy:
         if (unsettled := self.live.unread or self.live.unsettled.get(topic)) is not None:
             return unsettled
         missing = _marked(found)
-        enabled = found.get(_ENABLE)
+        enabled = found.get(ENABLE)
         timed = any(key in found and key not in missing for key in COMMITOFFSET_TIMES)
         if enabled is not None and enabled.value is True and not timed:
             return _NO_LIVE_TIME
@@ -287,11 +284,11 @@ class Policy:
             return found[key].value if key in found and found[key].value is not LIVE else default
 
         consumed_after = next((time for key in COMMITOFFSET_TIMES if (time := value(key, None)) is not None), None)
-        if not value(_ENABLE, default=False):
+        if not value(ENABLE, default=False):
             consumed_after = None
         elif consumed_after is None and unsettled is None:
             text = f"is true for topic {topic} but no time is set: add retention.commitoffset.hours, .minutes or .ms"
-            raise PolicyError([PolicyProblem.at(found[_ENABLE].place, _ENABLE, text)])
+            raise PolicyError([PolicyProblem.at(found[ENABLE].place, ENABLE, text)])
         required = tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ()))))
         source = value("retention.eventtime.source", None)
         return Settings(

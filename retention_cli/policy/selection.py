@@ -58,15 +58,12 @@ class Selection:
         parted = by_key((one.topic, f"{one.topic}:{one.partition}") for one in sorted(self.partitions))
         return tuple(text for topic in self.topics for text in parted.get(topic, (topic,)))
 
-    @property
-    def unsplit_topics(self) -> tuple[str, ...]:
-        """The TOPIC arguments without a partition."""
-        parted = {one.topic for one in self.partitions}
-        return tuple(one for one in self.topics if one not in parted)
-
     def asks_for(self, tp: TopicPartition) -> bool:
         """Return whether a chosen topic's partition is chosen: named itself, or its topic named without a partition."""
-        return not self.partitions or tp in self.partitions or matches(self.unsplit_topics, tp.topic)
+        if not self.partitions or tp in self.partitions:
+            return True
+        parted = {one.topic for one in self.partitions}
+        return matches((one for one in self.topics if one not in parted), tp.topic)
 
     @property
     def decided_alone(self) -> Selection:
@@ -195,7 +192,11 @@ def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
     best, found = 0.0, None
     for pattern in patterns:
         head, tail = _spelled(pattern)
-        cuts = {_cut(name, head, tail).lower(): name for name in sorted(names, reverse=True) if name[:2] != "__"}
+        cuts = {
+            (name if tail is None else name[: len(head)] + name[len(name) - len(tail) :]).lower(): name
+            for name in sorted(names, reverse=True)
+            if name[:2] != "__"
+        }
         spelled = (head + (tail or "")).lower()
         likely = heapq.nlargest(_COMPARED, cuts, key=partial(_in_common, spelled)) if spelled else ()
         for cut in difflib.get_close_matches(spelled, likely, n=1):
@@ -214,10 +215,6 @@ def _spelled(pattern: str) -> tuple[str, str | None]:
     return head, more[-1] if more else None
 
 
-def _cut(name: str, head: str, tail: str | None) -> str:
-    return name if tail is None else name[: len(head)] + name[len(name) - len(tail) :]
-
-
 def _in_common(one: str, other: str) -> int:
     """Return how many letters two names share at their beginnings and ends: a typo changes only what is between."""
     return sum(len(commonprefix(pair)) for pair in ((one, other), (one[::-1], other[::-1])))  # noqa: RUF071  (letters)
@@ -226,5 +223,4 @@ def _in_common(one: str, other: str) -> int:
 def _problem(policy: Policy, entry: Entry, similar: str | None) -> PolicyProblem:
     hint = "" if similar is None else f"; did you mean {similar}?"
     every = some_of([*map(plain, entry.match)], _PATTERNS)
-    line = entry.lines.get("match", entry.line)
-    return PolicyProblem(policy.source, line, "", f"match {every} matches no topic{hint}")
+    return replace(policy.problem(entry, "match", f"match {every} matches no topic{hint}"), key="")

@@ -24,7 +24,7 @@ from retention_cli.policy.model import compiled
 from retention_cli.policy.settings import EVENT_SOURCES, event_source
 from retention_cli.policy.urls import NONE, SCHEMES, check_url
 
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NOT_FOR_AUDIT: Final = ("_kretain_policy", "_kretain_state", "_kretain_protected")
 _HTTP: Final = ("http", "https")
 _COUNT: Final = re.compile(r"(\d{1,15})([kMG])")
@@ -216,7 +216,7 @@ def read_topic_patterns(value: object) -> list[str]:
 
 def read_audit_topic(value: object) -> str:
     """Read the name of a topic that the audit log may be copied to: none of Kafka's own, nor kretain's settings."""
-    if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in (".", ".."):
+    if not isinstance(value, str) or not TOPIC_NAME.fullmatch(value):
         raise ValueError(f"{shown(value)} is not a topic's name: letters, digits, '.', '_' and '-', up to 249")
     if value.startswith("__") or value in _NOT_FOR_AUDIT:
         raise ValueError(f"{shown(value)} is one of kretain's own topics: name a topic only for the audit log")
@@ -225,16 +225,12 @@ def read_audit_topic(value: object) -> str:
 
 def read_place(value: object) -> str:
     """Read a file's path, or its URL without any secret in it."""
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError("is not a path or a URL")
-    if "://" not in value:
-        return value
-    if _scheme(value) not in _HTTP:
-        check_url(value.replace("hdfs:///", "hdfs://default/", 1), also=_HTTP)  # a client's own default is good here
-        return value
-    if "@" in value or "?" in value or "#" in value:
+    text = read_path(value, wanted="a path or a URL")
+    if "://" in text and _scheme(text) not in _HTTP:
+        check_url(text.replace("hdfs:///", "hdfs://default/", 1), also=_HTTP)  # a client's own default is good here
+    elif "://" in text and ("@" in text or "?" in text or "#" in text):
         raise ValueError("has @, ? or #, which may carry a secret: use a URL without one, or fetch it with a command")
-    return value
+    return text
 
 
 def _scheme(url: str) -> str:
@@ -252,10 +248,10 @@ def read_folder(value: object) -> str:
     return text.rstrip("/") or "/"
 
 
-def read_path(value: object) -> str:
-    """Read a path."""
+def read_path(value: object, *, wanted: str = "a path") -> str:
+    """Read a path; ``wanted`` says what else it may be."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError("is not a path")
+        raise ValueError(f"is not {wanted}")
     return value
 
 
@@ -272,7 +268,7 @@ def read_command(value: object) -> list[str]:
 
 
 _size: Final = _bytes()
-_DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
+_dir: Final = text_reader(r"(\d+:)?[^:]*[/\\].*", "{} is not a log dir: write it as the broker does, /data, or 1:/data")
 
 
 def read_sizes_by_dir(value: object) -> dict[str, int]:
@@ -282,15 +278,11 @@ def read_sizes_by_dir(value: object) -> dict[str, int]:
     found: dict[str, int] = {}
     wrong: list[Item] = []
     for key, size in value.items():
-        if not isinstance(key, str) or _DIR.fullmatch(key) is None:
-            wrong.append(
-                ((str(key),), f"{shown(key)} is not a log dir: write it as the broker does, /data, or 1:/data")
-            )
-            continue
         try:
-            found[key] = _size(size)
+            name = _dir(key)
+            found[name] = _size(size)
         except ValueError as error:
-            wrong.append(((key,), str(error)))
+            wrong.append(((str(key),), str(error)))
     return right(found, wrong)
 
 
@@ -299,9 +291,7 @@ def read_devices(value: object) -> list[list[str]]:
     if not isinstance(value, list) or not all(isinstance(one, list) and one for one in value):
         raise ValueError("give a list per device of the log dirs that are on it, such as [[/data/a, /data/b]]")
     dirs = [one for device in value for one in device]
-    for one in dirs:
-        if not isinstance(one, str) or _DIR.fullmatch(one) is None:
-            raise ValueError(f"{shown(one)} is not a log dir: write it as the broker does, /data, or 1:/data")
+    for one in map(_dir, dirs):
         if dirs.count(one) > 1:
             raise ValueError(f"{short(one)} is on two devices")
     return [list(one) for one in value]

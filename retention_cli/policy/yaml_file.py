@@ -46,6 +46,10 @@ class Document:
         prefixes = (path[:length] for length in range(len(path), -1, -1))
         return next((self.lines[place] for place in prefixes if place in self.lines), None)
 
+    def problem(self, above: Path, key: str, text: str) -> PolicyProblem:
+        """Return a problem of a key in the mapping at ``above``."""
+        return PolicyProblem(self.source, self.line_of((*above, key)), key, text)
+
 
 def read_document(text: str, source: str) -> Document:
     """Parse one YAML document.

@@ -53,7 +53,6 @@ def run(world: World, folder: Path, wanted: Wanted) -> tuple[Job, Restored]:
 
 
 def restored(world: World, topic: str, place: Path, target: str, *more: str, check: int = 0) -> Cli:
-    """Restore a topic's archive to a target, as the command does."""
     return world.cli("restore", topic, "--from", str(place), "--to", target, *more, check=check)
 
 
@@ -64,6 +63,11 @@ def topic(world: World, place: Path) -> str:
     produce(world, name, odd_flights(1_200))
     archive(world, name, place)
     return name
+
+
+@pytest.fixture
+def target(world: World) -> str:
+    return world.topic("restored")
 
 
 def test_every_kind_of_record_is_archived_before_it_is_trimmed_and_restored(world: World, place: Path) -> None:
@@ -98,9 +102,10 @@ def test_every_kind_of_record_is_archived_before_it_is_trimmed_and_restored(worl
     assert not [name for name in world.groups() if name.startswith("kretain-restore-")]
 
 
-def test_restore_killed_at_any_step_loses_and_duplicates_nothing(world: World, topic: str, place: Path) -> None:
+def test_restore_killed_at_any_step_loses_and_duplicates_nothing(
+    world: World, topic: str, place: Path, target: str
+) -> None:
     """SIGKILL within and between transactions, one restore after the other, until one comes through."""
-    target = world.topic("restored")
     before = archived(place, topic)
     arguments = ("restore", topic, "--from", str(place), "--to", target, "--yes")
     for step, number in (
@@ -120,10 +125,9 @@ def test_restore_killed_at_any_step_loses_and_duplicates_nothing(world: World, t
 
 
 def test_restore_holds_the_floor_with_its_group_until_it_ends(
-    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, topic: str, place: Path, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that was restored is trimmed before all is; what a plan saw of the group is forgotten (F6)."""
-    target = world.topic("restored")
     world.commit(f"{target}-reader", target, 0)
     seen = []
 
@@ -142,8 +146,7 @@ def test_restore_holds_the_floor_with_its_group_until_it_ends(
     world.delete(target)
 
 
-def test_restore_command_deletes_its_group(world: World, topic: str, place: Path) -> None:
-    target = world.topic("restored")
+def test_restore_command_deletes_its_group(world: World, topic: str, place: Path, target: str) -> None:
     arguments = ("restore", topic, "--from", str(place), "--to", target, "--yes")
     killed_at(world, "after-transaction-step", 5, *arguments)
     world.commit(f"{target}-reader", target, world.ends(target)[1])
@@ -176,16 +179,16 @@ def test_restore_refuses_an_unsuitable_target_and_warns_of_one_that_deletes_at_o
     ):
         target = world.topic("restored", **dict[str, Any](config))
         assert said in refusal(RestoreRefusedError, run, world, place, Wanted(topic, target))
-    none = refusal(RestoreRefusedError, run, world, place, Wanted(topic, f"{target}-none"))
-    assert "does not exist: create it first, with 1 partitions" in none
+    assert "does not exist: create it first, with 1 partitions" in refusal(
+        RestoreRefusedError, run, world, place, Wanted(topic, f"{target}-none")
+    )
     target = world.topic("restored", retention_ms=str(HOUR), cleanup_policy="compact,delete")
     with reader_for(world.bootstrap) as reader:
         job = prepare(reader, Store(str(place)), Wanted(topic, target), now_ms())
     assert ["will delete them again soon" in job.warnings[0], "is compacted" in job.warnings[1]] == [True] * 2
 
 
-def test_restore_of_a_missing_topic_or_range_is_an_error(world: World, topic: str, place: Path) -> None:
-    target = world.topic("restored")
+def test_restore_of_a_missing_topic_or_range_is_an_error(world: World, topic: str, place: Path, target: str) -> None:
     says(refusal(ArchiveError, run, world, place, Wanted("nothing", target)), f"has no topic nothing; it has {topic}")
     assert f"no records of {topic}-7" in refusal(
         ArchiveError, run, world, place, Wanted(topic, target, partitions=(7,))
@@ -197,22 +200,19 @@ def test_restore_of_a_missing_topic_or_range_is_an_error(world: World, topic: st
         run(world, place, Wanted(topic, target))
 
 
-def test_restore_of_a_damaged_segment_writes_nothing(world: World, topic: str, place: Path) -> None:
-    target = world.topic("restored")
+def test_restore_of_a_damaged_segment_writes_nothing(world: World, topic: str, place: Path, target: str) -> None:
     before = archived(place, topic)
     damaged = max(place.rglob("*.parquet"), key=lambda path: path.name)
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-40] + b"x" * 40)
-    failed = restored(world, topic, place, target, "--yes", check=5)
-    says(failed.err, str(damaged), "run the same command again")
+    says(restored(world, topic, place, target, "--yes", check=5).err, str(damaged), "run the same command again")
     assert whole(world, target) == before[:1_000]
     damaged.write_bytes(content)
     restored(world, topic, place, target, "--yes")
     assert whole(world, target) == before
 
 
-def test_restore_asks_in_a_terminal_and_refuses_in_a_pipe(world: World, topic: str, place: Path) -> None:
-    target = world.topic("restored")
+def test_restore_asks_in_a_terminal_and_refuses_in_a_pipe(world: World, topic: str, place: Path, target: str) -> None:
     assert "pass --yes" in restored(world, topic, place, target, check=6).err
     restore = ["restore", topic, "--from", str(place), "--to", target]
     command = [sys.executable, "-m", "kretain", *restore, "-b", world.bootstrap, "--state-dir", str(world.state_dir)]

@@ -150,7 +150,6 @@ def test_decreasing_offsets_are_refused() -> None:
 
 
 def file_of(folder: Path, manifest: Manifest) -> Path:
-    """The only file of a segment."""
     return folder / manifest.source.folder / manifest.files[0].path
 
 

@@ -361,14 +361,11 @@ def test_positions_come_back_and_the_newest_of_a_time_counts(store: Store) -> No
     "change", [lambda text: text.replace("billing", "billinh"), lambda text: text[:-9], lambda _: "[]"]
 )
 def test_damaged_positions_are_refused(store: Store, change: Callable[[str], str]) -> None:
+    assert "an older kretain wrote this archive" in refusal(ArchiveError, newest, store, ORIGIN), "there are none yet"
     one = at(DAY, Stood("billing", "group", {0: 7}))
     keep(store, one)
     store.write(one.path, change(store.read(one.path).decode()).encode())
     assert "is damaged" in refusal(DamagedError, newest, store, ORIGIN)
-
-
-def test_archive_without_positions_says_so(store: Store) -> None:
-    assert "an older kretain wrote this archive" in refusal(ArchiveError, newest, store, ORIGIN)
 
 
 def observed(*rows: CommitRow, end: int | Unknown = 100, cut: Cut | None = None) -> Observation:
@@ -392,30 +389,26 @@ def observed(*rows: CommitRow, end: int | Unknown = 100, cut: Cut | None = None)
 
 
 @pytest.mark.parametrize(
-    ("kind", "offset", "epoch", "kept"),
+    ("kind", "offset", "epoch", "log", "kept"),
     [
-        ("commit", 50, 5, 50),
-        ("commit", 50, None, 50),
-        ("commit", 40, 3, 40),
-        ("commit", 41, 3, None),  # F5: beyond the end of its epoch
-        ("commit", 10, 2, None),
-        ("commit", 10, 6, None),
-        ("commit", 101, None, None),  # beyond H
-        ("refused", 10, None, None),
-        ("missing", None, None, None),
-        ("gone", 50, 3, 40),  # F6: it counts at the end of its epoch
-        ("gone", 50, None, None),
+        ("commit", 50, 5, {}, 50),
+        ("commit", 50, None, {}, 50),
+        ("commit", 50, None, {"cut": Cut(60, 4)}, None),  # a bare commit may be of what was cut off
+        ("commit", 50, None, {"end": Unknown(())}, None),
+        ("commit", 40, 3, {}, 40),
+        ("commit", 41, 3, {}, None),  # F5: beyond the end of its epoch
+        ("commit", 10, 2, {}, None),
+        ("commit", 10, 6, {}, None),
+        ("commit", 101, None, {}, None),  # beyond H
+        ("refused", 10, None, {}, None),
+        ("missing", None, None, {}, None),
+        ("gone", 50, 3, {}, 40),  # F6: it counts at the end of its epoch
+        ("gone", 50, None, {}, None),
     ],
 )
-def test_only_positions_that_count_in_this_log_are_kept(kind, offset, epoch, kept) -> None:
-    found = positions_of(observed(CommitRow("g", "orders", 0, kind, offset, epoch)), {"g": "group"})
+def test_only_positions_that_count_in_this_log_are_kept(kind, offset, epoch, log, kept) -> None:
+    found = positions_of(observed(CommitRow("g", "orders", 0, kind, offset, epoch), **log), {"g": "group"})
     assert ([one.offsets for one in found["orders"].consumers], found["orders"].epochs) == ([{0: kept}], (5,))
-
-
-def test_bare_commit_is_not_kept_where_the_log_was_cut_or_its_end_is_unknown() -> None:
-    row = CommitRow("g", "orders", 0, "commit", 50, None)
-    for one in (observed(row, cut=Cut(60, 4)), observed(row, end=Unknown(()))):
-        assert [stood.offsets for stood in positions_of(one, {})["orders"].consumers] == [{0: None}]
 
 
 def test_consumers_are_kept_by_kind_and_what_is_unreadable_is_said() -> None:

@@ -68,7 +68,6 @@ def chain_of(lines: list[bytes], head: Link | None) -> Chain:
 
 
 def written(count: int) -> tuple[list[bytes], Link]:
-    """Return a log of so many lines, and its head."""
     lines: list[bytes] = []
     head = Link()
     for number in range(count):
@@ -114,21 +113,26 @@ def test_break_in_the_chain_is_named_once_with_its_meaning(
     assert (at, words in text) == (line, True), text
 
 
-def test_missing_damaged_or_foreign_head_is_a_break(log: AuditLog) -> None:
-    head = log.path.parent / HEAD_NAME
-    for text, words in (
-        ("{", "audit.head is damaged: whether lines at the end are gone is unknown"),
-        ('{"seq": -1, "hash": "x"}', "audit.head is damaged"),
-        (json.dumps({"seq": 1, "hash": ZEROS}), "of another log, or an older one: it ends at number 1"),
-        (json.dumps({"seq": 3, "hash": ZEROS}), "of another log, or an older one"),
-        (json.dumps({"seq": 4, "hash": ZEROS}), "edited: audit.head has another hash"),
-    ):
-        head.write_text(text)
-        assert words in told(log)[0][1], text
-    head.unlink()
-    assert "audit.head is missing" in told(log)[0][1]
-    head.mkdir()
-    assert "audit.head can't be read (Is a directory)" in told(log)[0][1]
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        *(
+            (lambda head, text=text: head.write_text(text), words)
+            for text, words in (
+                ("{", "audit.head is damaged: whether lines at the end are gone is unknown"),
+                ('{"seq": -1, "hash": "x"}', "audit.head is damaged"),
+                (json.dumps({"seq": 1, "hash": ZEROS}), "of another log, or an older one: it ends at number 1"),
+                (json.dumps({"seq": 3, "hash": ZEROS}), "of another log, or an older one"),
+                (json.dumps({"seq": 4, "hash": ZEROS}), "edited: audit.head has another hash"),
+            )
+        ),
+        (Path.unlink, "audit.head is missing"),
+        (lambda head: (head.unlink(), head.mkdir()), "audit.head can't be read (Is a directory)"),
+    ],
+)
+def test_missing_damaged_or_foreign_head_is_a_break(log: AuditLog, harm: Callable[[Path], object], words: str) -> None:
+    harm(log.path.parent / HEAD_NAME)
+    assert words in told(log)[0][1]
 
 
 def test_head_one_line_behind_counts_as_a_crash_and_not_as_a_break(log: AuditLog) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from retention_cli.archive.store import Store
 from retention_cli.core.model import ANCIENT_MS, Code, Floor, LookUp, PartitionFacts, Reason, TopicFacts, Unknown
 from retention_cli.core.state_dir import StateError
 from retention_cli.core.units import timestamp
@@ -24,7 +25,6 @@ from retention_cli.evidence.format import (
     FACTS,
     FORMAT,
     content_of,
-    facts_name,
     facts_table,
     groups_of,
     part_of,
@@ -34,6 +34,7 @@ from retention_cli.evidence.format import (
 from retention_cli.evidence.replay import Difference, Replayed, merged, recorded, replay, rows_about
 from retention_cli.evidence.value import Commit, Commits, Planned, ReadTimes, RecordedDecision, Result, Row
 from retention_cli.evidence.verify import verify_runs
+from retention_cli.evidence.writer import FOLDER, Recorder
 from retention_cli.observe.floors.fold import Kind, Seen
 from retention_cli.observe.request import Observation
 from retention_cli.policy.model import Policy
@@ -216,16 +217,12 @@ class Past:
         moment = re.sub("[-:]", "", timestamp(NOW + self.runs * DAY)[:19])
         self.runs += 1
         name = f"{moment}Z-{self.runs:04x}"
-        folder = self.state / "cluster" / "evidence" / name
-        folder.mkdir(parents=True)
-        head = {"format": FORMAT, "run": name, "cluster": "cluster", **head_more}
-        (folder / facts_name(1)).write_bytes(content_of(facts_table(head, some, Commits.of(some, observation([*by])))))
-        results = [
-            Result("orders", partition, 1, 1, "trimmed", True, to, None, to, None, to)
-            for partition, to in (trimmed or {}).items()
-        ]
-        if results:
-            (folder / "results.parquet").write_bytes(content_of(results_table(head, results)))
+        head = {"run": name, "cluster": "cluster", **head_more}
+        recorder = Recorder(Store(str(self.state / "cluster" / FOLDER)), head, lambda *_: None)
+        recorder.facts(some, observation([*by]))
+        if trimmed:
+            done = [Result("orders", n, 1, 1, "trimmed", True, to, None, to, None, to) for n, to in trimmed.items()]
+            recorder.results(done)
         return name
 
     def under(self, text: str) -> Replayed:
@@ -361,9 +358,8 @@ HEAD = {"format": FORMAT}
 
 def plain(row: Row) -> Row:
     """Return a row with its sequences as tuples: which kind of sequence a fact is, is no fact."""
-    facts = row.facts._asdict().items()
-    sequences: dict[str, Any] = {name: tuple(value) for name, value in facts if isinstance(value, list)}
-    return row._replace(facts=row.facts._replace(**sequences))
+    facts = (tuple(value) if isinstance(value, list) else value for value in row.facts)
+    return row._replace(facts=PartitionFacts._make(facts))
 
 
 @given(st.lists(rows, max_size=4))

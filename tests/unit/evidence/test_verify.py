@@ -124,6 +124,7 @@ def old(row: Row, offset: int) -> Row:
     [
         (lambda row: row._replace(decision=row.decision._replace(trim_to=row.decision.trim_to + 1)), "trim_to was"),
         (lambda row: row._replace(decision=row.decision._replace(rule="forced-age")), "rule was forced-age"),
+        (lambda row: row._replace(decision=row.decision._replace(rule="odd")), "rule was odd"),
         (lambda row: row._replace(decision=row.decision._replace(size_bytes=1)), "size_bytes was 1"),
         (lambda row: old(row, row.facts.log_start + 1), "trim_to was"),
         (lambda row: facts(row, floor=Floor(row.facts.high_watermark, row.facts.floor.by)), "F1: the floor is"),

@@ -22,8 +22,8 @@ from retention_cli.observe.floors.sources.interface import (
     SourceError,
 )
 from retention_cli.observe.floors.sources.stored import Storage, check_age, parse
-from retention_cli.policy.live import TOPIC_NAME
 from retention_cli.policy.settings import FloorSource
+from retention_cli.policy.values import TOPIC_NAME
 
 _MAX_BYTES: Final = 16 << 20
 _MAX_SOURCES: Final = 10_000
