@@ -14,19 +14,19 @@ from typer.completion import install_callback, show_callback
 from kretain import __version__
 from kretain.completion.quick import ALL, QuickGroup
 from kretain.completion.shells import use_ours
-from kretain.error_codes import choose, for_scripts
+from kretain.errors import choose, for_scripts, tell_error
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, per partition, and show it."),
     "trim": ("Trim", "trim", "Carry out a plan: recheck, delete, read back, report."),
-    "approve": ("Trim", "show", "Approve a saved plan, as a second person."),
+    "approve": ("Trim", "plan", "Approve a saved plan, as a second person."),
     "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
     "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
     "restore": ("Trim", "archive", "Write archived records to a topic."),
     "explain": ("Inspect", "explain", "Draw a partition's log with each rule's bound, and say why."),
-    "show": ("Inspect", "show", "Show a saved plan."),
-    "why": ("Inspect", "why", "Explain a reason code, and what to do."),
+    "show": ("Inspect", "plan", "Show a saved plan."),
+    "why": ("Inspect", "explain", "Explain a reason code, and what to do."),
     "offsets": ("Inspect", "consumers", "Show where consumers stand: floor, who sets it, lag."),
     "advise": ("Inspect", "topics", "Show how long brokers really keep data, and better settings."),
     "profile": ("Inspect", "topics", "Draw a topic's records over time: rates, order, future times."),
@@ -80,8 +80,6 @@ class LazyGroup(QuickGroup):
             choose(sys.argv[1:] if given is None else given, os.environ)
             code = super().main(*args, **{**more, "standalone_mode": False})
         except typer.Abort:
-            from kretain.errors import tell_error
-
             tell_error(130, "interrupted", "interrupted")
             sys.exit(130)
         except Exception as error:
@@ -122,8 +120,6 @@ def _report_usage(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help, unless that has been printed
         sys.stderr.write(error.message)
     else:
-        from kretain.errors import tell_error
-
         ctx = getattr(error, "ctx", None)
         text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")
         if text[1:2].islower():  # no name or variable

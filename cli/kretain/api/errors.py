@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from kretain.error_codes import CODES, code_of, is_ours
+from kretain.errors import CODES, code_of, is_ours
 
 ErrorCode = Literal[
     "usage",

@@ -1,11 +1,11 @@
-"""``kretain explain``."""
+"""``kretain explain`` and ``why``: why a partition is decided as it is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from kretain.completion.complete import complete_partitions, complete_runs
+from kretain.completion.complete import complete_codes, complete_partitions, complete_runs
 from kretain.config import resolve
 from kretain.errors import UsageError
 from kretain.flows.fleet import each_cluster
@@ -108,3 +108,27 @@ def explain(
         memories.save(now_ms())
     common.warn(*memories.notes)
     print_explained(found, output, every_row=all_rows)
+
+
+@single_command
+def why(
+    common: Common,
+    code: Annotated[
+        str | None,
+        argument(metavar="CODE", help="A reason's code, such as F2. Default: all.", autocompletion=complete_codes),
+    ] = None,
+    output: OutputOption = "table",
+) -> None:
+    """Explain a reason code: what it means, and what to do.
+
+    Puts your cluster's address into the commands it prints. Connects to nothing.
+
+    Examples:
+      kretain why
+
+      kretain why F2 -b localhost:9092
+    """
+    from kretain.render.why import print_codes
+
+    resolve(common, policy_counts=False)
+    print_codes(code, output)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kretain.config import resolve
-from kretain.error_codes import is_json_log, log_as_json, log_line
-from kretain.errors import Deletions, Exit, UsageError, tell
+from kretain.errors import Deletions, Exit, UsageError, is_json_log, log_as_json, log_line, tell
 from kretain.options import rules
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
 from kretain.options.plans import InventoryOption

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kretain.completion.complete import complete_clusters
 from kretain.config import ConfigError, Resolved, config_path, context_of, contexts, nearest, resolve, settings_of
-from kretain.error_codes import code_of
 from kretain.errors import (
     Exit,
     UsageError,
     as_engine_error,
+    code_of,
     exit_code_for,
     lines_of,
     of_many,

@@ -27,8 +27,7 @@ from kretain import errors as exits
 from kretain.api.errors import ErrorCode, translated
 from kretain.api.values import Origin, Result, plan_value
 from kretain.config import ConfigError
-from kretain.error_codes import CODES, choose, code_of
-from kretain.errors import Deletions, Exit
+from kretain.errors import CODES, Deletions, Exit, choose, code_of
 from kretain.options.common import guarded
 from kretain.render import output
 from kretain.system import stdio
