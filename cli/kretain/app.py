@@ -6,6 +6,7 @@ import difflib
 import importlib
 import os
 import sys
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -58,14 +59,12 @@ EPILOG = "--max-age can be set as KRETAIN_MAX_AGE, and so on. See kretain help C
 class LazyGroup(QuickGroup):
     """Looks commands up in :data:`COMMANDS` and imports only the one that is called."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, _ctx: Any) -> list[str]:
         """Return the commands in the overview's order."""
-        del ctx
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """Import and return a command, None if there is none of that name."""
-        del ctx
         if cmd_name not in COMMANDS:
             return None
         module = vars(importlib.import_module(f"kretain.commands.{COMMANDS[cmd_name][1]}"))
@@ -107,9 +106,8 @@ class LazyGroup(QuickGroup):
             ctx.fail(f"No such command {args[0]!r}; did you mean {similar[0]}?")
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: Any, _formatter: Any) -> None:
         """Print the overview without importing a single command."""
-        del formatter
         from kretain.completion.overview import print_overview
 
         print_overview(ctx.get_usage(), COMMANDS, EPILOG)
@@ -125,8 +123,7 @@ def _report_usage(error: Any) -> NoReturn:
         if text[1:2].islower():  # no name or variable
             text = text[0].lower() + text[1:]
         see = f"see {'kretain' if ctx is None else ctx.command_path} --help"
-        in_one_line = not for_scripts() and not sys.stderr.isatty()
-        tell_error(error.exit_code, "usage", f"{text}; {see}" if in_one_line else text, see)
+        tell_error(error.exit_code, "usage", text if for_scripts() or sys.stderr.isatty() else f"{text}; {see}", see)
     sys.exit(error.exit_code)
 
 
@@ -142,13 +139,6 @@ def _behind(args: list[str]) -> list[str]:
     return [*rest[:end], *moved, *rest[end:]] if rest else args
 
 
-def _configuration() -> Any:
-    """Return the configuration, for completions: they are below it, and it is slow to import."""
-    from kretain import config
-
-    return config
-
-
 use_ours()
 app = typer.Typer(
     cls=LazyGroup,
@@ -156,7 +146,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"], "obj": _configuration},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "obj": partial(importlib.import_module, "kretain.config"),  # for completions; it is slow to import
+    },
 )
 
 

@@ -100,8 +100,7 @@ def connect(
             quiet=True,
         )
         settings = resolve(common)
-        reader = settings.reader()
-        reader.__enter__()
+        reader = settings.reader().__enter__()
     return Cluster(settings, reader)
 
 
@@ -269,8 +268,7 @@ class Cluster:
             policy = self._settings.load_or_default()
             memories = self._settings.memories(self._reader, policy.state, will_save=False)
             found = list_all(self._reader, policy.groups, wanted, memories=memories, now_ms=now_ms(), progress=silent)
-        notes = [*memories.notes] if found.incomplete is None else [*memories.notes, found.incomplete]
-        return Result(*groups_document(found), notes)
+        return Result(*groups_document(found), filter(None, [*memories.notes, found.incomplete]))
 
     def explain(
         self,
@@ -321,8 +319,12 @@ class Cluster:
         Raises:
             KretainError: there is no such run, or the audit log can't be read.
         """
-        after = None if since is None else now_ms() - duration_ms("since", since)
-        choice = Choice(after, None, outcome, limit=positive("limit", limit))
+        choice = Choice(
+            None if since is None else now_ms() - duration_ms("since", since),
+            None,
+            outcome,
+            limit=positive("limit", limit),
+        )
         with self._opened():
             cluster_id = self._reader.metadata([]).cluster_id
             runs, changed = read_past(self._settings.state_dir)
@@ -402,6 +404,3 @@ class Cluster:
             if self._closed:
                 raise usage("this connection is closed: call kretain.connect again")
             yield
-
-
-__all__ = ["Cluster", "connect", "load_plan"]

@@ -128,17 +128,23 @@ def forget(
         names = named(ledger, names, {group_key(group.kind, group.name) for group in listed}, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
-            more = f"; and {count(len(held) - _NAMED, 'more group')}" if len(held) > _NAMED else ""
-            named_groups = "; ".join(map(holding, held[:_NAMED])) + more
+            more = [f"and {count(len(held) - _NAMED, 'more group')}"] if len(held) > _NAMED else []
             confirm_forgetting(
-                f"Forget {named_groups}? From then on only other consumers set the floors there.", yes=yes
+                f"Forget {'; '.join([*map(holding, held[:_NAMED]), *more])}? "
+                "From then on only other consumers set the floors there.",
+                yes=yes,
             )
             forgotten = set(forget_groups(ledger, names))
             held = [one for one in held if one.name in forgotten]
     print_forgotten(metadata.cluster_id, held, output, dry_run=dry_run)
-    there = {group.name for group in listed}
-    still = [] if dry_run else [name_in_text(one.name) for one in held if one.name in there]
-    common.warn(*(f"group {name} still exists, and counts at its committed offsets" for name in still))
+    still = set() if dry_run else {group.name for group in listed}
+    common.warn(
+        *(
+            f"group {name_in_text(one.name)} still exists, and counts at its committed offsets"
+            for one in held
+            if one.name in still
+        )
+    )
 
 
 @single_command

@@ -53,7 +53,7 @@ demo.command(cls=QuickCommand, help=prose(_demo.__doc__ or ""))(_demo)
 
 
 def _run(*, tour: bool, keep: bool) -> Exit:
-    from kretain.embedded import EmbeddedKafka
+    from kretain.embedded.cluster import EmbeddedKafka
     from kretain.embedded.demo import POLICY, load, run_groups
 
     with EmbeddedKafka(progress=_tell) as kafka:

@@ -59,8 +59,7 @@ def disk(
                 settings.memories(reader, chosen.policy.state),
                 progress=progress,
             )
-            engine = planner(shared, InventoryOption(inventory, chosen.policy))
-            made = engine(job)
+            made = planner(shared, InventoryOption(inventory, chosen.policy))(job)
             outcomes, notes = made.disks, [note for note in made.notes if note.code in (Code.R6, "disk", "inventory")]
         else:
             policy = settings.load_or_default() if chosen is None else chosen.policy

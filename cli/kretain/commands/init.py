@@ -54,7 +54,7 @@ def init(
 
       kretain init -b localhost:9092 --context lab --yes
     """
-    from kretain.flows.config_file import add_context, entry_of
+    from kretain.flows.config_file import add_context
     from kretain.render.output import say
     from kretain.render.plan import print_plan
     from retention_cli.policy.load import load_policy
@@ -78,7 +78,7 @@ def init(
         lambda: f"Write {config} and {policy}?", "write config.yaml and policy.yaml", "nothing was written", yes=yes
     )
     write_new(policy, _policy(topics))
-    add_context(name, entry_of(common))
+    add_context(name, common)
     say(f"Wrote {config} (context {name}) and {policy}.")
     if not topics:
         say(

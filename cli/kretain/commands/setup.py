@@ -21,7 +21,7 @@ DryRun = Annotated[bool, option("--dry-run", help="Show what would change; write
 
 
 @command(context, name="list")
-def list_all(common: Common, output: OutputOption = "table") -> None:
+def list_all(_common: Common, output: OutputOption = "table") -> None:
     """List the contexts in config.yaml. Needs no cluster.
 
     Examples:
@@ -31,7 +31,6 @@ def list_all(common: Common, output: OutputOption = "table") -> None:
     """
     from kretain.render.setup import print_contexts
 
-    del common
     print_contexts(config_path(), contexts(), default_context(), output)
 
 
@@ -95,9 +94,9 @@ def add(
 
       kretain context add lab -b localhost:9092 --dry-run
     """
-    from kretain.flows.config_file import add_context, entry_of
+    from kretain.flows.config_file import add_context
 
-    add_context(name, entry_of(common), dry_run=dry_run)
+    add_context(name, common, dry_run=dry_run)
     common.warn(
         f"{name} would be added to {config_path()}; nothing was written"
         if dry_run

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from kretain.config import Resolved
 from kretain.errors import Exit, RefusedError, line_of, of_many, warn
 from kretain.flows.confirm import confirm_trim
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
@@ -61,7 +62,7 @@ class FleetPlans:
     show: Callable[[], None]
 
 
-def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
+def trim_fleet(fleet: Fleet[Resolved], topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
     if how.flags.plan is None:
         members = fleet.members(topics, one_off)
@@ -192,7 +193,7 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
     return report
 
 
-def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
+def _fresh(fleet: Fleet[Resolved], members: list[Member], how: FleetTrim) -> FleetPlans:
 
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     tell_notes({} if how.common.quiet else made.plans)
@@ -204,7 +205,9 @@ def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
     )
 
 
-def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> FleetPlans:
+def _saved(
+    fleet: Fleet[Resolved], topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int
+) -> FleetPlans:
     """Read a fleet's saved plan.
 
     Raises:
