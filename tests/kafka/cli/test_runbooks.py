@@ -262,10 +262,7 @@ def test_runbook_in_a_terminal_asks_before_each_change(here: World, shell: Shell
     group = f"{topic}-slow"
     books = shell(consumed(topic))
     arguments = ("dead-consumer", group, "--idle", "0", "--release")
-    with books.in_terminal(*arguments) as terminal:
-        terminal.read_until("Delete the group")
-        terminal.type("yes please\n")
-        assert terminal.wait() == 6
+    books.in_terminal(*arguments).end(("Delete the group", "yes please\n"), code=6)
     assert group in here.groups()
     with books.in_terminal(*arguments) as terminal:
         terminal.read_until("Delete the group")

@@ -233,23 +233,6 @@ def test_client_file_reaches_every_tool_by_its_own_option(tmp_path: Path, code: 
     assert line.format(file=file) in run_cli("why", code, "-b", "b:1", "-c", str(file), check=0).out
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("zz", "no reason code 'zz'; codes are F2, F3"),
-        ("f22", "no reason code 'f22'; did you mean F2?"),
-        ("r4", "R4 is a rule, not a reason: docs/rules.md explains it"),
-    ],
-)
-def test_unknown_code_is_a_usage_error_that_names_what_there_is(code: str, said: str) -> None:
-    assert said in run_cli("why", code, check=2).err
-
-
-def test_timeout_of_nothing_is_a_usage_error() -> None:
-    refused = run_cli("doctor", "-b", "127.0.0.1:1", "--timeout", "0s", check=2).err
-    assert refused.startswith("kretain: --timeout must be more than 0s")
-
-
 def test_json_has_each_code_title_and_text() -> None:
     rows = json.loads(run_cli("why", "-o", "json", check=0).out)["codes"]
     assert [row["code"] for row in rows] == list(explanations())
@@ -339,23 +322,48 @@ def test_only_live_keys_complete() -> None:
     assert "retention.ms=" in names_of("kretain policy set orders retention.m")
 
 
+NO_CLUSTER = (
+    "no cluster given: pass -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE; see kretain {} --help\n"
+)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "code", "wanted"),
     [
-        (["plan", "--bogus"], "kretain: no such option: --bogus"),
-        (["plan", "-o", "xml"], "kretain: invalid value for '--output' / '-o': 'xml' is not one of"),
-        (["explain"], "kretain: missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
-        (["plam"], "kretain: no such command 'plam'; did you mean plan?"),
-        (["history", "--verify", "--limit", "3"], "kretain: --verify checks complete logs"),
-        (["groups", "--fleet", "f.yaml", "forget", "x"], "kretain: forget is for one cluster: omit --fleet"),
-        (["policy", "sow"], "kretain: no such command 'sow'"),
+        (["plan", "--bogus"], 2, "no such option: --bogus"),
+        (["plan", "-o", "xml"], 2, "invalid value for '--output' / '-o': 'xml' is not one of"),
+        (["explain"], 2, "missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
+        (["plam"], 2, "no such command 'plam'; did you mean plan?"),
+        (["history", "--verify", "--limit", "3"], 2, "--verify checks complete logs"),
+        (["groups", "--fleet", "f.yaml", "forget", "x"], 2, "forget is for one cluster: omit --fleet"),
+        (["policy", "sow"], 2, "no such command 'sow'"),
+        (["policy", "new", "consume"], 2, "there is no recipe 'consume'; did you mean consumed?"),
+        (["doctor", "-b", "127.0.0.1:1", "--timeout", "0s"], 2, "--timeout must be more than 0s"),
+        (["why", "zz"], 2, "no reason code 'zz'; codes are F2, F3"),
+        (["why", "f22"], 2, "no reason code 'f22'; did you mean F2?"),
+        (["why", "r4"], 2, "R4 is a rule, not a reason: docs/rules.md explains it"),
+        (["plan", "x", "--older-than", "1d"], 2, NO_CLUSTER.format("plan")),
+        (["doctor"], 2, NO_CLUSTER.format("doctor")),
+        (["plan"], 2, ""),
+        (["explain", "x"], 2, ""),
+        (["watch"], 2, ""),
+        (["policy", "show", "x"], 2, ""),
+        (["plan", "-p", "nowhere.yaml", "-b", "x:1"], 1, ""),
+        (["policy", "check", "nowhere.yaml"], 1, ""),
+        (["trim", "-p", "nowhere.yaml", "-b", "x:1"], 1, ""),
+        (["plan", "--context", "no"], 1, ""),
+        (["context", "show", "no"], 1, ""),
+        (["show", "nowhere.json"], 1, ""),
     ],
     ids=str,
 )
-def test_usage_error_in_a_pipe_is_reported_in_one_line(arguments: list[str], wanted: str) -> None:
-    done = run_cli(*arguments, check=2)
-    assert (done.out, done.err.count("\n"), "--help" in done.err) == ("", 1, True), done.err
-    assert done.err.startswith(wanted)
+def test_error_in_a_pipe_is_one_line_and_its_kind_has_one_exit_code(
+    arguments: list[str], code: int, wanted: str
+) -> None:
+    """What is not named at all is a usage error, a cluster like a policy; a name that leads nowhere is a failure."""
+    done = run_cli(*arguments, check=code)
+    assert (done.out, done.err.count("\n"), "--help" in done.err) == ("", 1, code == 2), done.err
+    assert done.err.startswith(f"kretain: {wanted}")
 
 
 def test_kretain_without_arguments_prints_help() -> None:
@@ -753,10 +761,6 @@ def test_recipe_is_a_valid_policy_that_watches_first_where_it_uses_r1(
     out.write_text("mine")
     refused = kretain_here("policy", "new", name, "--out", str(out), check=1).err
     assert ("already exists, and is not overwritten" in refused, out.read_text()) == (True, "mine")
-
-
-def test_recipe_that_does_not_exist_is_a_usage_error(kretain_here: Said) -> None:
-    assert "did you mean consumed?" in kretain_here("policy", "new", "consume", check=2).err
 
 
 @pytest.mark.parametrize(
