@@ -15,6 +15,7 @@ from kretain.flows.recipes import recipe, write_new
 from kretain.options.common import CONNECTION, Common, OutputOption, option, single_command
 from kretain.options.rules import Topics
 from retention_cli.core.units import count
+from retention_cli.policy.selection import NothingMatchesError, Selection
 
 if TYPE_CHECKING:
     from retention_cli.plan.value import Plan
@@ -144,7 +145,6 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
     from retention_cli.brokers.metadata import TopicConfig
     from retention_cli.core.model import INFINITE_MS
     from retention_cli.policy.load import parse_policy
-    from retention_cli.policy.selection import NothingMatchesError
 
     everything = parse_policy(_policy(["*"]), "init", "init")
     try:
@@ -168,7 +168,6 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
 def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
     from kretain.flows.plans import plan_now
     from retention_cli.plan.make import LocalPlanner
-    from retention_cli.policy.selection import Selection
 
     with settings.reader() as reader, common.progress() as progress:
         return plan_now(

@@ -13,6 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it exists)
+
 from kretain.embedded.cluster import EmbeddedKafka
 from kretain.embedded.jars import EmbeddedError, Progress
 
@@ -69,8 +72,6 @@ def load(kafka: EmbeddedKafka, progress: Progress) -> None:
     Raises:
         EmbeddedError: a record was not accepted.
     """
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it exists)
-
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     # The data is from 2013: without this the brokers' own retention (7 days) would delete it at once.
     config = {"retention.ms": "-1", "segment.bytes": "1048576"}
@@ -83,8 +84,6 @@ def load(kafka: EmbeddedKafka, progress: Progress) -> None:
 
 
 def _produce(kafka: EmbeddedKafka, topic: str, produced: Iterator[Record]) -> None:
-    from confluent_kafka import Producer
-
     failed: list[str] = []
 
     def on_delivery(error: Any, _message: Any) -> None:
@@ -128,8 +127,6 @@ def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
 
 
 def _run(bootstrap: str, reader: Reader) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,10 +14,9 @@ from kretain.errors import UsageError
 from kretain.options.common import OptionGroup, duration_ms, option, time_ms
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import shown
+from retention_cli.policy.model import Entry, PatternError, Policy, compiled
+from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
-
-if TYPE_CHECKING:  # importing these is slow, and --help must be fast
-    from retention_cli.policy.selection import Selection
 
 ONE_OFF = "Rules for this run (the policy's guards and limits stay)"
 _LAST_MS = 2**63 - 1
@@ -32,8 +31,6 @@ def group_patterns(given: list[str] | None) -> list[str] | None:
 
 def patterns(given: list[str] | None) -> list[str] | None:
     """Check names, globs and ``re:`` expressions on the command line: the callback of each argument with patterns."""
-    from retention_cli.policy.model import PatternError, compiled
-
     for pattern in given or ():
         if not pattern:
             raise typer.BadParameter("it is empty")
@@ -196,9 +193,6 @@ def selection_or_all(policy_file: Path | None, topics: list[str] | None) -> Sele
     Raises:
         PolicyError: the file is invalid.
     """
-    from retention_cli.policy.model import Entry, Policy
-    from retention_cli.policy.selection import Selection
-
     if policy_file is not None:
         return selection(policy_file, topics)
     return Selection(
@@ -219,8 +213,6 @@ def selection(
         UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
         PolicyError: the file is invalid.
     """
-    from retention_cli.policy.selection import Selection
-
     if policy_file is not None:
         from retention_cli.policy.load import load_policy
 
@@ -237,13 +229,12 @@ def selection(
     return Selection(policy.with_one_off(flags), tuple(topics or ()), partitions)
 
 
-def flags_alone(flags: OneOff) -> Any:
+def flags_alone(flags: OneOff) -> Policy:
     """Return a policy made of the flags alone."""
     import hashlib
     import json
 
     from retention_cli.plan.value import NO_FILE
-    from retention_cli.policy.model import Policy
 
     digest = hashlib.sha256(json.dumps([flags.flags(), flags.patterns], sort_keys=True).encode()).hexdigest()
     return Policy(source=NO_FILE, digest=f"sha256:{digest}")
