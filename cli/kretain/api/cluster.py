@@ -18,9 +18,8 @@ from kretain.errors import line_of
 from kretain.flows.plans import forecasts, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import exit_codes, todays_rules
-from kretain.options import rules
 from kretain.options.common import Common, now_ms
-from kretain.options.plans import InventoryOption, SparkFlags
+from kretain.options.plans import InventoryOption, SparkFlags, selection_of, selection_or_all
 from kretain.render.consumers import groups_document, positions_document
 from kretain.render.explain import explained_document
 from kretain.render.forecast import forecast_head, topic_rows
@@ -247,7 +246,7 @@ class Cluster:
         named, consumers = patterns(topics), group_patterns(groups)
         wanted = consumers or (("*",) if unread else ())
         with self._opened():
-            chosen = rules.selection_or_all(self._settings.policy, list(named) or None)
+            chosen = selection_or_all(self._settings.policy, list(named) or None)
             memories = self._settings.memories(self._reader, chosen.policy.state, will_save=False)
             found = read_positions(
                 self._reader, chosen, now_ms(), groups=wanted, unread=unread, memories=memories, progress=silent
@@ -392,7 +391,7 @@ class Cluster:
                 "there is no policy: connect with policy=FILE or a context that has one, or name topics and a one-off "
                 "rule, such as plan('orders', consumed_after='3d')"
             )
-        return rules.selection(self._settings.policy, list(given.patterns), given)
+        return selection_of(self._settings.policy, list(given.patterns), given)
 
     def _memories(self, selection: Selection) -> Memories:
         return self._settings.memories(self._reader, selection.policy.state)

@@ -27,7 +27,7 @@ from kretain.options.common import (
     single_command,
     time_ms,
 )
-from kretain.options.rules import topic_argument
+from kretain.options.plans import topic_argument
 from retention_cli.core.units import count, format_time
 from retention_cli.policy.urls import NONE, check_url
 

@@ -9,7 +9,6 @@ from kretain.config import resolve
 from kretain.errors import RefusedError, warn
 from kretain.flows.confirm import confirm_forgetting
 from kretain.flows.fleet import each_cluster
-from kretain.options import rules
 from kretain.options.common import (
     Common,
     OutputOption,
@@ -21,7 +20,7 @@ from kretain.options.common import (
     option,
     single_command,
 )
-from kretain.options.rules import GroupsOption, Topics
+from kretain.options.plans import GroupsOption, Topics, selection_or_all
 from retention_cli.core.units import count
 
 groups = new_app()
@@ -183,7 +182,7 @@ def offsets(
     from retention_cli.reports.offsets import read_positions
 
     settings = resolve(common)
-    chosen = rules.selection_or_all(settings.policy, topics)
+    chosen = selection_or_all(settings.policy, topics)
     patterns = group or (("*",) if groups or unread else ())
     each: Literal["topics", "partitions"] | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader, common.progress() as progress:

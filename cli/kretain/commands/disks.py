@@ -9,10 +9,8 @@ from kretain.config import resolve
 from kretain.errors import Exit, UsageError, warn
 from kretain.flows.fleet import each_cluster
 from kretain.flows.spark import SharedSpark, planner
-from kretain.options import rules
 from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option, single_command
-from kretain.options.plans import Inventories, InventoryOption, SparkFlags
-from kretain.options.rules import patterns
+from kretain.options.plans import Inventories, InventoryOption, SparkFlags, patterns, selection_of
 from retention_cli.core.model import Code
 
 
@@ -46,7 +44,7 @@ def disk(
 
     shared = SharedSpark(spark)
     settings = resolve(common)
-    chosen = None if settings.policy is None else rules.selection(settings.policy)
+    chosen = None if settings.policy is None else selection_of(settings.policy)
     now = now_ms()
     with shared, settings.reader() as reader, common.progress() as progress:
         cluster_id = reader.metadata([]).cluster_id

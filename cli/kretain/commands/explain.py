@@ -9,7 +9,6 @@ from kretain.completion.complete import complete_codes, complete_partitions, com
 from kretain.config import resolve
 from kretain.errors import UsageError
 from kretain.flows.fleet import each_cluster
-from kretain.options import rules
 from kretain.options.common import (
     AllPartitions,
     Common,
@@ -21,8 +20,7 @@ from kretain.options.common import (
     single_command,
     time_ms,
 )
-from kretain.options.plans import Inventories, InventoryOption
-from kretain.options.rules import RuleFlags
+from kretain.options.plans import Inventories, InventoryOption, RuleFlags, selection_of, topic_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ def explain(
     from kretain.render.explain import print_explained
     from retention_cli.reports import explain as explaining
 
-    name, partition = rules.topic_partition(topic)
+    name, partition = topic_partition(topic)
     if not name or any(sign in name for sign in "*?["):
         raise UsageError(f"{topic!r}: explain takes the full name of one topic")
     if then != Then():
@@ -92,7 +90,7 @@ def explain(
         print_explained(past, output, every_row=all_rows, run=run)
         return
     settings = resolve(common)
-    chosen = rules.selection(settings.policy, [name], flags.for_topics([name]))
+    chosen = selection_of(settings.policy, [name], flags.for_topics([name]))
     with settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, chosen.policy.state)
         found = explaining.explain(

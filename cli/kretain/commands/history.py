@@ -10,7 +10,6 @@ from kretain.completion.complete import complete_runs
 from kretain.config import contexts_at, resolve
 from kretain.errors import Exit, UsageError, warn
 from kretain.flows.spark import SharedSpark
-from kretain.options import rules
 from kretain.options.common import (
     Common,
     OptionGroup,
@@ -22,8 +21,7 @@ from kretain.options.common import (
     option,
     single_command,
 )
-from kretain.options.plans import SparkFlags
-from kretain.options.rules import topic_argument, topic_arguments
+from kretain.options.plans import SparkFlags, selection_of, topic_argument, topic_arguments
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import count
 
@@ -196,7 +194,7 @@ def replay(
 
     shared = SharedSpark(spark)
     settings = resolve(common)
-    policy = rules.selection(settings.policy).policy
+    policy = selection_of(settings.policy).policy
     runs = recorded(settings.state_dir, evidence, *times.bounds(now_ms()))
     with common.progress() as progress, shared:
         if spark.spark:

@@ -13,7 +13,7 @@ from kretain.flows.confirm import answer, must_confirm, on_terminal
 from kretain.flows.fleet import each_cluster
 from kretain.flows.recipes import recipe, write_new
 from kretain.options.common import CONNECTION, Common, OutputOption, option, single_command
-from kretain.options.rules import Topics
+from kretain.options.plans import Topics
 from retention_cli.core.units import count
 from retention_cli.policy.selection import NothingMatchesError, Selection
 

@@ -12,10 +12,17 @@ from kretain.errors import Exit, UsageError, tell, warn
 from kretain.flows.confirm import must_confirm
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.spark import SharedSpark, planner
-from kretain.options import rules
 from kretain.options.common import AllPartitions, Common, PlanOutputOption, argument, now_ms, option, single_command
-from kretain.options.plans import InventoryOption, PlanFlags, SparkFlags, check_one
-from kretain.options.rules import PartedTopics, RuleFlags
+from kretain.options.plans import (
+    InventoryOption,
+    PartedTopics,
+    PlanFlags,
+    RuleFlags,
+    SparkFlags,
+    check_one,
+    selection_of,
+    topic_arguments,
+)
 from retention_cli.core.units import count, format_age, format_time
 
 if TYPE_CHECKING:  # importing it is slow, and --help must be fast
@@ -48,7 +55,7 @@ def plan(
     from kretain.render.plan import print_plan
     from retention_cli.core.commands import kretain
 
-    named = rules.topic_arguments(topics)
+    named = topic_arguments(topics)
     one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
     if how.evidence and (spark.spark or isinstance(settings, Fleet)):
@@ -58,7 +65,7 @@ def plan(
         named.check_one_cluster()
         return plan_fleet(settings, named.topics, one_off, spark, how, quiet=common.quiet)
     shared = SharedSpark(spark)
-    selection = rules.selection(settings.policy, named.topics, one_off, named.partitions)
+    selection = selection_of(settings.policy, named.topics, one_off, named.partitions)
     given = InventoryOption(how.inventory, selection.policy)
     engine = planner(shared, given)
     with shared, settings.reader() as reader, common.progress() as progress:

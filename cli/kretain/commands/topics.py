@@ -9,7 +9,6 @@ from kretain.config import context_of, resolve
 from kretain.errors import Exit, UsageError
 from kretain.flows.fleet import each_cluster
 from kretain.flows.spark import SharedSpark, record_reader
-from kretain.options import rules
 from kretain.options.common import (
     Common,
     OutputOption,
@@ -20,8 +19,7 @@ from kretain.options.common import (
     single_command,
     size_bytes,
 )
-from kretain.options.plans import SparkFlags
-from kretain.options.rules import RuleFlags, Topics, topic_argument
+from kretain.options.plans import RuleFlags, SparkFlags, Topics, selection_of, topic_argument
 
 WISH = "Goals (default: the policy, else retention.ms)"
 
@@ -141,9 +139,9 @@ def forecast(
         of_context = context_of(common.context)[0].get("policy")
         if of_context is not None and Path(of_context).resolve() != settings.policy.resolve():
             compare = Path(of_context)
-    chosen = [rules.selection(settings.policy, topics, flags.for_topics(topics))]
+    chosen = [selection_of(settings.policy, topics, flags.for_topics(topics))]
     if compare is not None:
-        chosen.append(rules.selection(compare, topics))
+        chosen.append(selection_of(compare, topics))
     terms = Terms(every, least, now_ms())
     with settings.reader() as reader, common.progress() as progress:
         made = forecasts(settings, reader, chosen, terms, progress)

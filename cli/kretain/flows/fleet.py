@@ -27,9 +27,8 @@ from kretain.errors import (
     worst,
 )
 from kretain.flows.spark import SharedSpark, fleet_engine
-from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, now_ms, option
-from kretain.options.plans import PlanFlags, SparkFlags
+from kretain.options.plans import PlanFlags, SparkFlags, selection_of
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.engines.fleet.plan import Failure, FleetPlan
@@ -87,7 +86,7 @@ class Fleet(Generic[One]):
         for name, resolved in self.clusters.items():
             if resolved.policy is None and not one_off.any_trigger:
                 raise UsageError(f"{name} has no policy: {self.source} names none; add one there, or pass -p FILE")
-            selection = functools.partial(rules.selection, resolved.policy, topics, one_off)
+            selection = functools.partial(selection_of, resolved.policy, topics, one_off)
             selection()
             try:
                 settings = resolved.settings()

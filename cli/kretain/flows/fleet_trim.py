@@ -23,9 +23,8 @@ from kretain.flows.trims import (
     warn_of_log,
     within_limits,
 )
-from kretain.options import rules
 from kretain.options.common import Common, now_ms
-from kretain.options.plans import TrimFlags
+from kretain.options.plans import TrimFlags, selection_of
 from kretain.render.plan import print_plan, print_saved_fleet
 from kretain.render.progress import shown_by_name
 from kretain.render.trim import fleet_question, print_fleet_report, topics_to_trim
@@ -219,9 +218,7 @@ def _saved(
         if name not in fleet.clusters:
             raise RefusedError(f"{path} has a plan for {name}, which {fleet.source} does not name; nothing was trimmed")
     for name, give in saved.plans.items():
-        todays_rules(
-            give(), one_off, partial(rules.selection, fleet.clusters[name].policy, topics, one_off), max_age_ms
-        )
+        todays_rules(give(), one_off, partial(selection_of, fleet.clusters[name].policy, topics, one_off), max_age_ms)
     return FleetPlans(
         dict(saved.plans),
         {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()},
