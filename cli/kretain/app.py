@@ -40,11 +40,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "disk": ("Inspect", "disks", "Show how full each disk is, and what the plan would free."),
     "forecast": ("Inspect", "topics", "Forecast sizes, full disks and lost data."),
     "segments": ("Inspect", "disks", "Make and show inventories of brokers' segments."),
-    "init": ("Set up", "init", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
+    "init": ("Set up", "setup", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
     "context": ("Set up", "setup", "List, add and remove the clusters in config.yaml."),
     "policy": ("Set up", "policy", "Write, check and show the policy; change its live settings."),
     "cluster": ("Set up", "setup", "Create kretain's own topics in a cluster."),
-    "doctor": ("Set up", "init", "Check permissions, broker versions and the clock."),
+    "doctor": ("Set up", "setup", "Check permissions, broker versions and the clock."),
     "completion": ("Set up", "setup", "Print a shell's completion script."),
     "demo": ("Set up", "demo", "Start a Kafka on this machine, and tour plan and trim."),
 }
