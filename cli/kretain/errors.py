@@ -286,10 +286,10 @@ def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str |
     """
     lines, kind = [text] if isinstance(text, str) else text, CODES[code]
     if for_scripts():
-        said = printable(complete("; ".join(lines)))
-        error = {"exit": exit_code, "code": code, "text": said, "hint": hint or kind.hint, "docs": kind.docs}
-        whole = log_line("error", **error) if is_json_log() else json.dumps({"error": error}, ensure_ascii=False)
-        print(whole, file=sys.stderr, flush=True)
+        one_line = printable(complete("; ".join(lines)))
+        error = {"exit": exit_code, "code": code, "text": one_line, "hint": hint or kind.hint, "docs": kind.docs}
+        form = log_line("error", **error) if is_json_log() else json.dumps({"error": error}, ensure_ascii=False)
+        print(form, file=sys.stderr, flush=True)
         return
     for line in lines:
         tell(f"kretain: {line}")

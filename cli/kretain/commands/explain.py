@@ -1,4 +1,4 @@
-"""``kretain explain`` and ``why``: why a partition is decided as it is."""
+"""``kretain explain`` and ``why``: why a partition is on hold or trimmed."""
 
 from __future__ import annotations
 

@@ -380,20 +380,11 @@ class SparkFlags(OptionGroup):
 
     spark: Annotated[
         bool,
-        option(
-            "--spark",
-            panel=SPARK,
-            help="Read and decide on Spark, which never deletes.",
-        ),
+        option("--spark", panel=SPARK, help="Read and decide on Spark, which never deletes."),
     ] = False
     master: Annotated[
         str | None,
-        option(
-            "--master",
-            metavar="MASTER",
-            panel=SPARK,
-            help="Use this master. Default: Spark's, or local.",
-        ),
+        option("--master", metavar="MASTER", panel=SPARK, help="Use this master. Default: Spark's, or local."),
     ] = None
     spark_conf: Annotated[
         list[str] | None,
