@@ -207,6 +207,9 @@ def test_without_a_code_every_code_is_listed_with_its_meaning() -> None:
     shown = run_cli("why", check=0).out
     says(shown, *(one.title.replace("`", "") for one in explanations().values()))
     assert set(explanations()) <= {line.split()[0] for line in shown.splitlines() if line}
+    rows = json.loads(run_cli("why", "-o", "json", check=0).out)["codes"]
+    assert [row["code"] for row in rows] == list(explanations())
+    assert all(row["title"].endswith(".") for row in rows)
 
 
 @pytest.mark.parametrize("code", ["F2", "f2"])
@@ -228,15 +231,8 @@ def test_code_in_any_case_of_letters_is_explained_with_the_clusters_address(code
     ],
 )
 def test_client_file_reaches_every_tool_by_its_own_option(tmp_path: Path, code: str, line: str) -> None:
-    file = tmp_path / "client file.properties"
-    file.write_text("client.id=x\n")
+    file = written(tmp_path / "client file.properties", "client.id=x\n")
     assert line.format(file=file) in run_cli("why", code, "-b", "b:1", "-c", str(file), check=0).out
-
-
-def test_json_has_each_code_title_and_text() -> None:
-    rows = json.loads(run_cli("why", "-o", "json", check=0).out)["codes"]
-    assert [row["code"] for row in rows] == list(explanations())
-    assert all(row["title"].endswith(".") for row in rows)
 
 
 @pytest.mark.parametrize(("line", "same"), [(("help", "plan"), ("plan", "--help")), (("version",), ("--version",))])
@@ -481,8 +477,7 @@ Said = Callable[..., Cli]
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    path = tmp_path / "config.yaml"
-    path.write_text(CONFIG)
+    path = written(tmp_path / "config.yaml", CONFIG)
     path.chmod(0o600)
     return path
 
@@ -656,8 +651,7 @@ def kretain_here(new_config: Path) -> Said:
 
 def existing(config: Path, text: str) -> None:
     config.parent.mkdir()
-    config.write_text(text)
-    config.chmod(0o640)
+    written(config, text).chmod(0o640)
 
 
 def test_first_context_makes_the_file_and_is_the_default(kretain_here: Said, new_config: Path) -> None:

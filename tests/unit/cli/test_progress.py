@@ -56,9 +56,9 @@ from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.run import PlanRefusedError
 from tests.support.docs import ROOT
 from tests.support.plans import HOLD, KEEP, plan as plan_of
-from tests.support.says import says
+from tests.support.says import pick, says
 from tests.support.terminal import CLOSED, FULL, UNREAD, Terminal, run_into
-from tests.support.world import run_cli
+from tests.support.world import run_cli, written
 
 NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "30s")
 DOCTOR = ("-m", "kretain", "doctor", "-b", "127.0.0.1:1", "--timeout", "1s")
@@ -230,8 +230,7 @@ def test_error_after_a_delete_has_the_commands_exit_code(capsys: pytest.CaptureF
     choose([], {"KRETAIN_ERRORS": "json"})
     exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deletions="run r: 3 records trimmed")
     found = of_json(capsys.readouterr().err)
-    said = (5, "unreachable", "gone; before that: run r: 3 records trimmed")
-    assert (found["exit"], found["code"], found["text"]) == said
+    assert pick(found, "exit", "code", "text") == (5, "unreachable", "gone; before that: run r: 3 records trimmed")
 
 
 @pytest.mark.parametrize(
@@ -280,8 +279,9 @@ def test_commands_print_errors_as_json(arguments: list[str], code: str, text: st
 
 def test_errors_page_lists_every_code() -> None:
     page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
-    assert rows == [(code, str(kind.exit), kind.what, kind.hint) for code, kind in CODES.items()]
+    assert re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE) == [
+        (code, str(kind.exit), kind.what, kind.hint) for code, kind in CODES.items()
+    ]
 
 
 def test_every_page_that_an_error_names_exists() -> None:
@@ -482,12 +482,11 @@ def test_character_outside_the_encoding_is_escaped_and_json_stays_utf_8(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     wanted = "größer ⚠ 😀"
-    policy = f'version: 1\ntopics: [{{match: a, hold: "{wanted}"}}]\n'
-    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    policy = written(tmp_path / "policy.yaml", f'version: 1\ntopics: [{{match: a, hold: "{wanted}"}}]\n')
 
     def shown(output: str) -> bytes:
         done = subprocess.run(
-            [sys.executable, "-m", "kretain", "policy", "show", "a", "-p", str(tmp_path / "policy.yaml"), "-o", output],
+            [sys.executable, "-m", "kretain", "policy", "show", "a", "-p", str(policy), "-o", output],
             env={**os.environ, **environ},
             capture_output=True,
             check=False,
