@@ -1,1 +1,1 @@
-"""One short module per command: it turns arguments into values, calls the engine, and renders results."""
+"""A module per topic of commands: it turns arguments into values, calls the engine, and renders results."""

@@ -49,7 +49,7 @@ def new(
 
       kretain policy new legal-hold --out policy.yaml
     """
-    from kretain.flows.recipes import RECIPES, recipe, write_new
+    from kretain.texts import RECIPES, recipe, write_new
 
     if name is None:
         for one in RECIPES:

@@ -14,9 +14,9 @@ from kretain.config import Resolved, config_path, context_of, contexts, default_
 from kretain.errors import Exit, UsageError, tell_error
 from kretain.flows.confirm import answer, must_confirm, on_terminal
 from kretain.flows.fleet import each_cluster
-from kretain.flows.recipes import recipe, write_new
 from kretain.options.common import CONNECTION, Common, OutputOption, argument, command, new_app, option, single_command
 from kretain.options.plans import Topics
+from kretain.texts import recipe, write_new
 from retention_cli.core.units import count
 from retention_cli.policy.selection import NothingMatchesError, Selection
 

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 import yaml
 
-from kretain.flows.recipes import RECIPES
+from kretain.texts import RECIPES
 from tests.support.clusters import EmbeddedKafka
 from tests.support.docs import ROOT
 from tests.support.ledger_stores import renew_state_topic

@@ -23,9 +23,8 @@ from kretain.app import COMMANDS, app
 from kretain.completion import overview
 from kretain.completion.quick import ALL as FULL
 from kretain.config import resolve
-from kretain.flows.recipes import RECIPES
 from kretain.options.common import FLAG_ONLY, Common
-from kretain.reasons import explanations
+from kretain.texts import RECIPES, explanations
 from retention_cli.audit.log import AuditLog
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_lines
 from retention_cli.engines.fleet.saved import write_fleet
