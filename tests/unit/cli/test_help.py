@@ -327,6 +327,9 @@ NO_CLUSTER = (
     [
         (["plan", "--bogus"], 2, "no such option: --bogus"),
         (["plan", "-o", "xml"], 2, "invalid value for '--output' / '-o': 'xml' is not one of"),
+        (["plan", "x", "--older-than", "1"], 2, "invalid value for '--older-than': '1' is not a duration such as 3d"),
+        (["plan", "x", "--before", "soon"], 2, "invalid value for '--before': 'soon' is not a time"),
+        (["advise", "--want-bytes", "x"], 2, "invalid value for '--want-bytes': 'x' is not a size"),
         (["explain"], 2, "missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
         (["plam"], 2, "no such command 'plam'; did you mean plan?"),
         (["history", "--verify", "--limit", "3"], 2, "--verify checks complete logs"),
