@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Literal, Self, Unpack
 
 from kretain.api.errors import (
+    Duration,
     RefusedError,
+    Rules,
     duration_ms,
     group_patterns,
     patterns,
@@ -46,19 +47,6 @@ from retention_cli.state.memories import Memories
 from retention_cli.trim.history import Choice, find_run, read_past, select, select_changes
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
-
-Duration = str | int | dt.timedelta
-"""``"3d"``, milliseconds, or a timedelta."""
-
-
-class Rules(TypedDict, total=False):
-    """The one-off rules, as the command's flags (docs/policy.md). They turn the policy file's own triggers off."""
-
-    consumed_after: Duration
-    event_time: Duration
-    older_than: Duration
-    before: str | int | dt.datetime
-    unconsumed: Literal["hold", "trim"]
 
 
 def connect(

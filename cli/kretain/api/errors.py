@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from kretain.errors import CODES, code_of, is_ours
 from retention_cli.core.units import UnitError, parse_duration_ms, parse_time_ms
@@ -131,7 +131,20 @@ def translated() -> Iterator[None]:
         raise kind(text, code, problems) from error  # type: ignore[arg-type]  # (a key of CODES)
 
 
-_NAMES: Final = ("consumed_after", "event_time", "older_than", "before", "unconsumed")
+Duration = str | int | dt.timedelta
+"""``"3d"``, milliseconds, or a timedelta."""
+
+
+class Rules(TypedDict, total=False):
+    """The one-off rules, as the command's flags (docs/policy.md). They turn the policy file's own triggers off."""
+
+    consumed_after: Duration
+    event_time: Duration
+    older_than: Duration
+    before: str | int | dt.datetime
+    unconsumed: Literal["hold", "trim"]
+
+
 _LAST_MS: Final = 2**63 - 1
 
 
@@ -219,8 +232,8 @@ def rules_of(topics: tuple[str, ...], given: Mapping[str, Any]) -> OneOff:
         KretainError: a keyword is unknown, or its value wrong.
     """
     for name in given:
-        if name not in _NAMES:
-            raise usage(f"{name}: unknown keyword; rules are {', '.join(_NAMES)}")
+        if name not in Rules.__annotations__:
+            raise usage(f"{name}: unknown keyword; rules are {', '.join(Rules.__annotations__)}")
     flags = {name: value for name, value in given.items() if value is not None}
     unconsumed = flags.pop("unconsumed", None)
     if unconsumed not in (None, "hold", "trim"):

@@ -88,8 +88,7 @@ def protect(
             if dry_run:
                 raise UsageError(f"--{how} has no --dry-run: kretain protect --dry-run shows what is raised")
             must_confirm(lambda: f"{how.capitalize()} topic {topic}?", how, nothing, yes=yes)
-            for line in resumed(job, topic, how):  # type: ignore[arg-type]
-                common.warn(line)
+            common.warn(*resumed(job, topic, how))  # type: ignore[arg-type]
             return Exit.DONE
         made, memory = plan_protection(job)
         if not dry_run:
