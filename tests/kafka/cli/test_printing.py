@@ -28,11 +28,11 @@ import yaml
 
 from tests.support import archives
 from tests.support.clusters import EmbeddedKafka, tools_on_path
+from tests.support.docs import ROOT
 from tests.support.says import says
 from tests.support.terminal import CLOSED, FULL, UNREAD, Terminal, run_into
 from tests.support.world import HOUR, OLD, Cli, World, commit_raw, consumed, now_ms, run_cli, wait_until, written
 
-ROOT = Path(__file__).parents[3]
 FILES = ROOT / "completions"
 
 START = {
@@ -290,8 +290,7 @@ def test_hostile_names_are_escaped_in_group_lists_and_remedies(world: World, top
     for words in (["groups", "--group", "evil*", "--group", "=*"], ["doctor"]):
         for output in ("table", "csv", "json", "yaml"):
             assert odd(world.cli(*words, "-o", output)) == set()
-    listed = world.cli("groups", "--group", "evil*", "--group", "=*", "-o", "csv").out
-    says(listed, ESCAPED, f"'{FORMULA}")
+    says(world.cli("groups", "--group", "evil*", "--group", "=*", "-o", "csv").out, ESCAPED, f"'{FORMULA}")
     markdown, lines = (world.cli("plan", topic, *RULE, "-o", output) for output in ("markdown", "jsonl"))
     assert (odd(markdown), odd(lines), ESCAPED in markdown.out) == (set(), set(), True)
     assert all(json.loads(line) for line in lines.out.splitlines())
@@ -536,8 +535,10 @@ def test_fleet_trim_with_a_lost_report_names_each_clusters_deletes(
         f"  - {{name: eu, bootstrap-server: '{world.bootstrap}'}}\n"
         "  - {name: down, bootstrap-server: '127.0.0.1:1', timeout: 1s}\n"
     )
-    fleet = ["trim", "--fleet", str(tmp_path / "fleet.yaml"), "--state-dir", str(world.state_dir), "--yes", "-q"]
-    done = run_into(FULL, *fleet)
+    done = run_into(
+        FULL,
+        *("trim", "--fleet", str(tmp_path / "fleet.yaml"), "--state-dir", str(world.state_dir), "--yes", "-q"),
+    )
     assert done.code == 5, done.err
     run = run_of(world)["run"]
     assert done.err.splitlines()[-1] == (
