@@ -24,7 +24,7 @@ from tests.support.advising import ANY_STAMP, Shop, advice, carry_out, codes, ju
 from tests.support.archives import Whole, flights, produce
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, leaders
-from tests.support.says import json_of, refusal, says
+from tests.support.says import json_of, refusal, refuses, says
 from tests.support.world import DAY, HOUR, MIB, MINUTE, QUIET, World, now_ms, reader_for, wait_until, written
 
 
@@ -334,6 +334,7 @@ def test_profile_of_a_missing_topic_or_partition_is_an_error(world: World) -> No
         world.cli("profile", "no-such-topic", check=1).err
         == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
     )
+    refuses(world.cli("plan", "no-such-topic", "--older-than", "1d"), "no topic matches 'no-such-topic'")
     for pattern in ("__consumer_offset*", "re:no.*"):
         assert "no topic matches" in refusal(NothingMatchesError, profiled, world, pattern)
     assert list(profiled(world, "__consumer_offsets").topics) == ["__consumer_offsets"]

@@ -53,42 +53,6 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(world: World, tmp
     assert world.ends(topic) == (6, 10)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("plan",), 2, "no policy: give"),
-        (("plan", "--consumed-after", "1d"), 2, "needs a TOPIC"),
-        (("plan", "x", "--consumed-after", "1"), 2, "'1' is not a duration"),
-        (("plan", "x", "--consumed-after", "1d", "-o", "xml"), 2, "xml"),
-        (("plan", "x", "--consumed-after", "1d", "--unconsumed", "maybe"), 2, "maybe"),
-        (("plan", "x", "--nonsense"), 2, "nonsense"),
-        (("plan", "re:(", "--consumed-after", "1d"), 2, "not a regular expression"),
-        (("plan", "no-such-topic", "--consumed-after", "1d"), 1, "no topic matches 'no-such-topic'"),
-        (("plan", "-p", "nowhere.yaml"), 1, "nowhere.yaml: cannot be read"),
-        (("trim", "x", "--plan", "nowhere.json", "--consumed-after", "1d"), 1, "nowhere.json cannot be read"),
-        (("trim", "x", "--consumed-after", "1d", "--max-partitions", "0"), 2, "max-partitions"),
-        (("explain", "*", "--consumed-after", "1d"), 2, "one topic"),
-        (("explain", "x:y", "--consumed-after", "1d"), 2, "'y' is not a partition"),
-        (("history", "--run", "nope"), 1, "no run 'nope'"),
-        (("policy", "show", "x"), 2, "no policy file"),
-        (("nonsense",), 2, "nonsense"),
-        (("plan", "x", "--consumed-after", "1d", "--context", "nope"), 1, "no context 'nope'"),
-        (("plan", "x", "--consumed-after", "1d", "-c", "nowhere.properties"), 1, "nowhere.properties cannot be read"),
-        (("plan", "x", "--consumed-after", "1d", "--timeout", "soon"), 2, "'soon' is not a duration"),
-        (("plan", "x", "--consumed-after", "1d", "--cluster", "eu"), 2, "--cluster names one of several"),
-        (("plan", "x", "--consumed-after", "1d", "--fleet", "fleet.yaml"), 2, "--fleet names several clusters"),
-        (("trim", "x", "--plan", "nowhere.parquet", "--consumed-after", "1d"), 1, "nowhere.parquet cannot be read"),
-    ],
-)
-def test_error_is_reported_once_on_stderr_with_its_exit_code(
-    world: World, arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    done = world.cli(*arguments, check=code)
-    says(" ".join(done.err.split()).replace("│ ", "").replace(" │", ""), said, never=["Traceback"])
-    assert done.out == ""
-    assert code != 1 or done.err.count("\n") == 1
-
-
 def trim_in_a_terminal(world: World, *arguments: str) -> Terminal:
     return Terminal(
         [
