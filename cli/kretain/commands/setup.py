@@ -18,7 +18,6 @@ from kretain.options.common import CONNECTION, Common, OutputOption, argument, c
 from kretain.options.plans import Topics
 from kretain.texts import recipe, write_new
 from retention_cli.core.units import count
-from retention_cli.policy.selection import NothingMatchesError, Selection
 
 if TYPE_CHECKING:
     from retention_cli.plan.value import Plan
@@ -148,6 +147,7 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
     from retention_cli.brokers.metadata import TopicConfig
     from retention_cli.core.model import INFINITE_MS
     from retention_cli.policy.load import parse_policy
+    from retention_cli.policy.selection import NothingMatchesError
 
     everything = parse_policy(_policy(["*"]), "init", "init")
     try:
@@ -171,6 +171,7 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
 def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
     from kretain.flows.plans import plan_now
     from retention_cli.plan.make import LocalPlanner
+    from retention_cli.policy.selection import Selection
 
     with settings.reader() as reader, common.progress() as progress:
         return plan_now(

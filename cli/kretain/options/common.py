@@ -185,10 +185,7 @@ class Common:
     state_dir: Annotated[
         Path | None,
         option(
-            "--state-dir",
-            metavar="DIR",
-            panel=COMMON,
-            help="Use this state directory, not ~/.local/state/kretain.",
+            "--state-dir", metavar="DIR", panel=COMMON, help="Use this state directory, not ~/.local/state/kretain."
         ),
     ] = None
     quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="Print no progress and no warnings.")] = False

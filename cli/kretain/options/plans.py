@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,14 +25,14 @@ from kretain.options.common import (
 )
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import shown
-from retention_cli.policy.model import Entry, PatternError, Policy, compiled
-from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 
-if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
+if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.disks.inventory_view import InventoryView
     from retention_cli.plan.approval import Offered
     from retention_cli.plan.value import Plan, Totals
+    from retention_cli.policy.model import Policy
+    from retention_cli.policy.selection import Selection
 
 ONE_OFF = "Rules for this run (the policy's guards and limits stay)"
 _LAST_MS = 2**63 - 1
@@ -48,6 +47,8 @@ def group_patterns(given: list[str] | None) -> list[str] | None:
 
 def patterns(given: list[str] | None) -> list[str] | None:
     """Check names, globs and ``re:`` expressions on the command line: the callback of each argument with patterns."""
+    from retention_cli.policy.model import PatternError, compiled
+
     for pattern in given or ():
         if not pattern:
             raise typer.BadParameter("it is empty")
@@ -210,6 +211,9 @@ def selection_or_all(policy_file: Path | None, topics: list[str] | None) -> Sele
     Raises:
         PolicyError: the file is invalid.
     """
+    from retention_cli.policy.model import Entry, Policy
+    from retention_cli.policy.selection import Selection
+
     if policy_file is not None:
         return selection_of(policy_file, topics)
     return Selection(
@@ -230,6 +234,8 @@ def selection_of(
         UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
         PolicyError: the file is invalid.
     """
+    from retention_cli.policy.selection import Selection
+
     if policy_file is not None:
         from retention_cli.policy.load import load_policy
 
@@ -248,7 +254,10 @@ def selection_of(
 
 def flags_alone(flags: OneOff) -> Policy:
     """Return a policy made of the flags alone."""
+    import hashlib
+
     from retention_cli.plan.value import NO_FILE
+    from retention_cli.policy.model import Policy
 
     digest = hashlib.sha256(json.dumps([flags.flags(), flags.patterns], sort_keys=True).encode()).hexdigest()
     return Policy(source=NO_FILE, digest=f"sha256:{digest}")
@@ -344,12 +353,7 @@ class PlanFlags(OptionGroup):
 
     out: Annotated[
         Path | None,
-        option(
-            "--out",
-            of="plan",
-            metavar="FILE",
-            help="Save the plan (.json or .parquet) for trim --plan.",
-        ),
+        option("--out", of="plan", metavar="FILE", help="Save the plan (.json or .parquet) for trim --plan."),
     ] = None
     key: Annotated[
         Path | None,
@@ -401,22 +405,12 @@ class SparkFlags(OptionGroup):
     ] = None
     connections_per_broker: Annotated[
         int | None,
-        option(
-            "--connections-per-broker",
-            metavar="N",
-            min=1,
-            panel=SPARK,
-            help="Limit tasks per broker. Default: 2.",
-        ),
+        option("--connections-per-broker", metavar="N", min=1, panel=SPARK, help="Limit tasks per broker. Default: 2."),
     ] = None
     partitions_per_task: Annotated[
         int | None,
         option(
-            "--partitions-per-task",
-            metavar="N",
-            min=0,
-            panel=SPARK,
-            help="Split larger clusters. Default: 300000.",
+            "--partitions-per-task", metavar="N", min=0, panel=SPARK, help="Split larger clusters. Default: 300000."
         ),
     ] = None
 
