@@ -232,13 +232,12 @@ class EmbeddedKafka:
         """
         deadline = time.monotonic() + seconds
         running = [node for node in self.nodes if node.process is not None]
-        waiting = list(running)
+        waiting = running
         while waiting:
-            for node in list(waiting):
+            for node in waiting:
                 if node.pid is None:
                     raise EmbeddedError(f"Kafka node {node.node_id} ended while starting: {node.failure_line()}")
-                if _brokers_seen_by(node.address) >= len(running):
-                    waiting.remove(node)
+            waiting = [node for node in waiting if _brokers_seen_by(node.address) < len(running)]
             if waiting and time.monotonic() > deadline:
                 late = ", ".join(str(node.node_id) for node in waiting)
                 raise EmbeddedError(
