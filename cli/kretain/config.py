@@ -343,8 +343,8 @@ def contexts_at(bootstrap: str) -> list[str]:
     found = []
     for name in contexts():
         with contextlib.suppress(ConfigError, SettingsError, UsageError):  # a mistake in another context
-            resolved = resolve(Common(chosen=context_of(name)), policy_counts=False)
-            address = resolved.connection.get("bootstrap.servers")
+            common = Common(chosen=context_of(name))
+            address = resolve(common, policy_counts=False).connection.get("bootstrap.servers")
             if address is not None and address.value == bootstrap:
                 found.append(name)
     return found

@@ -94,8 +94,8 @@ class Node:
         Raises:
             EmbeddedError: the storage tool failed; the text has its last line.
         """
-        config = str(self.write_configuration())
-        formatting = self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, heap_mb=128)
+        config = self.write_configuration()
+        formatting = self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap_mb=128)
         try:
             code = formatting.wait(FORMAT_SECONDS)
         except subprocess.TimeoutExpired:
