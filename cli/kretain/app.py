@@ -6,6 +6,7 @@ import difflib
 import importlib
 import os
 import sys
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,19 +15,19 @@ from typer.completion import install_callback, show_callback
 from kretain import __version__
 from kretain.completion.quick import ALL, QuickGroup
 from kretain.completion.shells import use_ours
-from kretain.error_codes import choose, for_scripts
+from kretain.errors import choose, for_scripts, tell_error
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, per partition, and show it."),
     "trim": ("Trim", "trim", "Carry out a plan: recheck, delete, read back, report."),
-    "approve": ("Trim", "show", "Approve a saved plan, as a second person."),
+    "approve": ("Trim", "plan", "Approve a saved plan, as a second person."),
     "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
     "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
     "restore": ("Trim", "archive", "Write archived records to a topic."),
-    "explain": ("Inspect", "explain", "Draw a partition's log with each rule's bound, and say why."),
-    "show": ("Inspect", "show", "Show a saved plan."),
-    "why": ("Inspect", "why", "Explain a reason code, and what to do."),
+    "explain": ("Inspect", "history", "Draw a partition's log with each rule's bound, and say why."),
+    "show": ("Inspect", "plan", "Show a saved plan."),
+    "why": ("Inspect", "history", "Explain a reason code, and what to do."),
     "offsets": ("Inspect", "consumers", "Show where consumers stand: floor, who sets it, lag."),
     "advise": ("Inspect", "topics", "Show how long brokers really keep data, and better settings."),
     "profile": ("Inspect", "topics", "Draw a topic's records over time: rates, order, future times."),
@@ -36,14 +37,14 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "replay": ("Inspect", "history", "Decide recorded runs again under another policy."),
     "report": ("Inspect", "history", "Write an HTML page of a plan or of past trims."),
     "ledger": ("Inspect", "consumers", "Show and prune what kretain remembers."),
-    "disk": ("Inspect", "disks", "Show how full each disk is, and what the plan would free."),
+    "disk": ("Inspect", "topics", "Show how full each disk is, and what the plan would free."),
     "forecast": ("Inspect", "topics", "Forecast sizes, full disks and lost data."),
-    "segments": ("Inspect", "disks", "Make and show inventories of brokers' segments."),
-    "init": ("Set up", "init", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
+    "segments": ("Inspect", "topics", "Make and show inventories of brokers' segments."),
+    "init": ("Set up", "setup", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
     "context": ("Set up", "setup", "List, add and remove the clusters in config.yaml."),
     "policy": ("Set up", "policy", "Write, check and show the policy; change its live settings."),
     "cluster": ("Set up", "setup", "Create kretain's own topics in a cluster."),
-    "doctor": ("Set up", "init", "Check permissions, broker versions and the clock."),
+    "doctor": ("Set up", "setup", "Check permissions, broker versions and the clock."),
     "completion": ("Set up", "setup", "Print a shell's completion script."),
     "demo": ("Set up", "demo", "Start a Kafka on this machine, and tour plan and trim."),
 }
@@ -58,14 +59,12 @@ EPILOG = "--max-age can be set as KRETAIN_MAX_AGE, and so on. See kretain help C
 class LazyGroup(QuickGroup):
     """Looks commands up in :data:`COMMANDS` and imports only the one that is called."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, _ctx: Any) -> list[str]:
         """Return the commands in the overview's order."""
-        del ctx
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """Import and return a command, None if there is none of that name."""
-        del ctx
         if cmd_name not in COMMANDS:
             return None
         module = vars(importlib.import_module(f"kretain.commands.{COMMANDS[cmd_name][1]}"))
@@ -80,8 +79,6 @@ class LazyGroup(QuickGroup):
             choose(sys.argv[1:] if given is None else given, os.environ)
             code = super().main(*args, **{**more, "standalone_mode": False})
         except typer.Abort:
-            from kretain.errors import tell_error
-
             tell_error(130, "interrupted", "interrupted")
             sys.exit(130)
         except Exception as error:
@@ -109,9 +106,8 @@ class LazyGroup(QuickGroup):
             ctx.fail(f"No such command {args[0]!r}; did you mean {similar[0]}?")
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: Any, _formatter: Any) -> None:
         """Print the overview without importing a single command."""
-        del formatter
         from kretain.completion.overview import print_overview
 
         print_overview(ctx.get_usage(), COMMANDS, EPILOG)
@@ -122,15 +118,12 @@ def _report_usage(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help, unless that has been printed
         sys.stderr.write(error.message)
     else:
-        from kretain.errors import tell_error
-
         ctx = getattr(error, "ctx", None)
         text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")
         if text[1:2].islower():  # no name or variable
             text = text[0].lower() + text[1:]
         see = f"see {'kretain' if ctx is None else ctx.command_path} --help"
-        in_one_line = not for_scripts() and not sys.stderr.isatty()
-        tell_error(error.exit_code, "usage", f"{text}; {see}" if in_one_line else text, see)
+        tell_error(error.exit_code, "usage", text if for_scripts() or sys.stderr.isatty() else f"{text}; {see}", see)
     sys.exit(error.exit_code)
 
 
@@ -146,13 +139,6 @@ def _behind(args: list[str]) -> list[str]:
     return [*rest[:end], *moved, *rest[end:]] if rest else args
 
 
-def _configuration() -> Any:
-    """Return the configuration, for completions: they are below it, and it is slow to import."""
-    from kretain import config
-
-    return config
-
-
 use_ours()
 app = typer.Typer(
     cls=LazyGroup,
@@ -160,7 +146,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"], "obj": _configuration},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "obj": partial(importlib.import_module, "kretain.config"),  # for completions; it is slow to import
+    },
 )
 
 

@@ -235,8 +235,9 @@ def _connection(given: _Given, file: _Picked, bootstrap: _Picked) -> dict[str, S
     """
     from retention_cli.brokers.security.client_files import Setting, read_properties
 
-    settings = given.context.get("settings") or {}
-    connection = {str(key): Setting(str(value), given.where) for key, value in settings.items()}
+    connection = {
+        str(key): Setting(str(value), given.where) for key, value in (given.context.get("settings") or {}).items()
+    }
     if file.value is not None:
         connection |= read_properties(Path(file.value))
     # The address in a file given for this run wins over the context's.
@@ -370,9 +371,11 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
         return {}, "default"
     known = contexts()
     if name not in known:
-        unknown = ConfigError(f"{path}: no context {name!r}; {nearest(name, known)}")
-        raise hinted(unknown, f"{kretain('context', 'add', str(name))} adds it")
-    entry = known[str(name)]
+        raise hinted(
+            ConfigError(f"{path}: no context {name!r}; {nearest(name, known)}"),
+            f"{kretain('context', 'add', name)} adds it",
+        )
+    entry = known[name]
     for key in entry:
         if key not in _KEYS:
             raise ConfigError(f"{path}: contexts.{name}.{key}: unknown key; {nearest(str(key), _KEYS, 'keys are')}")

@@ -1,25 +1,17 @@
-"""Exit codes (docs/scripts.md), and the code of each error. Defined only here."""
+"""Exit codes (docs/scripts.md), each error's code and hint (docs/errors.md), and how errors are printed."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from kretain.error_codes import (
-    CODES,
-    code_of,
-    error_line,
-    for_scripts,
-    hint_for,
-    is_json_log,
-    is_ours,
-    log_line,
-)
 from kretain.reach import complete
 from retention_cli.core.errors import Refusal
 from retention_cli.core.printable import printable
@@ -54,6 +46,147 @@ def of_many(codes: Sequence[Exit]) -> Exit:
         return Exit.INTERRUPTED
     lost = sum(code in (Exit.FAILED, Exit.REFUSED) for code in codes)
     return Exit.PARTIAL if 0 < lost < len(codes) else worst(*codes)
+
+
+class Kind(NamedTuple):
+    """A kind of error: what happened, what to do, the exit code, and the page that has more."""
+
+    what: str
+    hint: str
+    exit: int = 1
+    docs: str | None = None
+
+
+CODES: Final[Mapping[str, Kind]] = {
+    "usage": Kind("the arguments are wrong, or contradict each other", "see the command's --help", 2),
+    "policy": Kind(
+        "the policy file is invalid",
+        "fix what each problem names; kretain policy check lists them again",
+        docs="docs/policy.md",
+    ),
+    "fleet-file": Kind("the fleet file is invalid", "fix what each problem names", docs="docs/fleets.md"),
+    "config": Kind(
+        "the configuration file is invalid",
+        "fix it; kretain context list shows its contexts",
+        docs="docs/connecting.md",
+    ),
+    "settings": Kind("a connection setting is invalid", "fix the named setting", docs="docs/connecting.md"),
+    "nothing-matches": Kind(
+        "the policy, a TOPIC or --cluster matches nothing", "check the names, and DESCRIBE on the topics"
+    ),
+    "unreachable": Kind(
+        "no broker answered", "check the address, the network and security.protocol", docs="docs/connecting.md"
+    ),
+    "unauthorized": Kind(
+        "the cluster refused the user, or the operation",
+        "grant the named permission; kretain doctor lists all",
+        docs="docs/connecting.md#rights",
+    ),
+    "request": Kind("a request to the cluster failed", "run it again; kretain doctor shows what works"),
+    "plan-file": Kind("the saved plan is invalid", "run kretain plan --out again", docs="docs/plan.md#saved-plans"),
+    "inventory": Kind(
+        "an inventory of segments is invalid, or could not be made",
+        "run kretain segments scan again",
+        docs="docs/segments.md",
+    ),
+    "archive": Kind("the archive is unusable", "check the archive's URL and permissions", docs="docs/archive.md"),
+    "state": Kind(
+        "the ledger, the audit log or the state directory is unusable", "check --state-dir", docs="docs/memory.md"
+    ),
+    "locked": Kind("another trim of this cluster is running", "run it later, or use --wait-lock", 6),
+    "refused": Kind(
+        "a plan that is stale, of another cluster, past a limit, or not confirmed", "run kretain plan again", 6
+    ),
+    "missing-part": Kind("an extra is not installed", "install the named extra"),
+    "spark": Kind("Spark failed", "follow the text; -vv shows where it happened", docs="docs/spark.md"),
+    "output": Kind("the result could not be printed or saved", "check the disk or pipe that it goes to"),
+    "interrupted": Kind("Ctrl-C, SIGTERM or --deadline", "kretain history shows what was done", 130),
+    "failed": Kind("anything else", "follow the text"),
+    "internal": Kind("an error in kretain itself", "run again with -vv, and report what it shows"),
+}
+"""Each code. Codes are never renamed."""
+
+_TEXT_SAYS_IT: Final = frozenset({"refused", "missing-part", "interrupted", "failed", "internal"})
+"""Errors whose text already says what to do, so that people get no hint."""
+
+_KINDS: Final[Mapping[str, str]] = {
+    "UsageError": "usage",
+    "NoClusterError": "usage",
+    "PolicyError": "policy",
+    "FleetFileError": "fleet-file",
+    "ConfigError": "config",
+    "SettingsError": "settings",
+    "NothingMatchesError": "nothing-matches",
+    "UnreachableError": "unreachable",
+    "UnauthorizedError": "unauthorized",
+    "BrokerError": "request",
+    "SavedPlanError": "plan-file",
+    "InventoryError": "inventory",
+    "ScanError": "inventory",
+    "FileError": "output",
+    "LockedError": "locked",
+    "Refusal": "refused",
+    "ArchiveError": "archive",
+    "StateError": "state",
+    "EvidenceError": "state",
+    "MissingPartError": "missing-part",
+    "SparkError": "spark",
+    "KeyboardInterrupt": "interrupted",
+}
+"""The code of each class of errors, by its name: to import all of them here would be slow."""
+
+
+_chosen: Final = [""]
+"""The form of errors."""
+_LOG: Final = "log"
+
+
+def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Set how errors are printed, from a command line that may be wrong elsewhere: the last ``--errors`` counts."""
+    chosen = environ.get("KRETAIN_ERRORS", "")
+    for number, one in enumerate(arguments):
+        if one == "--":
+            break
+        if one == "--errors":
+            chosen = "".join(arguments[number + 1 : number + 2])
+        elif one.startswith("--errors="):
+            chosen = one.partition("=")[2]
+    _chosen[:] = [chosen]
+
+
+def for_scripts() -> bool:
+    """Return whether errors are printed as JSON."""
+    return _chosen in (["json"], [_LOG])
+
+
+def log_as_json() -> None:
+    """Print every line on stderr as JSON from now on: programs read the log (docs/watch.md, The log as JSON)."""
+    _chosen[:] = [_LOG]
+
+
+def is_json_log() -> bool:
+    """Return whether stderr is a log of JSON lines."""
+    return _chosen == [_LOG]
+
+
+def log_line(event: str, **facts: object) -> str:
+    """Return a line of a log of JSON lines: the time, what kind of line it is, and what it says."""
+    return json.dumps(
+        {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **facts}, ensure_ascii=False
+    )
+
+
+def code_of(error: BaseException) -> str:
+    """Return an error's code, a key of :data:`CODES`."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in _KINDS and (is_ours(kind) or kind is KeyboardInterrupt):
+            return _KINDS[kind.__name__]
+    return "failed" if is_ours(type(error)) else "internal"
+
+
+def is_ours(kind: type[BaseException]) -> bool:
+    """Return whether errors of a class have a text written for users, unlike unexpected ones."""
+    return kind.__module__.startswith(("retention_cli.", "kretain."))
 
 
 class UsageError(Exception):
@@ -147,15 +280,22 @@ def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = Non
 
 
 def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str | None = None) -> None:
-    """Print an error to stderr in the form that ``--errors`` says; in a terminal a hint follows."""
-    lines = [text] if isinstance(text, str) else text
+    """Print an error to stderr in the form that ``--errors`` says; in a terminal, what to do follows.
+
+    ``hint`` replaces the code's own; if it is empty, no such line follows.
+    """
+    lines, kind = [text] if isinstance(text, str) else text, CODES[code]
     if for_scripts():
-        print(error_line(exit_code, code, printable(complete("; ".join(lines))), hint), file=sys.stderr, flush=True)
+        one_line = printable(complete("; ".join(lines)))
+        error = {"exit": exit_code, "code": code, "text": one_line, "hint": hint or kind.hint, "docs": kind.docs}
+        form = log_line("error", **error) if is_json_log() else json.dumps({"error": error}, ensure_ascii=False)
+        print(form, file=sys.stderr, flush=True)
         return
     for line in lines:
         tell(f"kretain: {line}")
-    if sys.stderr.isatty() and (advice := hint_for(code, hint)) is not None:
-        tell(f"  hint: {advice}")
+    advice = (hint or ("" if code in _TEXT_SAYS_IT else kind.hint), kind.docs)
+    if sys.stderr.isatty() and hint != "" and any(advice):
+        tell(f"  hint: {' · '.join(filter(None, advice))}")
 
 
 def warn(*notes: Any) -> None:

@@ -22,8 +22,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-from kretain.embedded import DEFAULT_VERSION, jars
-from kretain.embedded.java import find_java
+from kretain.embedded import jars
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import move_leader
@@ -108,8 +107,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     shutil.copytree(HERE / "node", built / "node", ignore=shutil.ignore_patterns("node_modules"))
     _ran(["npm", "ci", "--no-audit", "--no-fund"], built / "node")
     found |= {name: ["node", str(built / "node" / "client.mjs"), name] for name in NODE}
-    java = find_java()
-    lib = jars.resolve("kafka-streams", DEFAULT_VERSION, print)
+    java = jars.find_java()
+    lib = jars.resolve("kafka-streams", jars.DEFAULT_VERSION, print)
     _ran(["javac", "-nowarn", "-d", str(built / "java"), "-cp", f"{lib}/*", str(HERE / "java" / "Client.java")], HERE)
     start = [str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={built}"]
     found |= {name: [*start, "-cp", f"{built / 'java'}:{lib}/*", "Client", name] for name in JAVA}

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
-from kretain.embedded.java import find_java
-from kretain.embedded.node import free_ports
+from kretain.embedded.cluster import free_ports
+from kretain.embedded.jars import find_java
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support.archives import archived, filled, policy, small, whole

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kretain.embedded import DEFAULT_VERSION, EmbeddedError, EmbeddedKafka as OneNode, jars
-from kretain.embedded.cluster import HEAP_MB, properties_of
-from kretain.embedded.java import find_java
-from kretain.embedded.node import Node, free_ports, new_id
+from kretain.embedded import jars
+from kretain.embedded.cluster import HEAP_MB, EmbeddedKafka as OneNode, Node, free_ports, new_id, properties_of
+from kretain.embedded.jars import DEFAULT_VERSION, EmbeddedError
 from tests.support import processes
 
 STOP_SECONDS = 20
@@ -206,7 +205,7 @@ _SCRIPTS = {
 def kafka_tool(name: str, *arguments: str, options: Sequence[str] = _SMALL_JAVA) -> list[str]:
     """Return the command line of one of Kafka's own tools, by its class in ``org.apache.kafka.tools``."""
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
-    return [str(find_java()), *options, "-cp", f"{lib}/*", f"org.apache.kafka.tools.{name}", *arguments]
+    return [str(jars.find_java()), *options, "-cp", f"{lib}/*", f"org.apache.kafka.tools.{name}", *arguments]
 
 
 def tools_on_path(folder: Path) -> None:

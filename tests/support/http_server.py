@@ -24,7 +24,6 @@ from joserfc.jwk import RSAKey
 from kafka.record.util import encode_varint
 
 from kretain.embedded import jars
-from kretain.embedded.java import find_java
 from tests.support.processes import beside, locked, port_of
 
 Answer = tuple[int, Mapping[str, str], bytes | Iterable[bytes]]
@@ -175,7 +174,7 @@ def _unpacked() -> Path:
 def apicurio(folder: Path) -> Iterator[str]:
     """Start a registry that keeps everything in memory; give the URL of its Confluent API."""
     root = _unpacked()
-    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.port=0"]
+    command = [str(jars.find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.port=0"]
     command += ["-Dquarkus.http.host=127.0.0.1", "-jar", str(root / f"apicurio-registry-app-{VERSION}-runner.jar")]
     with beside(command, folder) as process:
         url = f"http://127.0.0.1:{port_of(process, folder)}/apis/ccompat/v7"

@@ -68,6 +68,15 @@ class Terminal:
             assert time.monotonic() < deadline, f"did not end within {seconds} s: {self.text}"
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
+    def end(self, *answers: tuple[str, str], code: int = 0) -> str:
+        """Type an answer to each question, and read to the end; return what was shown. The exit code must be this."""
+        with self:
+            for question, keys in answers:
+                self.read_until(question)
+                self.type(keys)
+            assert self.wait() == code, self.text
+        return self.text
+
     def _read(self) -> bool:
         """Take in what there is; False at the end."""
         if self._shown.poll(100):

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Literal, Self, Unpack
 
-from kretain.api.arguments import duration_ms, group_patterns, patterns, positive, rules_of
-from kretain.api.errors import RefusedError, translated, usage
+from kretain.api.errors import (
+    Duration,
+    RefusedError,
+    Rules,
+    duration_ms,
+    group_patterns,
+    patterns,
+    positive,
+    rules_of,
+    translated,
+    usage,
+)
 from kretain.api.values import InterruptedTrim, Origin, Plan, Report, Result, origin_of, plan_value, report_value
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
 from kretain.flows.plans import forecasts, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import exit_codes, todays_rules
-from kretain.options import rules
 from kretain.options.common import Common, now_ms
-from kretain.options.plans import InventoryOption, SparkFlags
+from kretain.options.plans import InventoryOption, SparkFlags, selection_of, selection_or_all
 from kretain.render.consumers import groups_document, positions_document
 from kretain.render.explain import explained_document
 from kretain.render.forecast import forecast_head, topic_rows
@@ -39,19 +47,6 @@ from retention_cli.state.memories import Memories
 from retention_cli.trim.history import Choice, find_run, read_past, select, select_changes
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
-
-Duration = str | int | dt.timedelta
-"""``"3d"``, milliseconds, or a timedelta."""
-
-
-class Rules(TypedDict, total=False):
-    """The one-off rules, as the command's flags (docs/policy.md). They turn the policy file's own triggers off."""
-
-    consumed_after: Duration
-    event_time: Duration
-    older_than: Duration
-    before: str | int | dt.datetime
-    unconsumed: Literal["hold", "trim"]
 
 
 def connect(
@@ -100,8 +95,7 @@ def connect(
             quiet=True,
         )
         settings = resolve(common)
-        reader = settings.reader()
-        reader.__enter__()
+        reader = settings.reader().__enter__()
     return Cluster(settings, reader)
 
 
@@ -248,7 +242,7 @@ class Cluster:
         named, consumers = patterns(topics), group_patterns(groups)
         wanted = consumers or (("*",) if unread else ())
         with self._opened():
-            chosen = rules.selection_or_all(self._settings.policy, list(named) or None)
+            chosen = selection_or_all(self._settings.policy, list(named) or None)
             memories = self._settings.memories(self._reader, chosen.policy.state, will_save=False)
             found = read_positions(
                 self._reader, chosen, now_ms(), groups=wanted, unread=unread, memories=memories, progress=silent
@@ -269,8 +263,7 @@ class Cluster:
             policy = self._settings.load_or_default()
             memories = self._settings.memories(self._reader, policy.state, will_save=False)
             found = list_all(self._reader, policy.groups, wanted, memories=memories, now_ms=now_ms(), progress=silent)
-        notes = [*memories.notes] if found.incomplete is None else [*memories.notes, found.incomplete]
-        return Result(*groups_document(found), notes)
+        return Result(*groups_document(found), filter(None, [*memories.notes, found.incomplete]))
 
     def explain(
         self,
@@ -321,8 +314,12 @@ class Cluster:
         Raises:
             KretainError: there is no such run, or the audit log can't be read.
         """
-        after = None if since is None else now_ms() - duration_ms("since", since)
-        choice = Choice(after, None, outcome, limit=positive("limit", limit))
+        choice = Choice(
+            None if since is None else now_ms() - duration_ms("since", since),
+            None,
+            outcome,
+            limit=positive("limit", limit),
+        )
         with self._opened():
             cluster_id = self._reader.metadata([]).cluster_id
             runs, changed = read_past(self._settings.state_dir)
@@ -390,7 +387,7 @@ class Cluster:
                 "there is no policy: connect with policy=FILE or a context that has one, or name topics and a one-off "
                 "rule, such as plan('orders', consumed_after='3d')"
             )
-        return rules.selection(self._settings.policy, list(given.patterns), given)
+        return selection_of(self._settings.policy, list(given.patterns), given)
 
     def _memories(self, selection: Selection) -> Memories:
         return self._settings.memories(self._reader, selection.policy.state)
@@ -402,6 +399,3 @@ class Cluster:
             if self._closed:
                 raise usage("this connection is closed: call kretain.connect again")
             yield
-
-
-__all__ = ["Cluster", "connect", "load_plan"]

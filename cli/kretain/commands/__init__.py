@@ -1,1 +1,1 @@
-"""One short module per command: it turns arguments into values, calls the engine, and renders results."""
+"""Commands about the same thing are one module: it makes values of arguments, calls the engine, and renders results."""

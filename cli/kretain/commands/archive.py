@@ -27,7 +27,7 @@ from kretain.options.common import (
     single_command,
     time_ms,
 )
-from kretain.options.rules import topic_argument
+from kretain.options.plans import topic_argument
 from retention_cli.core.units import count, format_time
 from retention_cli.policy.urls import NONE, check_url
 
@@ -77,8 +77,8 @@ def split(where: Sequence[str], settings: Resolved) -> tuple[list[str], list[str
         UsageError: no URL is given, and no policy has one.
         PolicyError: the policy is invalid.
     """
-    urls = [archive_url(one) for one in where if "/" in one]
-    return urls or in_policy(settings), [one for one in where if "/" not in one]
+    urls = [archive_url(one) for one in where if "/" in one] or in_policy(settings)
+    return urls, [one for one in where if "/" not in one]
 
 
 def in_policy(settings: Resolved, topic: str | None = None) -> list[str]:

@@ -9,7 +9,6 @@ from kretain.config import resolve
 from kretain.errors import RefusedError, warn
 from kretain.flows.confirm import confirm_forgetting
 from kretain.flows.fleet import each_cluster
-from kretain.options import rules
 from kretain.options.common import (
     Common,
     OutputOption,
@@ -21,7 +20,7 @@ from kretain.options.common import (
     option,
     single_command,
 )
-from kretain.options.rules import GroupsOption, Topics
+from kretain.options.plans import GroupsOption, Topics, selection_or_all
 from retention_cli.core.units import count
 
 groups = new_app()
@@ -128,17 +127,23 @@ def forget(
         names = named(ledger, names, {group_key(group.kind, group.name) for group in listed}, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
-            more = f"; and {count(len(held) - _NAMED, 'more group')}" if len(held) > _NAMED else ""
-            named_groups = "; ".join(map(holding, held[:_NAMED])) + more
+            more = [f"and {count(len(held) - _NAMED, 'more group')}"] if len(held) > _NAMED else []
             confirm_forgetting(
-                f"Forget {named_groups}? From then on only other consumers set the floors there.", yes=yes
+                f"Forget {'; '.join([*map(holding, held[:_NAMED]), *more])}? "
+                "From then on only other consumers set the floors there.",
+                yes=yes,
             )
             forgotten = set(forget_groups(ledger, names))
             held = [one for one in held if one.name in forgotten]
     print_forgotten(metadata.cluster_id, held, output, dry_run=dry_run)
-    there = {group.name for group in listed}
-    still = [] if dry_run else [name_in_text(one.name) for one in held if one.name in there]
-    common.warn(*(f"group {name} still exists, and counts at its committed offsets" for name in still))
+    still = set() if dry_run else {group.name for group in listed}
+    common.warn(
+        *(
+            f"group {name_in_text(one.name)} still exists, and counts at its committed offsets"
+            for one in held
+            if one.name in still
+        )
+    )
 
 
 @single_command
@@ -177,7 +182,7 @@ def offsets(
     from retention_cli.reports.offsets import read_positions
 
     settings = resolve(common)
-    chosen = rules.selection_or_all(settings.policy, topics)
+    chosen = selection_or_all(settings.policy, topics)
     patterns = group or (("*",) if groups or unread else ())
     each: Literal["topics", "partitions"] | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader, common.progress() as progress:

@@ -52,8 +52,8 @@ def _demo(
 demo.command(cls=QuickCommand, help=prose(_demo.__doc__ or ""))(_demo)
 
 
-def _run(*, tour: bool, keep: bool) -> Exit:
-    from kretain.embedded import EmbeddedKafka
+def _run(*, tour: bool, keep: bool) -> None:
+    from kretain.embedded.cluster import EmbeddedKafka
     from kretain.embedded.demo import POLICY, load, run_groups
 
     with EmbeddedKafka(progress=_tell) as kafka:
@@ -70,10 +70,10 @@ def _run(*, tour: bool, keep: bool) -> Exit:
             "KRETAIN_POLICY": str(policy),
             "KRETAIN_STATE_DIR": str(kafka.directory / "state"),
         }
-        code = _Guide(policy, variables).tour() if tour else Exit.DONE
+        if tour:
+            _Guide(policy, variables).tour()
         if keep:
             _keep(variables)
-        return code
 
 
 def _tell(line: str) -> None:
@@ -113,7 +113,7 @@ class _Guide:
         self._waits = self._asks
         self._steps = 0
 
-    def tour(self) -> Exit:
+    def tour(self) -> None:
         self._step(
             "The data",
             "This Kafka has two topics of invented data: a year of flights by carrier, and of hourly weather by "
@@ -157,7 +157,6 @@ class _Guide:
             self._say("A second plan finds nothing more to trim.", "plan")
             self._say("The audit log has the run.", "history")
         self._say("End of the tour. For your own cluster, start with kretain doctor -b HOST:PORT. It changes nothing.")
-        return Exit.DONE
 
     def _trim(self) -> bool:
         """Trim, after asking if there is a terminal; return whether it was done."""

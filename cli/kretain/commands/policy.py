@@ -19,7 +19,7 @@ from kretain.completion.quick import QuickCommand
 from kretain.config import nearest, resolve
 from kretain.errors import UsageError
 from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
-from kretain.options.rules import RuleFlags
+from kretain.options.plans import RuleFlags
 
 _MINIMUM: Final = "log.retention.min.timestamp"
 _FIX: Final = "fix what each problem names"
@@ -49,7 +49,7 @@ def new(
 
       kretain policy new legal-hold --out policy.yaml
     """
-    from kretain.flows.recipes import RECIPES, recipe, write_new
+    from kretain.texts import RECIPES, recipe, write_new
 
     if name is None:
         for one in RECIPES:

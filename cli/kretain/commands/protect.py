@@ -8,9 +8,8 @@ from kretain.completion.complete import complete_topics
 from kretain.config import resolve
 from kretain.errors import Exit, UsageError
 from kretain.flows.confirm import must_confirm
-from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
-from kretain.options.rules import Topics
+from kretain.options.plans import Topics, selection_of
 
 
 @single_command
@@ -64,7 +63,7 @@ def protect(
     if resume is not None and restore is not None:
         raise UsageError("--resume and --restore cannot be combined")
     settings = resolve(common)
-    selection = rules.selection(settings.policy_file("protect needs a policy file"), topics)
+    selection = selection_of(settings.policy_file("protect needs a policy file"), topics)
     with (
         notified(selection.policy.notify, settings.name, dry_run=dry_run) as post,
         settings.reader() as reader,
@@ -89,8 +88,7 @@ def protect(
             if dry_run:
                 raise UsageError(f"--{how} has no --dry-run: kretain protect --dry-run shows what is raised")
             must_confirm(lambda: f"{how.capitalize()} topic {topic}?", how, nothing, yes=yes)
-            for line in resumed(job, topic, how):  # type: ignore[arg-type]
-                common.warn(line)
+            common.warn(*resumed(job, topic, how))  # type: ignore[arg-type]
             return Exit.DONE
         made, memory = plan_protection(job)
         if not dry_run:

@@ -1,18 +1,221 @@
-"""``kretain context``, ``cluster`` and ``completion``: what kretain is set up with."""
+"""``kretain init``, ``doctor``, ``context``, ``cluster`` and ``completion``: set kretain up, and check a cluster."""
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from kretain.completion.complete import complete_contexts
 from kretain.completion.quick import QuickCommand
-from kretain.config import config_path, context_of, contexts, default_context, resolve
-from kretain.errors import Exit, tell_error
-from kretain.flows.confirm import must_confirm
-from kretain.options.common import Common, OutputOption, argument, command, new_app, option
+from kretain.config import Resolved, config_path, context_of, contexts, default_context, resolve
+from kretain.errors import Exit, UsageError, tell_error
+from kretain.flows.confirm import answer, must_confirm, on_terminal
+from kretain.flows.fleet import each_cluster
+from kretain.options.common import CONNECTION, Common, OutputOption, argument, command, new_app, option, single_command
+from kretain.options.plans import Topics
+from kretain.texts import recipe, write_new
+from retention_cli.core.units import count
+
+if TYPE_CHECKING:
+    from retention_cli.plan.value import Plan
+    from retention_cli.policy.model import Policy
+
+
+_NAME: Final = "main"
+"""The context's name, where --context does not give one."""
+_EXAMPLE: Final = "orders"
+
+
+@dataclass(frozen=True, slots=True)
+class _NewCluster(Common):
+    """The common options: two name what is written."""
+
+    context: Annotated[
+        str | None, option("--context", metavar="NAME", panel=CONNECTION, help="Name the new context.")
+    ] = None
+    policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", help="Write the policy here.")] = None
+
+
+@single_command
+def init(
+    common: _NewCluster,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the questions. Required without a terminal.")] = False,
+) -> Exit:
+    """Check a cluster, write config.yaml and policy.yaml, show a first plan.
+
+    Asks for a broker, or takes -b and -c. Deletes nothing, and overwrites no file. The policy covers topics that have a
+    group. It trims what every group has read, 3 days after it was written, and holds for the first 3 days. -p names the
+    policy file, --context the cluster. Without a terminal it cannot ask: pass -b and --yes.
+
+    Examples:
+      kretain init
+
+      kretain init -b broker-1:9092 -c client.properties
+
+      kretain init -b localhost:9092 --context lab --yes
+    """
+    from kretain.flows.config_file import add_context
+    from kretain.render.output import say
+    from kretain.render.plan import print_plan
+    from retention_cli.policy.load import load_policy
+
+    name, config = common.context or _NAME, config_path()
+    policy = (common.policy or config.parent / "policy.yaml").expanduser().absolute()
+    _require_new(config, "to add a cluster: kretain context add NAME -b HOST:PORT")
+    _require_new(policy, "name another file with -p")
+    common = replace(_with_broker(common, yes=yes), policy=policy, context=None)
+    settings = replace(resolve(replace(common, chosen=({}, "init"))), policy=None)
+    if not _works(settings, common):
+        tell_error(
+            Exit.FAILED,
+            "failed",
+            "a plan cannot work here; nothing was written",
+            "fix what ✗ names, then run init again",
+        )
+        return Exit.FAILED
+    topics = _topics(settings, common)
+    must_confirm(
+        lambda: f"Write {config} and {policy}?", "write config.yaml and policy.yaml", "nothing was written", yes=yes
+    )
+    write_new(policy, _policy(topics))
+    add_context(name, common)
+    say(f"Wrote {config} (context {name}) and {policy}.")
+    if not topics:
+        say(
+            "No topic qualifies: none has both a consumer group and a finite retention.ms of 3 days or more. "
+            f'Replace the example topic "{_EXAMPLE}" in {policy.name}, then run: kretain plan'
+        )
+        return Exit.DONE
+    say()
+    print_plan(
+        _plan(resolve(Common(context=name, quiet=common.quiet)), common, load_policy(policy)), "table", every_row=False
+    )
+    common.warn("nothing was trimmed. Edit the policy, and run kretain plan every day, or kretain watch")
+    return Exit.DONE
+
+
+def _require_new(path: Path, otherwise: str) -> None:
+    from retention_cli.core.errors import hinted
+    from retention_cli.core.files import FileError
+
+    if path.exists() or path.is_symlink():
+        raise hinted(FileError(f"{path} already exists, and is not overwritten; {otherwise}"), "")
+
+
+def _with_broker(common: _NewCluster, *, yes: bool) -> _NewCluster:
+    """Return the options with a cluster; in a terminal, ask for one.
+
+    Raises:
+        UsageError: an option is missing, and there is no terminal to ask on.
+    """
+    named = common.bootstrap_server is not None or common.command_config is not None
+    if not on_terminal() and (missing := [*([] if named else ["-b HOST:PORT"]), *([] if yes else ["--yes"])]):
+        raise UsageError(f"no terminal to ask on: give {' and '.join(missing)}; nothing was written")
+    if named:
+        return common
+    if not (broker := answer("A broker of the cluster, HOST:PORT [localhost:9092]:") or "localhost:9092"):
+        raise UsageError("no broker given: pass -b HOST:PORT")
+    return replace(common, bootstrap_server=broker)
+
+
+def _works(settings: Resolved, common: Common) -> bool:
+    """Print the problems that doctor finds, and return whether a plan can work."""
+    from kretain.render.output import say
+    from retention_cli.reports.doctor import diagnose
+
+    with settings.reader() as reader, common.progress():
+        found = diagnose(reader, settings.state_dir, lambda _topic: True)
+    good = [one for one in found.checks if one.verdict == "good"]
+    say(f"Cluster {found.cluster_id}: {count(len(good), 'check')} passed.")
+    for one in found.checks:
+        if one.verdict != "good":
+            say(f"{'✗' if one.verdict == 'missing' else '!'} {one.name}: {one.text}")
+    return found.commands()["plan"] != "missing"
+
+
+def _policy(topics: list[str]) -> str:
+    return recipe("init").replace(
+        " [TOPICS]", "".join(f"\n      - {json.dumps(name)}" for name in topics or [_EXAMPLE])
+    )
+
+
+def _topics(settings: Resolved, common: Common) -> list[str]:
+    """Return the topics that R1 may be used for: a group has committed, and brokers keep 3 days, but not forever."""
+    from retention_cli.brokers.metadata import TopicConfig
+    from retention_cli.core.model import INFINITE_MS
+    from retention_cli.policy.load import parse_policy
+    from retention_cli.policy.selection import NothingMatchesError
+
+    everything = parse_policy(_policy(["*"]), "init", "init")
+    try:
+        rows = _plan(settings, common, everything).decisions
+    except NothingMatchesError:
+        return []
+    unfit = {row.topic for row in rows if any(reason.code == "R1" for reason in row.reasons)}
+    names = {row.topic for row in rows if row.min_commit is not None and row.action != "skip"} - unfit
+    with settings.reader() as reader:
+        configs = reader.topic_configs(sorted(names)) if names else {}
+    return [
+        name
+        for name, one in configs.items()
+        if isinstance(one, TopicConfig)
+        and "delete" in one.cleanup_policy
+        and one.retention_ms != INFINITE_MS
+        and not one.tiered
+    ]  # since Kafka 4.2 cleanup.policy may be empty: brokers keep such a topic forever, too
+
+
+def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
+    from kretain.flows.plans import plan_now
+    from retention_cli.plan.make import LocalPlanner
+    from retention_cli.policy.selection import Selection
+
+    with settings.reader() as reader, common.progress() as progress:
+        return plan_now(
+            settings, reader, Selection(policy), LocalPlanner().plan, settings.memories(reader, policy.state), progress
+        )
+
+
+@single_command
+@each_cluster
+def doctor(
+    common: Common,
+    topics: Topics = None,
+    output: OutputOption = "table",
+) -> Exit:
+    """Check permissions, broker versions and the clock; name what each command lacks.
+
+    Changes nothing. Exits with 1 if plan or trim cannot work. TOPIC limits the check to these topics.
+
+    Examples:
+      kretain doctor -b localhost:9092
+
+      kretain doctor -c client.properties -p policy.yaml -o json
+    """
+    from kretain.render.setup import print_diagnosis
+    from retention_cli.policy.model import matches
+    from retention_cli.reports.doctor import diagnose
+
+    settings = resolve(common)
+    policy = settings.load()
+
+    with settings.reader() as reader:
+        found = diagnose(
+            reader,
+            settings.state_dir,
+            lambda name: (
+                (not topics or matches(topics, name)) and (policy is None or policy.settings_for(name) is not None)
+            ),
+            policy,
+            named=bool(topics),
+        )
+    print_diagnosis(found, output)
+    verdicts = found.commands()
+    return Exit.FAILED if "missing" in (verdicts["plan"], verdicts["trim"]) else Exit.DONE
+
 
 context = new_app("List, add and remove the clusters in config.yaml; choose the default.")
 
@@ -21,7 +224,7 @@ DryRun = Annotated[bool, option("--dry-run", help="Show what would change; write
 
 
 @command(context, name="list")
-def list_all(common: Common, output: OutputOption = "table") -> None:
+def list_all(_common: Common, output: OutputOption = "table") -> None:
     """List the contexts in config.yaml. Needs no cluster.
 
     Examples:
@@ -31,7 +234,6 @@ def list_all(common: Common, output: OutputOption = "table") -> None:
     """
     from kretain.render.setup import print_contexts
 
-    del common
     print_contexts(config_path(), contexts(), default_context(), output)
 
 
@@ -69,7 +271,7 @@ def use(common: Common, name: Name) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _New(Common):
+class _NewContext(Common):
     """The common options: one is stored."""
 
     policy: Annotated[
@@ -79,7 +281,7 @@ class _New(Common):
 
 @command(context)
 def add(
-    common: _New,
+    common: _NewContext,
     name: Annotated[str, argument(metavar="NAME", help="The new context.")],
     *,
     dry_run: DryRun = False,
@@ -95,9 +297,9 @@ def add(
 
       kretain context add lab -b localhost:9092 --dry-run
     """
-    from kretain.flows.config_file import add_context, entry_of
+    from kretain.flows.config_file import add_context
 
-    add_context(name, entry_of(common), dry_run=dry_run)
+    add_context(name, common, dry_run=dry_run)
     common.warn(
         f"{name} would be added to {config_path()}; nothing was written"
         if dry_run
@@ -132,8 +334,8 @@ def _cluster() -> None:
     """Create kretain's own topics in a cluster."""
 
 
-@command(cluster)
-def init(
+@command(cluster, "init")
+def init_topics(
     common: Common,
     replication_factor: Annotated[
         int | None,

@@ -8,10 +8,17 @@ from kretain.errors import Exit, UsageError, warn, worst
 from kretain.flows.confirm import confirm_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark, planner
-from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
-from kretain.options.plans import InventoryOption, SparkFlags, TrimFlags, check_one
-from kretain.options.rules import PartedTopics, RuleFlags
+from kretain.options.plans import (
+    InventoryOption,
+    PartedTopics,
+    RuleFlags,
+    SparkFlags,
+    TrimFlags,
+    check_one,
+    selection_of,
+    topic_arguments,
+)
 from retention_cli.core.model import Reason
 
 
@@ -57,7 +64,7 @@ def trim(
 
     if how.wait and how.dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run: omit one of them")
-    named = rules.topic_arguments(topics)
+    named = topic_arguments(topics)
     one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
     shared = SharedSpark(spark)
@@ -70,7 +77,7 @@ def trim(
             return trim_fleet(settings, named.topics, one_off, FleetTrim(how, common, shared))
     saved = None if how.plan is None else read_saved(how.plan, clusters.cluster)
     shown = how.shown(saved)
-    selection = partial(rules.selection, settings.policy, named.topics, one_off, named.partitions)
+    selection = partial(selection_of, settings.policy, named.topics, one_off, named.partitions)
     today = todays_rules(saved, one_off, selection, how.max_age)
     given = InventoryOption(how.inventory, today.policy, require_all=not how.dry_run)
     engine = planner(shared, given)

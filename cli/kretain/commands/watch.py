@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kretain.config import resolve
-from kretain.error_codes import is_json_log, log_as_json, log_line
-from kretain.errors import Deletions, Exit, UsageError, tell
-from kretain.options import rules
+from kretain.errors import Deletions, Exit, UsageError, is_json_log, log_as_json, log_line, tell
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
-from kretain.options.plans import InventoryOption
+from kretain.options.plans import InventoryOption, selection_of
 from retention_cli.core.units import format_duration, timestamp
 
 if TYPE_CHECKING:
@@ -133,7 +131,7 @@ def watch(
     where = _address(out.listen)
     settings = resolve(common)
     file = settings.policy_file("watch needs a policy file")
-    policy = PolicyFile(lambda: rules.selection(file))
+    policy = PolicyFile(lambda: selection_of(file))
     policy.read_current()  # a broken policy ends it here, before anything else
     settings.settings()
 

@@ -82,14 +82,14 @@ def complete_runs(ctx: typer.Context) -> list[str]:
 
 def complete_codes() -> list[str]:
     """Return the reason codes."""
-    from kretain.reasons import explanations
+    from kretain.texts import explanations
 
     return list(explanations())
 
 
 def complete_recipes() -> list[str]:
     """Return the recipes of ``kretain policy new``."""
-    from kretain.flows.recipes import RECIPES
+    from kretain.texts import RECIPES
 
     return list(RECIPES)
 

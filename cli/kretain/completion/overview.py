@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _ABOUT = (
@@ -23,14 +23,14 @@ FIRST = (
 
 def print_overview(usage: str, commands: Mapping[str, tuple[str, str, str]], epilog: str) -> None:
     """Print usage, a description of kretain, the commands by panel, and first steps."""
-    panels: dict[str, Any] = {panel: Table.grid(padding=(0, 2)) for panel, _, _ in commands.values()}
-    for table in panels.values():
-        table.add_column(style="bold cyan", width=max(map(len, commands)), no_wrap=True)
+    width = max(map(len, commands))
+    panels: dict[str, Any] = {
+        panel: Table.grid(Column(style="bold cyan", width=width, no_wrap=True), padding=(0, 2))
+        for panel, _, _ in commands.values()
+    }
     for name, (panel, _module, line) in commands.items():
         panels[panel].add_row(name, line)
-    steps = Table.grid(padding=(0, 2))
-    steps.add_column(style="green")
-    steps.add_column(style="dim")
+    steps = Table.grid(Column(style="green"), Column(style="dim"), padding=(0, 2))
     for step in FIRST:
         steps.add_row(*step)
     console = Console(highlight=False)

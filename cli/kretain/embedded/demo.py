@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it exists)
 
 from kretain.embedded.cluster import EmbeddedKafka
-from kretain.embedded.jars import Progress
-from kretain.embedded.java import EmbeddedError
+from kretain.embedded.jars import EmbeddedError, Progress
 
 TOPICS: Final = {"flights": 4, "weather": 3}
 POLICY: Final = """\
@@ -43,12 +45,8 @@ _HOUR_MS: Final = 3_600_000
 _YEAR_MS: Final = 365 * 24 * _HOUR_MS
 
 
-class Record(NamedTuple):
-    """A record to produce: key, JSON value and event time in Unix ms."""
-
-    key: str
-    value: bytes
-    timestamp_ms: int
+Record = tuple[str, Mapping[str, object], int]
+"""A record to produce: key, value to be written as JSON, and event time in Unix ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +72,6 @@ def load(kafka: EmbeddedKafka, progress: Progress) -> None:
     Raises:
         EmbeddedError: a record was not accepted.
     """
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it exists)
-
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     # The data is from 2013: without this the brokers' own retention (7 days) would delete it at once.
     config = {"retention.ms": "-1", "segment.bytes": "1048576"}
@@ -88,8 +84,6 @@ def load(kafka: EmbeddedKafka, progress: Progress) -> None:
 
 
 def _produce(kafka: EmbeddedKafka, topic: str, produced: Iterator[Record]) -> None:
-    from confluent_kafka import Producer
-
     failed: list[str] = []
 
     def on_delivery(error: Any, _message: Any) -> None:
@@ -106,14 +100,14 @@ def _produce(kafka: EmbeddedKafka, topic: str, produced: Iterator[Record]) -> No
             "log_level": 0,  # delivery reports name what fails; the election of a first leader is not worth a log line
         }
     )
-    for record in produced:
+    for key, value, timestamp_ms in produced:
         # Three airports, three partitions: hashing would leave one of them empty.
         producer.produce(
             topic,
-            record.value,
-            record.key,
-            AIRPORTS.index(record.key) if topic == "weather" else -1,
-            timestamp=record.timestamp_ms,
+            json.dumps(value).encode(),
+            key,
+            AIRPORTS.index(key) if topic == "weather" else -1,
+            timestamp=timestamp_ms,
             on_delivery=on_delivery,
         )
         producer.poll(0)
@@ -133,8 +127,6 @@ def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
 
 
 def _run(bootstrap: str, reader: Reader) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -182,7 +174,7 @@ def flights() -> Iterator[Record]:
             "origin": AIRPORTS[number % len(AIRPORTS)],
             "dep_delay": delay_minutes,
         }
-        yield _record(carrier, value, _START_MS + number * _YEAR_MS // FLIGHTS + delay_minutes * 60_000)
+        yield carrier, value, _START_MS + number * _YEAR_MS // FLIGHTS + delay_minutes * 60_000
 
 
 def weather() -> Iterator[Record]:
@@ -191,8 +183,4 @@ def weather() -> Iterator[Record]:
     for number in range(WEATHER):
         hour, airport = divmod(number, len(AIRPORTS))
         value = {"origin": AIRPORTS[airport], "temp": chance.randint(-10, 35), "wind_speed": chance.randint(0, 40)}
-        yield _record(AIRPORTS[airport], value, _START_MS + hour * _HOUR_MS)
-
-
-def _record(key: str, value: Mapping[str, object], timestamp_ms: int) -> Record:
-    return Record(key, json.dumps(value).encode(), timestamp_ms)
+        yield AIRPORTS[airport], value, _START_MS + hour * _HOUR_MS

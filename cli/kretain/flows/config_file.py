@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,12 +22,13 @@ _DEFAULT: Final = re.compile(r"default-context\s*:")
 _NEW: Final = "# The clusters that kretain knows: kretain context --help\ncontexts:\n"
 
 
-def entry_of(common: Common) -> dict[str, Any]:
-    """Return the keys of a context by a command's options, with complete paths.
+def add_context(name: str, common: Common, *, dry_run: bool = False) -> None:
+    """Add a context, with a command's options and complete paths, to the configuration file; create a missing file.
 
     Raises:
-        UsageError: no option names a cluster.
+        UsageError: no option names a cluster, or the name can be none.
         SettingsError: the client file can't be read.
+        ConfigError: there is a context of this name, or the file is wrong or can't be edited.
     """
     if common.bootstrap_server is None and common.command_config is None:
         raise UsageError("no cluster given: pass -b HOST:PORT, or -c FILE with bootstrap.servers")
@@ -39,16 +40,7 @@ def entry_of(common: Common) -> dict[str, Any]:
         **{key: None if path is None else str(path.expanduser().absolute()) for key, path in paths.items()},
         "timeout": common.timeout,
     }
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -> None:
-    """Add a context to the configuration file, which is created where it is missing.
-
-    Raises:
-        UsageError: it can be no name.
-        ConfigError: there is a context of this name, or the file is wrong or can't be edited.
-    """
+    entry = {key: value for key, value in given.items() if value is not None}
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"{name!r} is not a context name: use letters, digits, '.', '_' and '-'")
     path = config_path()
@@ -56,7 +48,7 @@ def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -
     if name in there:
         raise ConfigError(f"{path}: context {name} exists: choose another name, or kretain context remove {name}")
     with _edited(path, dry_run=dry_run) as (lines, wanted):
-        wanted["contexts"] = {**(wanted.get("contexts") or {}), name: dict(entry)}
+        wanted["contexts"] = {**(wanted.get("contexts") or {}), name: entry}
         node = _contexts(lines)
         if node is None:
             lines.append("contexts:")
@@ -66,7 +58,7 @@ def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -
         else:
             at, indent = node.start_mark.line + 1, 2
             lines[at - 1] = re.sub(r" *\{\s*\}", "", lines[at - 1])
-        block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True, width=1 << 20)
+        block = yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True, width=1 << 20)
         lines[at:at] = [" " * indent + line for line in block.splitlines()]
         if not there:
             wanted["default-context"] = name

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from kretain.completion.complete import complete_clusters
 from kretain.config import ConfigError, Resolved, config_path, context_of, contexts, nearest, resolve, settings_of
-from kretain.error_codes import code_of
 from kretain.errors import (
     Exit,
     UsageError,
     as_engine_error,
+    code_of,
     exit_code_for,
     lines_of,
     of_many,
@@ -27,9 +27,8 @@ from kretain.errors import (
     worst,
 )
 from kretain.flows.spark import SharedSpark, fleet_engine
-from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, now_ms, option
-from kretain.options.plans import PlanFlags, SparkFlags
+from kretain.options.plans import PlanFlags, SparkFlags, selection_of
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.engines.fleet.plan import Failure, FleetPlan
@@ -58,15 +57,21 @@ class FleetFlags(OptionGroup):
     ] = None
 
 
+One = TypeVar("One", Common, Resolved)
+
+
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """Several clusters, each with its settings, in the order of their file. ``digest`` is the file's, if any."""
+class Fleet(Generic[One]):
+    """Several clusters by name, in the order of their file, each with its options or with its settings.
+
+    ``digest`` is the file's, if any.
+    """
 
     source: str
     digest: str | None
-    clusters: dict[str, Resolved]
+    clusters: dict[str, One]
 
-    def members(self, topics: list[str] | None, one_off: OneOff) -> list[Member]:
+    def members(self: Fleet[Resolved], topics: list[str] | None, one_off: OneOff) -> list[Member]:
         """Return the clusters as the engine's members, after reading every policy and every client file once.
 
         Raises:
@@ -81,7 +86,7 @@ class Fleet:
         for name, resolved in self.clusters.items():
             if resolved.policy is None and not one_off.any_trigger:
                 raise UsageError(f"{name} has no policy: {self.source} names none; add one there, or pass -p FILE")
-            selection = functools.partial(rules.selection, resolved.policy, topics, one_off)
+            selection = functools.partial(selection_of, resolved.policy, topics, one_off)
             selection()
             try:
                 settings = resolved.settings()
@@ -92,7 +97,7 @@ class Fleet:
         return found
 
 
-def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
+def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet[Resolved]:
     """Return the cluster that the options select, or the fleet.
 
     Raises:
@@ -106,16 +111,7 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
     return Fleet(several.source, several.digest, {name: resolve(one) for name, one in several.clusters.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Several:
-    """Several clusters by name: the command's options with what is known of each. See :class:`Fleet`."""
-
-    source: str
-    digest: str | None
-    clusters: dict[str, Common]
-
-
-def selected(common: Common, flags: FleetFlags) -> Common | Several:
+def selected(common: Common, flags: FleetFlags) -> Common | Fleet[Common]:
     """Return the clusters that the options select, or the command's options for one.
 
     Raises:
@@ -135,7 +131,7 @@ def selected(common: Common, flags: FleetFlags) -> Common | Several:
     return several.clusters[flags.cluster]
 
 
-def _several(common: Common, flags: FleetFlags) -> Several | None:
+def _several(common: Common, flags: FleetFlags) -> Fleet[Common] | None:
     from fnmatch import fnmatchcase
 
     if flags.fleet is not None:
@@ -147,7 +143,7 @@ def _several(common: Common, flags: FleetFlags) -> Several | None:
             raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
         of = {one.name: {} if one.context is None else context_of(one.context)[0] for one in file.entries}
         keys = {one.name: ({**of[one.name], **one.values}, f"{file.source}: {one.name}") for one in file.entries}
-        return Several(file.source, file.digest, {name: replace(common, chosen=one) for name, one in keys.items()})
+        return Fleet(file.source, file.digest, {name: replace(common, chosen=one) for name, one in keys.items()})
     pattern = common.context
     if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in (known := contexts()):
         return None
@@ -155,7 +151,7 @@ def _several(common: Common, flags: FleetFlags) -> Several | None:
     names = [name for name in known if fnmatchcase(name, pattern)]
     if not names:
         raise ConfigError(f"{config_path()}: no context matches {pattern!r}; {nearest(pattern, known)}")
-    return Several(f"context {pattern}", None, {name: replace(common, chosen=context_of(name)) for name in names})
+    return Fleet(f"context {pattern}", None, {name: replace(common, chosen=context_of(name)) for name in names})
 
 
 def _alone(common: Common, given: str, *others: str) -> None:
@@ -168,7 +164,9 @@ def _spelled(common: Common, key: str) -> str:
     return f"KRETAIN_{key.upper()}" if common.given_by.get(key) == "variable" else "--" + key.replace("_", "-")
 
 
-def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool) -> FleetPlan:
+def planned(
+    fleet: Fleet[Resolved], members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool
+) -> FleetPlan:
     """Plan all clusters, and print why the failed ones failed."""
     from kretain.render.progress import shown_by_name
     from retention_cli.engines.fleet.planning import make_fleet_plan
@@ -202,7 +200,13 @@ def code_of_failure(failure: Failure) -> Exit:
 
 
 def plan_fleet(
-    fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags, *, quiet: bool = False
+    fleet: Fleet[Resolved],
+    topics: list[str] | None,
+    one_off: OneOff,
+    spark: SparkFlags,
+    flags: PlanFlags,
+    *,
+    quiet: bool = False,
 ) -> Exit:
     """Plan several clusters, save and show it."""
     from kretain.flows.plans import once_a_day, save_plan, signed

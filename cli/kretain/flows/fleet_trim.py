@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from kretain.config import Resolved
 from kretain.errors import Exit, RefusedError, line_of, of_many, warn
 from kretain.flows.confirm import confirm_trim
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
@@ -22,9 +23,8 @@ from kretain.flows.trims import (
     warn_of_log,
     within_limits,
 )
-from kretain.options import rules
 from kretain.options.common import Common, now_ms
-from kretain.options.plans import TrimFlags
+from kretain.options.plans import TrimFlags, selection_of
 from kretain.render.plan import print_plan, print_saved_fleet
 from kretain.render.progress import shown_by_name
 from kretain.render.trim import fleet_question, print_fleet_report, topics_to_trim
@@ -61,7 +61,7 @@ class FleetPlans:
     show: Callable[[], None]
 
 
-def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
+def trim_fleet(fleet: Fleet[Resolved], topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
     if how.flags.plan is None:
         members = fleet.members(topics, one_off)
@@ -192,7 +192,7 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
     return report
 
 
-def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
+def _fresh(fleet: Fleet[Resolved], members: list[Member], how: FleetTrim) -> FleetPlans:
 
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     tell_notes({} if how.common.quiet else made.plans)
@@ -204,7 +204,9 @@ def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
     )
 
 
-def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> FleetPlans:
+def _saved(
+    fleet: Fleet[Resolved], topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int
+) -> FleetPlans:
     """Read a fleet's saved plan.
 
     Raises:
@@ -216,9 +218,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         if name not in fleet.clusters:
             raise RefusedError(f"{path} has a plan for {name}, which {fleet.source} does not name; nothing was trimmed")
     for name, give in saved.plans.items():
-        todays_rules(
-            give(), one_off, partial(rules.selection, fleet.clusters[name].policy, topics, one_off), max_age_ms
-        )
+        todays_rules(give(), one_off, partial(selection_of, fleet.clusters[name].policy, topics, one_off), max_age_ms)
     return FleetPlans(
         dict(saved.plans),
         {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()},

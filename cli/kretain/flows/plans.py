@@ -160,8 +160,14 @@ def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[IsNew]
     printed again, and nothing else changes.
     """
     shown: dict[str, int] = {}
-    with contextlib.suppress(OSError, ValueError, RecursionError, StateError):
-        shown = _notes_in(cluster_folder(state_dir, cluster_id) / NOTES_FILE, now_ms)
+    with (
+        contextlib.suppress(OSError, ValueError, RecursionError, StateError),
+        opened(cluster_folder(state_dir, cluster_id) / NOTES_FILE, os.O_RDONLY) as handle,
+    ):
+        content = os.read(handle, _LONGEST + 1)
+        found = json.loads(content) if len(content) <= _LONGEST else {}
+        if isinstance(found, dict):
+            shown = {key: at for key, at in found.items() if isinstance(at, int) and 0 <= now_ms - at < _DAY_MS}
     before = dict(shown)
 
     def is_new(text: str) -> bool:
@@ -173,13 +179,3 @@ def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[IsNew]
     if shown != before:
         with contextlib.suppress(FileError, StateError):
             write_atomic(cluster_folder(state_dir, cluster_id) / NOTES_FILE, [json.dumps(shown)], 0o600)
-
-
-def _notes_in(path: Path, now_ms: int) -> dict[str, int]:
-    """Return the notes of the last 24 hours, and when each was printed (Unix ms)."""
-    with opened(path, os.O_RDONLY) as handle:
-        content = os.read(handle, _LONGEST + 1)
-    found = json.loads(content) if len(content) <= _LONGEST else {}
-    if not isinstance(found, dict):
-        return {}
-    return {key: at for key, at in found.items() if isinstance(at, int) and 0 <= now_ms - at < _DAY_MS}

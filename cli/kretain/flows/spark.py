@@ -101,8 +101,9 @@ def planner(shared: SharedSpark, inventory: InventoryOption) -> Planner:
     from retention_cli.engines.spark.plans import Target, make_plans
 
     def over_spark(job: PlanJob) -> Plan:
-        target = Target("", job, inventory.paths)
-        [(_name, plan)] = make_plans(shared.get, [target], job.progress, **shared.flags.limits())
+        [(_name, plan)] = make_plans(
+            shared.get, [Target("", job, inventory.paths)], job.progress, **shared.flags.limits()
+        )
         if isinstance(plan, BaseException):
             raise plan
         return plan

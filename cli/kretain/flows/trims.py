@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kretain.errors import Deletions, Exit, exit_code_for, warn, worst
-from kretain.options import rules
 from kretain.options.common import Common, now_ms
+from kretain.options.plans import flags_alone
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress
@@ -53,7 +53,7 @@ def todays_rules(saved: Plan | None, one_off: OneOff, select: Callable[[], Selec
         UsageError, PolicyError: there is no policy, or it is invalid.
     """
     if saved is not None and saved.flags and not one_off.any_rule:
-        check_saved(saved, Selection(rules.flags_alone(one_off)), now_ms(), max_age_ms)
+        check_saved(saved, Selection(flags_alone(one_off)), now_ms(), max_age_ms)
     today = select()
     if saved is not None:
         check_saved(saved, today, now_ms(), max_age_ms)

@@ -27,6 +27,7 @@ from kretain.render import progress as moving
 from kretain.system import stdio
 from kretain.system.signals import Together, ended_after
 from retention_cli.core.progress import Progress
+from retention_cli.core.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 
 CONNECTION = "Connection"
 COMMON = "Common"
@@ -86,28 +87,20 @@ argument: Final = typer.Argument
 """A typer argument, which has no variable."""
 
 
-def _parsed(text: str, parser: str) -> int:
-    from retention_cli.core import units
+def _on_command_line(parse: Callable[[str], int]) -> Callable[[str], int]:
+    @functools.wraps(parse)
+    def parsed(text: str) -> int:
+        try:
+            return parse(text)
+        except UnitError as error:
+            raise typer.BadParameter(str(error)) from None
 
-    try:
-        return int(getattr(units, parser)(text))
-    except units.UnitError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def time_ms(text: str) -> int:
-    """Parse a moment on the command line, such as ``2026-11-01T00:00:00Z`` or Unix ms; return Unix ms."""
-    return _parsed(text, "parse_time_ms")
+    return parsed
 
 
-def duration_ms(text: str) -> int:
-    """Parse a duration on the command line, such as ``3d``; return milliseconds."""
-    return _parsed(text, "parse_duration_ms")
-
-
-def size_bytes(text: str) -> int:
-    """Parse a size on the command line, such as ``50GiB``; return bytes."""
-    return _parsed(text, "parse_bytes")
+time_ms: Final = _on_command_line(parse_time_ms)
+duration_ms: Final = _on_command_line(parse_duration_ms)
+size_bytes: Final = _on_command_line(parse_bytes)
 
 
 OutputOption = Annotated[
@@ -192,10 +185,7 @@ class Common:
     state_dir: Annotated[
         Path | None,
         option(
-            "--state-dir",
-            metavar="DIR",
-            panel=COMMON,
-            help="Use this state directory, not ~/.local/state/kretain.",
+            "--state-dir", metavar="DIR", panel=COMMON, help="Use this state directory, not ~/.local/state/kretain."
         ),
     ] = None
     quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="Print no progress and no warnings.")] = False
@@ -411,9 +401,8 @@ def guarded(
     Raises:
         UsageError: the arguments don't go together, or name no cluster.
     """
-    deletions = (
-        Deletions() if deletions is None else deletions
-    )  # not "or": an empty one is false, but may still be filled
+    # not "or": an empty one is false, but may still be filled
+    deletions = Deletions() if deletions is None else deletions
     signal.signal(signal.SIGTERM, _as_interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
         signal.signal(signal.SIGHUP, _as_interrupt)  # the terminal was closed

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from kretain.errors import UsageError
-from kretain.reasons import Explanation, explanations
 from kretain.render.output import BLANK, Column, Line, Part, Table, show
+from kretain.texts import Explanation, explanations
 from retention_cli.core.model import Code
 
 

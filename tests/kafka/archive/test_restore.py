@@ -216,10 +216,7 @@ def test_restore_asks_in_a_terminal_and_refuses_in_a_pipe(world: World, topic: s
     assert "pass --yes" in restored(world, topic, place, target, check=6).err
     restore = ["restore", topic, "--from", str(place), "--to", target]
     command = [sys.executable, "-m", "kretain", *restore, "-b", world.bootstrap, "--state-dir", str(world.state_dir)]
-    with Terminal(command, columns=200) as terminal:
-        terminal.read_until("Restore 1,200 records of")
-        terminal.type("n\n")
-        assert terminal.wait() == 6
+    Terminal(command, columns=200).end(("Restore 1,200 records of", "n\n"), code=6)
     assert whole(world, target) == []
 
 

@@ -23,9 +23,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from bench.harness import POLICY
 from bench.seed import Shape, seed
 from bench.synthetic.start import synthetic
-from kretain.embedded import EmbeddedError
+from kretain.embedded.cluster import free_ports
 from kretain.embedded.demo import FLIGHTS, TOPICS, WEATHER
-from kretain.embedded.node import free_ports
+from kretain.embedded.jars import EmbeddedError
 from tests.support import clusters
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import processes_of
@@ -120,7 +120,7 @@ def test_exception_in_the_with_block_stops_the_brokers_and_propagates(scratch: P
 
 OWNER = """
 import signal
-from kretain.embedded import EmbeddedKafka
+from kretain.embedded.cluster import EmbeddedKafka
 with EmbeddedKafka(progress=lambda line: print(line, flush=True)) as kafka:
     print("up", flush=True)
     signal.pause()

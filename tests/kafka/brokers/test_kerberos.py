@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded.node import free_ports
+from kretain.embedded.cluster import free_ports
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import read_properties, translate
 from retention_cli.brokers.security.settings import NO_KERBEROS

@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from kretain.embedded.node import free_ports
+from kretain.embedded.cluster import free_ports
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from tests.conftest import QUICK
 from tests.support.clusters import EmbeddedKafka

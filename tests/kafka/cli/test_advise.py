@@ -24,7 +24,7 @@ from tests.support.advising import ANY_STAMP, Shop, advice, carry_out, codes, ju
 from tests.support.archives import Whole, flights, produce
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import SETTINGS, leaders
-from tests.support.says import refusal, says
+from tests.support.says import json_of, refusal, refuses, says
 from tests.support.world import DAY, HOUR, MIB, MINUTE, QUIET, World, now_ms, reader_for, wait_until, written
 
 
@@ -72,9 +72,10 @@ DANGERS: dict[str, set[str]] = {
 
 def test_each_danger_is_reported_for_its_topic_only(advised: Shop) -> None:
     world, names = advised
-    rows = world.cli("advise", *names.values(), "-o", "json", check=0).json()["topics"]
-    found = {row["topic"]: (codes(row), row["unknown"]) for row in rows}
-    assert found == {names[stem]: (dangers, []) for stem, dangers in DANGERS.items()}
+    rows = json_of(world, "advise", *names.values())["topics"]
+    assert {row["topic"]: (codes(row), row["unknown"]) for row in rows} == {
+        names[stem]: (dangers, []) for stem, dangers in DANGERS.items()
+    }
 
 
 def test_advice_shows_times_settings_and_traffic_of_the_cluster(advised: Shop) -> None:
@@ -275,8 +276,9 @@ def test_profile_counts_what_pandas_counts(world: World, flown: tuple[str, pd.Da
     found = pd.DataFrame(list(all_rows(profiled(world, topic).topics.values())))
     assert set(found.kind) == {"hour"}
     expected = by_pandas(rows)
-    counted = found[expected.columns].reset_index(drop=True)
-    pd.testing.assert_frame_equal(counted, expected, check_dtype=False, check_exact=True)
+    pd.testing.assert_frame_equal(
+        found[expected.columns].reset_index(drop=True), expected, check_dtype=False, check_exact=True
+    )
     assert found.out_of_order.sum() > 1000, "this data was to be out of order"
 
 
@@ -332,6 +334,7 @@ def test_profile_of_a_missing_topic_or_partition_is_an_error(world: World) -> No
         world.cli("profile", "no-such-topic", check=1).err
         == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
     )
+    refuses(world.cli("plan", "no-such-topic", "--older-than", "1d"), "no topic matches 'no-such-topic'")
     for pattern in ("__consumer_offset*", "re:no.*"):
         assert "no topic matches" in refusal(NothingMatchesError, profiled, world, pattern)
     assert list(profiled(world, "__consumer_offsets").topics) == ["__consumer_offsets"]

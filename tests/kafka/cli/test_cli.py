@@ -53,49 +53,6 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(world: World, tmp
     assert world.ends(topic) == (6, 10)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("plan",), 2, "no policy: give"),
-        (("plan", "--consumed-after", "1d"), 2, "needs a TOPIC"),
-        (("plan", "x", "--consumed-after", "1"), 2, "'1' is not a duration"),
-        (("plan", "x", "--consumed-after", "1d", "-o", "xml"), 2, "xml"),
-        (("plan", "x", "--consumed-after", "1d", "--unconsumed", "maybe"), 2, "maybe"),
-        (("plan", "x", "--nonsense"), 2, "nonsense"),
-        (("plan", "re:(", "--consumed-after", "1d"), 2, "not a regular expression"),
-        (("plan", "no-such-topic", "--consumed-after", "1d"), 1, "no topic matches 'no-such-topic'"),
-        (("plan", "-p", "nowhere.yaml"), 1, "nowhere.yaml: cannot be read"),
-        (("trim", "x", "--plan", "nowhere.json", "--consumed-after", "1d"), 1, "nowhere.json cannot be read"),
-        (("trim", "x", "--consumed-after", "1d", "--max-partitions", "0"), 2, "max-partitions"),
-        (("explain", "*", "--consumed-after", "1d"), 2, "one topic"),
-        (("explain", "x:y", "--consumed-after", "1d"), 2, "'y' is not a partition"),
-        (("history", "--run", "nope"), 1, "no run 'nope'"),
-        (("policy", "show", "x"), 2, "no policy file"),
-        (("nonsense",), 2, "nonsense"),
-        (("plan", "x", "--consumed-after", "1d", "--context", "nope"), 1, "no context 'nope'"),
-        (("plan", "x", "--consumed-after", "1d", "-c", "nowhere.properties"), 1, "nowhere.properties cannot be read"),
-        (("plan", "x", "--consumed-after", "1d", "--timeout", "soon"), 2, "'soon' is not a duration"),
-        (("plan", "x", "--consumed-after", "1d", "--cluster", "eu"), 2, "--cluster names one of several"),
-        (("plan", "x", "--consumed-after", "1d", "--fleet", "fleet.yaml"), 2, "--fleet names several clusters"),
-        (("trim", "x", "--plan", "nowhere.parquet", "--consumed-after", "1d"), 1, "nowhere.parquet cannot be read"),
-    ],
-)
-def test_error_is_reported_once_on_stderr_with_its_exit_code(
-    world: World, arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    done = world.cli(*arguments, check=code)
-    says(" ".join(done.err.split()).replace("│ ", "").replace(" │", ""), said, never=["Traceback"])
-    assert done.out == ""
-    assert code != 1 or done.err.count("\n") == 1
-
-
-def test_missing_cluster_address_explains_how_to_give_one() -> None:
-    assert run_cli("plan", "x", "--consumed-after", "1d", check=2).err == (
-        "kretain: no cluster given: pass -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE; "
-        "see kretain plan --help\n"
-    )
-
-
 def trim_in_a_terminal(world: World, *arguments: str) -> Terminal:
     return Terminal(
         [
@@ -136,11 +93,9 @@ def test_saved_plan_is_trimmed_end_to_end(world: World, topic: str, tmp_path: Pa
 def test_trim_in_a_terminal_asks_and_names_unread_records(
     world: World, topic: str, answer: str, code: int, start: int
 ) -> None:
-    with trim_in_a_terminal(world, topic, "--consumed-after", "1h") as terminal:
-        terminal.read_until("[y/N]")
-        terminal.type(answer)
-        assert terminal.wait() == code, terminal.text
-    assert f"from 1 partition of {topic} in cluster" in " ".join(terminal.text.split())
+    terminal = trim_in_a_terminal(world, topic, "--consumed-after", "1h")
+    shown = terminal.end(("[y/N]", answer), code=code)
+    assert f"from 1 partition of {topic} in cluster" in " ".join(shown.split())
     assert "\x1b[" in terminal.shown, "a terminal gets color"
     assert world.ends(topic)[0] == start
 
@@ -148,9 +103,8 @@ def test_trim_in_a_terminal_asks_and_names_unread_records(
 def test_trim_over_a_limit_is_refused_before_it_asks(shop: Shop, topic: str, tmp_path: Path) -> None:
     world = World(shop[0].bootstrap, tmp_path / "state")
     policy = written(tmp_path / "p.yaml", consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}"))
-    with trim_in_a_terminal(world, "-p", str(policy)) as terminal:
-        assert terminal.wait() == 6
-    says(terminal.text, "8 records are more than limits.max.records, 7", never=["[y/N]"])
+    shown = trim_in_a_terminal(world, "-p", str(policy)).end(code=6)
+    says(shown, "8 records are more than limits.max.records, 7", never=["[y/N]"])
     assert world.ends(topic) == (0, 10)
 
 
@@ -164,11 +118,8 @@ def test_confirmation_shows_only_the_selected_partitions(shop: Shop, tmp_path: P
             *("-q", "-b", world.bootstrap, "--state-dir", str(world.state_dir)),
         ]
     )
-    with Terminal(["sh", "-c", f"{script} > {tmp_path / 'out'}"]) as terminal:
-        shown = " ".join(terminal.read_until("[y/N]").split())
-        says(shown, f"{topic}-0", f"from 1 partition of {topic} in", never=[f"{topic}-1"])
-        terminal.type("y\r")
-        assert terminal.wait() == 0
+    shown = Terminal(["sh", "-c", f"{script} > {tmp_path / 'out'}"]).end(("[y/N]", "y\r"))
+    says(" ".join(shown.split()), f"{topic}-0", f"from 1 partition of {topic} in", never=[f"{topic}-1"])
     assert [world.ends(topic, partition)[0] for partition in (0, 1)] == [8, 0]
     assert f"{topic}-0" in (tmp_path / "out").read_text()
 
@@ -182,12 +133,8 @@ def test_context_with_confirm_wants_its_name_typed(
         tmp_path / "config.yaml", f"contexts: {{prod: {{bootstrap-server: '{world.bootstrap}', confirm: name}}}}\n"
     )
     command = [sys.executable, "-m", "kretain", "trim", topic, "--consumed-after", "1h", "--context", "prod"]
-    with Terminal(
-        [*command, "--state-dir", str(tmp_path)], environ={**os.environ, "KRETAIN_CONFIG": str(config)}
-    ) as terminal:
-        terminal.read_until("To continue, type the cluster's name, prod:")
-        terminal.type(f"{typed}\r")
-        assert terminal.wait() == code
+    terminal = Terminal([*command, "--state-dir", str(tmp_path)], environ={**os.environ, "KRETAIN_CONFIG": str(config)})
+    terminal.end(("To continue, type the cluster's name, prod:", f"{typed}\r"), code=code)
     assert world.ends(topic)[0] == (8 if code == 0 else 0)
 
 

@@ -346,11 +346,9 @@ def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> Non
     assert floors() == [3, 4]
     assert forget(f"{topic}-gone", "--dry-run").out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
     command = [sys.executable, "-m", "kretain", "groups", "forget", f"{topic}-gone", "-p", policy]
-    with Terminal([*command, "-b", world.bootstrap, "--state-dir", str(world.state_dir)]) as terminal:
-        terminal.read_until("[y/N]")
-        assert f"Forget {topic}-gone, on 2 partitions of {topic}?" in " ".join(terminal.text.split())
-        terminal.type("n\r")
-        assert terminal.wait() == 6
+    terminal = Terminal([*command, "-b", world.bootstrap, "--state-dir", str(world.state_dir)])
+    shown = terminal.end(("[y/N]", "n\r"), code=6)
+    assert f"Forget {topic}-gone, on 2 partitions of {topic}?" in " ".join(shown.split())
     assert floors() == [3, 4]
     # Shared options may stand before the subcommand too.
     assert run(world, "groups", "-p", policy, "forget", f"{topic}-gone", check=0).out == f"Forgotten: {topic}-gone\n"

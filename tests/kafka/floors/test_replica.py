@@ -19,7 +19,6 @@ import pytest
 from confluent_kafka import Producer
 
 from kretain.embedded import jars
-from kretain.embedded.java import find_java
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from tests.support.clusters import EmbeddedKafka
@@ -57,7 +56,7 @@ def mirror_maker(folder: Path, primary: str, dr: str, topics: str) -> Iterator[s
     """Copy topics from ``primary`` to ``dr``; give the process."""
     settings = written(folder / "mm2.properties", SETTINGS.format(primary=primary, dr=dr, topics=topics))
     libraries = ":".join(f"{jars.resolve(name, VERSION, print)}/*" for name in ("connect-mirror", "connect-runtime"))
-    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", libraries]
+    command = [str(jars.find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", libraries]
     with beside([*command, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings)], folder) as process:
         yield process
 

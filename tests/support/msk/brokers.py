@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kretain.embedded import DEFAULT_VERSION, jars
-from kretain.embedded.java import find_java
+from kretain.embedded import jars
 from tests.support.client_files import pkcs12_store, self_signed
 from tests.support.clusters import EmbeddedKafka
 
@@ -52,14 +51,14 @@ class MskKafka(EmbeddedKafka):
 
 def sent_by_java(classes: str, host: str, keys: tuple[str, str, str], now: str) -> tuple[str, str, str]:
     """Return the library's user agent, AWS_MSK_IAM's payload and OAUTHBEARER's token for a host, at an instant."""
-    command = [str(find_java()), "-cp", classes, "MskSigner", host, *keys, now]
+    command = [str(jars.find_java()), "-cp", classes, "MskSigner", host, *keys, now]
     agent, payload, token = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return agent, payload, token
 
 
 def signer_classes(folder: Path) -> str:
     """Return the class path with the library, and with what calls it."""
-    kafka = jars.resolve("kafka_2.13", DEFAULT_VERSION, print)
+    kafka = jars.resolve("kafka_2.13", jars.DEFAULT_VERSION, print)
     library = jars.resolve("aws-msk-iam-auth", LIBRARY, print, group="software.amazon.msk")
     path = f"{library}/*{os.pathsep}{kafka}/*"
     return f"{compiled('MskSigner', path, folder)}{os.pathsep}{path}"
@@ -67,7 +66,7 @@ def signer_classes(folder: Path) -> str:
 
 def compiled(name: str, class_path: str, folder: Path) -> Path:
     """Return a folder with the classes of one of this folder's Java sources."""
-    beside = find_java().resolve().with_name("javac")
+    beside = jars.find_java().resolve().with_name("javac")
     compiler = str(beside) if beside.exists() else shutil.which("javac")
     assert compiler is not None, "javac is needed for these tests"
     source = str(Path(__file__).with_name(f"{name}.java"))

@@ -25,7 +25,7 @@ from typing import Any, Self
 import pytest
 
 from kretain.embedded import reaper
-from kretain.embedded.node import free_ports
+from kretain.embedded.cluster import free_ports
 
 HOST = "127.0.0.1"
 READY_SECONDS = 180

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kretain.options.rules import topic_arguments
+from kretain.options.plans import topic_arguments
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory_view import READ, InventoryView

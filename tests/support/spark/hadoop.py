@@ -20,8 +20,7 @@ import psutil
 import pytest
 
 from kretain.embedded import jars
-from kretain.embedded.java import find_java
-from kretain.embedded.node import free_ports
+from kretain.embedded.cluster import free_ports
 from tests.support.processes import beside, locked, port_of
 from tests.support.spark.clusters import HOST, Process, SparkProcesses, asked, own_folder, spark_home
 from tests.support.world import wait_until
@@ -51,7 +50,7 @@ def resolved(group: str, artifact: str, version: str) -> Path:
         if not target.is_dir():
             part = root / f".{target.name}.part"
             command = [
-                *(str(find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
+                *(str(jars.find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
                 *(
                     "-dependency",
                     group,
@@ -129,7 +128,7 @@ def yarn(folder: Path) -> Iterator[Yarn]:
 
 def hadoop() -> list[str]:
     """How one of Hadoop's processes is started: a small Java."""
-    return [str(find_java()), *_SMALL]
+    return [str(jars.find_java()), *_SMALL]
 
 
 def hadoop_jars() -> Path:
@@ -282,7 +281,7 @@ def _compile(cargo: str, compiler: str, folder: Path) -> None:
     command = [cargo, "metadata", "--format-version", "1", "--manifest-path", str(folder / "Cargo.toml")]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=300).stdout)
     (crate,) = (Path(one["manifest_path"]).parent for one in found["packages"] if one["name"] == "hdfs-sys")
-    java, source = find_java().resolve().parents[1], crate / "libhdfs" / "hdfs_3_3"
+    java, source = jars.find_java().resolve().parents[1], crate / "libhdfs" / "hdfs_3_3"
     headers = (crate / "libhdfs", source, source / "include", source / "os/posix", java / "include")
     jvm = java / "lib" / "server"
     command = [
@@ -327,7 +326,7 @@ def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start a server on a port that it chooses itself; give its address, and its process to kill."""
     (folder / "data").mkdir(parents=True)
     (folder / "zoo.cfg").write_text(_ZOOKEEPER.format(folder=folder))
-    command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{spark_home()}/jars/*"]
+    command = [str(jars.find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{spark_home()}/jars/*"]
     command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg")]
     with beside(command, folder) as process:
         yield f"127.0.0.1:{port_of(process, folder)}", process

@@ -44,6 +44,7 @@ from tests.support import plans
 from tests.support.docs import parse, reason_codes
 from tests.support.plans import HOLD, KEEP, SKIP, plan, row
 from tests.support.says import refusal, says
+from tests.support.world import written
 
 
 def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
@@ -516,8 +517,7 @@ def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:
         },
         "disks": [{"broker": 1, "dirs": [name], **full, "full_policy_in_ms_low": None}],
     }
-    path.write_text(json.dumps(made), encoding="utf-8")
-    return path
+    return written(path, json.dumps(made))
 
 
 def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
@@ -526,8 +526,11 @@ def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
         for name in ("benign", HOSTILE.replace("\ud800", ""))  # no JSON has half a character
     )
     assert names(plain) == names(hostile)
-    money = ("Money, in EUR", "5.00–7.50", "≥ 2.00", "≤ 0.50")
-    says(plain, "saves 0 B to 800 B", "in 3 d at the earliest", *money)
+    says(
+        plain,
+        *("saves 0 B to 800 B", "in 3 d at the earliest"),
+        *("Money, in EUR", "5.00–7.50", "≥ 2.00", "≤ 0.50"),
+    )
 
 
 def test_forecast_of_another_cluster_is_refused(tmp_path: Path) -> None:

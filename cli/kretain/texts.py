@@ -1,12 +1,41 @@
-"""Commented policies to start from (``cli/kretain/recipes``), and files that are never overwritten."""
+"""Texts that kretain brings along: what each reason code means (``reasons.md``), and policies to start from.
+
+docs/reasons.md is generated from the first; the others are in ``recipes/``.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from retention_cli.core.files import FileError
+
+
+class Explanation(NamedTuple):
+    """A code, its meaning in one line, and what to do, in Markdown."""
+
+    code: str
+    title: str
+    text: str
+
+
+def source() -> str:
+    """Return ``reasons.md``."""
+    return (files("kretain") / "reasons.md").read_text(encoding="utf-8")
+
+
+@functools.cache
+def explanations() -> dict[str, Explanation]:
+    """Return the explanations by code, in the file's order."""
+    found: dict[str, Explanation] = {}
+    for code, section in re.findall(r"(?ms)^### `([\w-]+)`\n(.*?)(?=^##|\Z)", source()):
+        title, _, text = section.strip().partition("\n\n")
+        found[code] = Explanation(code, " ".join(title.split()), text)
+    return found
+
 
 RECIPES: Final = ("consumed", "event-time", "min-timestamp", "disk-ceiling", "legal-hold")
 
