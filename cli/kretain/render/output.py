@@ -206,19 +206,17 @@ def say(line: str | Line = BLANK, *, markdown: bool = False) -> None:
     text = printable(complete(text))
     if kind == "heading":
         say()
+    if markdown and kind != "line" and not indent:
+        text = ("### " if kind == "heading" else "") + text + "\n"
     if markdown and indent:
         print(" " * (indent - 2) + "- " + text)
-        return
-    if markdown and kind != "line":
-        text = ("### " if kind == "heading" else "") + text + "\n"
-    if not is_terminal() or kind == "verbatim":
+    elif not is_terminal() or kind == "verbatim":
         print(" " * indent + text)
-        return
-    from rich.padding import Padding
-    from rich.text import Text
+    else:
+        from rich import padding, text as rich_text
 
-    content = Text(text, style=style or "")
-    console().print(Padding(content, (0, 0, 0, indent)) if indent else content)
+        content = rich_text.Text(text, style=style or "")
+        console().print(padding.Padding(content, (0, 0, 0, indent)) if indent else content)
 
 
 def print_table(table: Table, *, markdown: bool = False) -> None:
@@ -245,9 +243,7 @@ def _print_as_text(columns: Sequence[Column], lines: Sequence[Sequence[str]], *,
 
 def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
     """Print a table in the terminal's width: without spare columns and with folded cells if it does not fit."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-    from rich.text import Text
+    from rich import box, table as rich_table, text
 
     columns, styles = table.columns, table.styles
     widths = _widths(columns, lines, console().width)
@@ -255,8 +251,8 @@ def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
         shown = [at for at, one in enumerate(columns) if not one.spare]
         print_table(Table([columns[at] for at in shown], [[row[at] for at in shown] for row in table.rows], styles))
         return
-    made = RichTable(
-        box=SIMPLE_HEAD,
+    made = rich_table.Table(
+        box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 1 if widths is None else 0),
         pad_edge=False,
         header_style="bold",
@@ -269,7 +265,7 @@ def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
         made.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
     for line, style in itertools.zip_longest(lines, styles):
         cells = (cell if width is None else _folded(cell, width) for cell, width in zip(line, each, strict=True))
-        made.add_row(*map(Text, cells), style=style)
+        made.add_row(*map(text.Text, cells), style=style)
     console().print(made, crop=False)
 
 
@@ -388,6 +384,11 @@ def _cell(value: Any) -> Any:
 def cluster_head(form: str, cluster_id: str, bootstrap: str) -> dict[str, Any]:
     """Return what JSON begins with: its format, and the cluster."""
     return {"format": form, "cluster": {"id": cluster_id, "bootstrap": bootstrap}}
+
+
+def joined(*texts: str | Literal[0, False] | None, by: str = "") -> str:
+    """Return texts as one. None, False and empty ones are left out."""
+    return by.join(text for text in texts if text)
 
 
 def amounts(by_name: Mapping[Any, int]) -> str:

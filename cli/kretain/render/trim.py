@@ -15,6 +15,7 @@ from kretain.render.output import (
     amounts,
     heading,
     hinted,
+    joined,
     number,
     reasons,
     shortened,
@@ -22,9 +23,8 @@ from kretain.render.output import (
     size,
     that_matter_most,
 )
-from kretain.render.plan import failed
+from kretain.render.plan import failed, going, would_lose
 from retention_cli.core.grouping import by_key
-from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, some_of
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
@@ -66,7 +66,6 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     )
     rows = loudest if loudest is report.rows else sorted(loudest, key=lambda row: row.tp)
     counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
-    logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [
         *that_matter_most(rows, len(report.rows), "partitions that matter most"),
         Table(
@@ -92,7 +91,9 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
         Line(f"{count(len(report.rows), 'partition')}: {amounts(counts)}.", "bold"),
         _gone(counts, report.trimmed),
         report.interrupted and _INTERRUPTED,
-        Line(f"Run {report.run}, clock {report.clock}.", "dim") if logged else None,
+        # a dry run is not in the audit log
+        any(counts[name] for name in ("trimmed", "failed", "unverified"))
+        and Line(f"Run {report.run}, clock {report.clock}.", "dim"),
         *hinted(_whys(report, "", _STYLES)),
     ]
 
@@ -112,34 +113,33 @@ _INTERRUPTED: Final = Line("Interrupted: the remaining partitions are unchanged.
 
 
 def _gone(counts: dict[str, int], amount: Amount) -> str | None:
+    records, unread = count(amount.records, "record"), amount.unconsumed
     about = "" if amount.size_bytes is None else f", about {size(amount.size_bytes)} of the leaders' logs"
     if counts["would-trim"]:
-        going = f"{count(amount.records, 'record')} would be trimmed{about}.{_unread(amount.unconsumed)}"
-        return f"{going} Dry run: nothing was sent."
-    unread = f" {amount.unconsumed:,} of them had NOT been read by {_EVERYONE}." if amount.unconsumed else ""
-    freed = "Brokers free complete segments at their next retention check (log.retention.check.interval.ms)."
-    return f"{count(amount.records, 'record')} trimmed{about}.{unread} {freed}" if counts["trimmed"] else None
+        return f"{records} would be trimmed{about}.{_unread(unread)} Dry run: nothing was sent."
+    if not counts["trimmed"]:
+        return None
+    return joined(
+        f"{records} trimmed{about}.",
+        unread and f"{unread:,} of them had NOT been read by {_EVERYONE}.",
+        "Brokers free complete segments at their next retention check (log.retention.check.interval.ms).",
+        by=" ",
+    )
 
 
 def question(plan: Plan) -> str:
     """Return the question to ask before anything is deleted: how much, where, and who has yet to read it."""
-    totals = plan.totals
-    amount = "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
-    topics = list(dict.fromkeys(one.topic for one in plan.decisions if one.action == "trim"))
-    readers = [
-        f"{name_in_text(name.removeprefix('group:'))} ({records:,})"
-        for name, records in sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    ]
+    totals, topics = plan.totals, list(dict.fromkeys(one.topic for one in plan.decisions if one.action == "trim"))
+    readers = some_of(would_lose(plan, "{} ({:,})"), NAMED_AT_MOST, "consumer")
     return (
-        f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of "
-        f"{some_of(topics, NAMED_AT_MOST, 'topic')} in cluster {plan.cluster_id} ({plan.bootstrap})?"
-        f"{_unread(totals.unconsumed, some_of(readers, NAMED_AT_MOST, 'consumer'))} This can't be undone."
+        f"Trim {going(totals)} of {some_of(topics, NAMED_AT_MOST, 'topic')} in cluster {plan.cluster_id} "
+        f"({plan.bootstrap})?{_unread(totals.unconsumed, readers)} This can't be undone."
     )
 
 
 def _unread(records: int, readers: str = "") -> str:
-    by = readers or _EVERYONE
-    return f" {count(records, 'of them has', 'of them have')} NOT been read by {by}." if records else ""
+    who = f"{count(records, 'of them has', 'of them have')} NOT been read by {readers or _EVERYONE}"
+    return f" {who}." if records else ""
 
 
 def topics_to_trim(plan: Plan, limited_to: int | None) -> list[TopicRows]:
@@ -149,13 +149,13 @@ def topics_to_trim(plan: Plan, limited_to: int | None) -> list[TopicRows]:
 
 def fleet_question(topics: Mapping[str, Sequence[TopicRows]], left_alone: Sequence[str]) -> str:
     """Return the question to ask before anything is deleted, once for all clusters, by their topics to trim."""
-    going = {name: sum((one.totals for one in some), Totals.of(())) for name, some in topics.items() if some}
-    totals = sum(going.values(), Totals.of(()))
+    some = {name: sum((one.totals for one in each), Totals.of(())) for name, each in topics.items() if each}
+    totals = sum(some.values(), Totals.of(()))
     alone = f" Left alone: {', '.join(left_alone)}." if left_alone else ""
     return (
         f"Trim {count(totals.records, 'record')} from {count(totals.trim, 'partition')} of "
-        f"{count(sum(map(len, topics.values())), 'topic')} in {count(len(going), 'cluster')}: "
-        f"{', '.join(f'{name} {one.records:,}' for name, one in going.items())}?"
+        f"{count(sum(map(len, topics.values())), 'topic')} in {count(len(some), 'cluster')}: "
+        f"{', '.join(f'{name} {one.records:,}' for name, one in some.items())}?"
         f"{_unread(totals.unconsumed)}{alone} This can't be undone."
     )
 
@@ -209,6 +209,10 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
 def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[list[str], str | None]:
     if isinstance(one, Failure):
         return [*["—"] * (len(names) + 2), ""], "bold red"
-    cells = [*(number(one.count(name)) for name in names), number(one.trimmed.records), size(one.trimmed.size_bytes)]
     bad = one.count("failed") or one.count("unverified") or one.interrupted
-    return [*cells, one.run], "red" if bad else "green" if one.count("trimmed") else None
+    return [
+        *(number(one.count(name)) for name in names),
+        number(one.trimmed.records),
+        size(one.trimmed.size_bytes),
+        one.run,
+    ], "red" if bad else "green" if one.count("trimmed") else None
