@@ -109,15 +109,16 @@ def element(tag: str, *children: Child, **attributes: str) -> Element:
     return made
 
 
-def section(title: str, *children: Child, note: str | None = None) -> Element:
-    """Return a part of the page under a heading."""
-    return element(
-        "section", element("h2", title), None if note is None else element("p", note, class_="note"), *children
+def section(title: str, *children: Child, note: str | None = None) -> Element | None:
+    """Return a part of the page under a heading, None if it has no children."""
+    under = None if note is None else element("p", note, class_="note")
+    return (
+        element("section", element("h2", title), under, *children) if any(one is not None for one in children) else None
     )
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) -> Element:
-    """Return a table; the first ``left`` columns are text, the others numbers."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) -> Element | None:
+    """Return a table, None if it has no rows; the first ``left`` columns are text, the others numbers."""
 
     def cells(tag: str, row: Sequence[Child], **more: str) -> Element:
         return element(
@@ -125,15 +126,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) 
             *(element(tag, one, **more, **({} if at < left else {"class_": "number"})) for at, one in enumerate(row)),
         )
 
-    return element(
-        "div",
-        element(
-            "table",
-            element("thead", cells("th", heads, scope="col")),
-            element("tbody", *(cells("td", row) for row in rows)),
-        ),
-        class_="wide",
-    )
+    body = element("tbody", *(cells("td", row) for row in rows))
+    made = element("table", element("thead", cells("th", heads, scope="col")), body)
+    return element("div", made, class_="wide") if len(body) else None
 
 
 def cards(figures: Iterable[tuple[str, str, str]]) -> Element:
@@ -225,8 +220,8 @@ def bars(
     names: Sequence[str],
     parts: Mapping[str, tuple[str, Sequence[int]]],
     unit: str = "records",
-) -> Element:
-    """Return horizontal bars, one a name, from top to bottom.
+) -> Element | None:
+    """Return horizontal bars, one a name, from top to bottom; None without names.
 
     Args:
         label: what the chart shows, for those who can't see it.
@@ -249,11 +244,11 @@ def bars(
         if len(parts) > 1:
             _legend(axes, len(parts))
 
-    return _chart(label, 1.1 + 0.34 * len(names), draw, grid="x")
+    return _chart(label, 1.1 + 0.34 * len(names), draw, grid="x") if names else None
 
 
-def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element:
-    """Return lines over time: by name, Unix ms and values."""
+def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element | None:
+    """Return lines over time: by name, Unix ms and values; None without any."""
 
     def draw(axes: Any) -> None:
         for number, (name, points) in enumerate(series.items()):
@@ -273,11 +268,11 @@ def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: s
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
         _legend(axes, 2)
 
-    return _chart(label, 3.1, draw)
+    return _chart(label, 3.1, draw) if series else None
 
 
-def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> Element:
-    """Return vertical bars, from left to right."""
+def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> Element | None:
+    """Return vertical bars, from left to right; None without names."""
 
     def draw(axes: Any) -> None:
         axes.bar(range(len(names)), amounts, color=GO, width=0.7)
@@ -286,7 +281,7 @@ def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str)
         axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
         axes.yaxis.set_major_formatter(_in_short)
 
-    return _chart(label, 2.8, draw)
+    return _chart(label, 2.8, draw) if names else None
 
 
 def _chart(label: str, height: float, draw: Callable[[Any], None], grid: str = "y") -> Element:
