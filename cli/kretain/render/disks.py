@@ -18,6 +18,7 @@ from kretain.render.output import (
     console,
     heading,
     is_terminal,
+    joined,
     moment,
     number,
     show,
@@ -68,9 +69,13 @@ def _disk_row(one: DiskOutcome) -> dict[str, Any]:
 def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
     ceilings = any(one.percent is not None for one in outcomes)
     top = largest_topics([one.disk for one in outcomes], TOPICS)
-    above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
-    cordoned = "  × cordoned" if any(one.disk.cordoned for one in outcomes) else ""
-    key = f"█ Kafka  ▒ others  · free{cordoned}" + ("  | the ceiling" if ceilings else "")
+    summary = joined(
+        count(len(outcomes), "disk"),
+        ceilings and f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling",
+        ".  █ Kafka  ▒ others  · free",
+        any(one.disk.cordoned for one in outcomes) and "  × cordoned",
+        ceilings and "  | the ceiling",
+    )
     return [
         _usage(outcomes, ceilings=ceilings),
         heading("Largest topics, on all disks") if top else None,
@@ -82,7 +87,7 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
                 reason.text for one in outcomes if isinstance(one.growth, Unknown) for reason in one.growth.reasons
             )
         ),
-        Line(f"{count(len(outcomes), 'disk')}{above}.  {key}", "bold"),
+        Line(summary, "bold"),
     ]
 
 
@@ -121,16 +126,18 @@ def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:
     if one.unknown is None:
         guess = "about " if one.estimated and one.going_bytes else ""
         after = 100 * (room.used_bytes - one.going_bytes) / room.total_bytes
-        cells["after the plan"] = f"{guess}{after:.1f} %"
-        cells["short by"] = size(one.short_bytes) if one.short_bytes else "—"
+        cells |= {
+            "after the plan": f"{guess}{after:.1f} %",
+            "short by": size(one.short_bytes) if one.short_bytes else "—",
+        }
     return cells
 
 
 def _growth(grows: Maybe[Growth] | None) -> str:
     if not isinstance(grows, Growth) or grows.full_in_ms == 0:
         return "full" if isinstance(grows, Growth) else "?"
-    full = "" if grows.full_in_ms is None else f", full in {about(grows.full_in_ms)}"
-    return f"{signed(grows.bytes_per_day)} a day{full}"
+    full = grows.full_in_ms is not None and f", full in {about(grows.full_in_ms)}"
+    return joined(f"{signed(grows.bytes_per_day)} a day", full)
 
 
 def bar(one: DiskOutcome, room: Room, width: int) -> str:
@@ -178,9 +185,8 @@ def inventory_notes(inventory: Inventory) -> list[str]:
 
 
 def _problems(found: Sequence[str]) -> list[str]:
-    more = len(found) - MOST
-    rest = [f"and {count(more, 'more partition')} with problems: -o json lists them all"] if more > 0 else []
-    return [*found[:MOST], *rest]
+    more = f"and {count(len(found) - MOST, 'more partition')} with problems: -o json lists them all"
+    return [*found[:MOST], *([more] if len(found) > MOST else [])]
 
 
 def _scan(report: ScanReport, out: str | None) -> list[Part]:

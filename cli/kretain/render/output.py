@@ -118,9 +118,9 @@ def by_cluster(output: str) -> Iterator[Callable[[str], contextlib.AbstractConte
         yield of
         document = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
         if output == "json":
-            write_json([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
+            _write_json([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
         elif output == "yaml":
-            print_yaml(document)
+            _print_yaml(document)
     finally:
         _clusters.clear()
 
@@ -162,13 +162,13 @@ def show(
             print_parts([heading(one["name"])])
     match output:
         case "json":
-            write_json(lines)
+            _write_json(lines)
         case "jsonl":
-            write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            _write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         case "yaml":
-            print_yaml(json.loads("".join(lines)))
+            _print_yaml(json.loads("".join(lines)))
         case "csv":
-            print_csv(columns, cells, titles=all("error" in one for one in _clusters[:-1]))
+            _print_csv(columns, cells, titles=all("error" in one for one in _clusters[:-1]))
         case _:
             print_parts(people(), markdown=output == "markdown")
 
@@ -283,20 +283,19 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
         ]
 
     cells = widest(lambda cell: [cell])
-    unwrapped = [max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True)]
-    if sum(unwrapped) + 3 * (len(columns) - 1) <= terminal:
+    unwrapped = sum(max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True))
+    if unwrapped + 3 * (len(columns) - 1) <= terminal:
         return None
     heads = [_two_lines(column.title) for column in columns]
     widths = list(map(max, cells, heads))
     # Cells that may not wrap elsewhere do so after an arrow.
     arrows = widest(lambda cell: cell.replace("→ ", "→\n").splitlines())
-    times = widest(re.compile(_TIME).findall)
     least = [
         min(width, max(head, _FOLDS if column.align == "left" and not column.unbroken else arrow))
         for column, width, head, arrow in zip(columns, widths, heads, arrows, strict=True)
     ]
     # Times wrap only if the table does not fit otherwise.
-    for smallest in (list(map(min, widths, map(max, least, times))), least):
+    for smallest in (list(map(min, widths, map(max, least, widest(re.compile(_TIME).findall)))), least):
         while sum(widths) + 2 * (len(columns) - 1) > terminal:
             spare, at = max((width - smallest[i], i) for i, width in enumerate(widths))
             if spare <= 0:
@@ -331,26 +330,30 @@ def _two_lines(title: str) -> int:
     return next(width for width in itertools.count(longest) if len(textwrap.wrap(title, max(1, width))) <= 2)
 
 
-def write_json(parts: Iterable[str]) -> None:
+def _write_json(parts: Iterable[str]) -> None:
     """Write JSON to stdout; if stdout is not UTF-8, escape all but ASCII, so that it is still valid JSON."""
     escape = _HIDDEN if stdio.is_utf8() else _NOT_ASCII
     for part in map(complete_json, stdio.while_heard(parts)):
         sys.stdout.write(part if part.isascii() else escape.sub(lambda some: json.dumps(some[0])[1:-1], part))
 
 
-def print_yaml(value: Any) -> None:
-    """Print one YAML document."""
+def _print_yaml(value: Any) -> None:
     import yaml
 
     for unicode in (stdio.is_utf8(), False):
-        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        text = yaml.dump(completed(value), Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=1000)
+        text = yaml.dump(
+            completed(value),
+            Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
+            sort_keys=False,
+            allow_unicode=unicode,
+            width=1000,
+        )
         if _HIDDEN.search(text) is None:
             break
     sys.stdout.write(text)
 
 
-def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, titles: bool = True) -> None:
+def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, titles: bool = True) -> None:
     """Print the columns' titles and one line per row; lists of reasons become text, absent values empty cells.
 
     Unprintable characters are escaped, and a cell that a spreadsheet would treat as a formula is prefixed with ``'``.
