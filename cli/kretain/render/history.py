@@ -54,8 +54,9 @@ def print_runs(
         "runs",
         rows,
         lambda: [
-            *(_runs(rows, none, every_row=every_row) if rows or not settings else ()),
+            *(_runs(rows, every_row=every_row) if rows else ()),
             *(_changes(settings) if settings else ()),
+            None if rows or settings else Line(none, "bold"),
         ],
         COLUMNS,
     )
@@ -110,9 +111,7 @@ def nothing_chosen(runs: int, outcome: str | None = None) -> str:
     return f"None of {count(runs, 'run')} {which}."
 
 
-def _runs(rows: Sequence[dict[str, Any]], none: str, *, every_row: bool) -> list[Part]:
-    if not rows:
-        return [Line(none, "bold")]
+def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
     several = len({row["cluster"] for row in rows}) > 1
     shown = list(rows if every_row else _folded(rows))
     where = "" if several else f" of cluster {rows[0]['cluster']}"

@@ -262,19 +262,20 @@ def given_back(space: Space | None) -> str:
 
 
 def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:
-    yield from refused(
-        [
-            f"the plan of {name} (exit 6): {why.text} ({why.code})"
-            for name, one in fleet.plans.items()
-            for why in one.refusals
-        ]
+    yield from (
+        *refused(
+            [
+                f"the plan of {name} (exit 6): {why.text} ({why.code})"
+                for name, one in fleet.plans.items()
+                for why in one.refusals
+            ]
+        ),
+        _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures),
+        *(() if every_row else _topics(fleet)),
+        BLANK,
+        *paragraphs(_fleet_totals(fleet, is_new)),
+        *failed("Could not be planned", fleet.failures),
     )
-    yield _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures)
-    if not every_row:
-        yield from _topics(fleet)
-    yield BLANK
-    yield from paragraphs(_fleet_totals(fleet, is_new))
-    yield from failed("Could not be planned", fleet.failures)
     if every_row:
         for name, one in fleet.plans.items():  # one cluster's rows at a time
             yield from (heading(name), *_plan(one, every_row=True, is_new=lambda _: True))
@@ -312,7 +313,6 @@ def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Fail
 
 
 def _topics(fleet: FleetPlan) -> list[Part]:
-    """Return a table of the topics; of many, those that matter most."""
     topics = [
         (name, topic)
         for name, one in fleet.plans.items()

@@ -98,15 +98,14 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     ]
 
 
-def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> Iterator[Part]:
-    """Yield the loud outcomes with their reasons, and what another process removed before this trim."""
-    by_outcome = by_key((row.outcome, (row.tp, row.reasons)) for row in report.rows)
-    for outcome in _LOUD:
-        yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
-    yield from reasons(
-        f"Deleted before this trim{where}",
-        [(tp, whys) for tp, whys in by_outcome.get("unchanged", ()) if any(reason.code == "gone" for reason in whys)],
-    )
+def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> list[Part]:
+    """Return the loud outcomes with their reasons, and what another process removed before this trim."""
+    rows = by_key((row.outcome, (row.tp, row.reasons)) for row in report.rows)
+    gone = [(tp, whys) for tp, whys in rows.get("unchanged", ()) if any(reason.code == "gone" for reason in whys)]
+    return [
+        *(part for one in _LOUD for part in reasons(f"{one.capitalize()}{where}", rows.get(one, ()), styles[one])),
+        *reasons(f"Deleted before this trim{where}", gone),
+    ]
 
 
 _INTERRUPTED: Final = Line("Interrupted: the remaining partitions are unchanged.", "bold red")
@@ -200,10 +199,11 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
         *failed("Not trimmed", report.failures),
     ]
     for name, one in report.reports.items():  # one cluster's rows at a time
-        if every_row:
-            yield from (heading(name), *_report(one, every_row=True))
-        else:
-            yield from _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
+        yield from (
+            (heading(name), *_report(one, every_row=True))
+            if every_row
+            else _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
+        )
 
 
 def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[list[str], str | None]:
