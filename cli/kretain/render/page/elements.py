@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -91,9 +92,9 @@ Element = ET.Element
 Child = str | Element | None
 
 
-def safe_text(text: str) -> str:
+def safe_text(text: str, most: int = MOST) -> str:
     """Return a text as it may be shown: control and bidirectional characters escaped, and not too long."""
-    return short(printable(text), MOST)
+    return short(printable(text), most)
 
 
 def element(tag: str, *children: Child, **attributes: str) -> Element:
@@ -185,6 +186,7 @@ _COLORS: Final = {
     **{f"#0a0b1{number}": f"var(--line{number})" for number in range(1, 7)},
 }
 """What matplotlib is given, and what the page has instead."""
+_GIVEN: Final = re.compile("|".join(_COLORS))
 INK, MUTED, GRID, GO, STAY, HOLD = list(_COLORS)[:6]
 LINES: Final = list(_COLORS)[6:]
 _ALLOWED: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})
@@ -234,13 +236,15 @@ def bars(
         rows = range(len(names))
         left = [0] * len(names)
         for legend, (color, amounts) in parts.items():
-            axes.barh(rows, amounts, left=left, color=color, height=0.62, label=_name(legend))
+            axes.barh(rows, amounts, left=left, color=color, height=0.62, label=safe_text(legend, _LABEL))
             left = [before + more for before, more in zip(left, amounts, strict=True)]
-        axes.set_yticks(rows, [_name(one) for one in names])
-        axes.set(xlim=(0, None), ylim=(len(names) - 0.4, -0.6), xlabel=_name(unit))
+        axes.set_yticks(rows, [safe_text(one, _LABEL) for one in names])
+        axes.set(xlim=(0, None), ylim=(len(names) - 0.4, -0.6), xlabel=safe_text(unit, _LABEL))
         axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_formatter(_in_short)
-        axes.xaxis.set_major_locator(part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
+        axes.xaxis.set(
+            major_formatter=_in_short,
+            major_locator=part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True),
+        )
         if len(parts) > 1:
             _legend(axes, len(parts))
 
@@ -255,17 +259,16 @@ def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: s
             axes.plot(
                 [dt.datetime.fromtimestamp(at / 1000, dt.UTC) for at, _ in points],
                 [value for _, value in points],
-                label=_name(name),
+                label=safe_text(name, _LABEL),
                 color=LINES[number % len(LINES)],
                 linewidth=1.8,
                 marker="o",
                 ms=2.5,
             )
-        axes.set(ylim=(0, None), ylabel=_name(unit))
+        axes.set(ylim=(0, None), ylabel=safe_text(unit, _LABEL))
         dates = part("report", "matplotlib.dates")
         locator = dates.AutoDateLocator(minticks=3, maxticks=8)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        axes.xaxis.set(major_locator=locator, major_formatter=dates.ConciseDateFormatter(locator))
         _legend(axes, 2)
 
     return _chart(label, 3.1, draw) if series else None
@@ -276,9 +279,9 @@ def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str)
 
     def draw(axes: Any) -> None:
         axes.bar(range(len(names)), amounts, color=GO, width=0.7)
-        axes.set(xlim=(-0.6, max(len(names), 12) - 0.4), ylabel=_name(unit))
+        axes.set(xlim=(-0.6, max(len(names), 12) - 0.4), ylabel=safe_text(unit, _LABEL))
         step = max(1, -(-len(names) // 10))
-        axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
+        axes.set_xticks(range(0, len(names), step), [safe_text(one, _LABEL) for one in names[::step]])
         axes.yaxis.set_major_formatter(_in_short)
 
     return _chart(label, 2.8, draw) if names else None
@@ -309,10 +312,6 @@ def _legend(axes: Any, most: int) -> None:
     )  # fmt: skip
 
 
-def _name(text: str) -> str:
-    return short(printable(text), _LABEL)
-
-
 def _in_short(value: float, _position: int) -> str:
     """Return an amount at an axis: ``5 k``, ``1.2 M``."""
     units = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"))
@@ -323,7 +322,11 @@ def _in_short(value: float, _position: int) -> str:
 def _cleaned(one: ET.Element) -> Element:
     made = ET.Element(
         _plain(one.tag),
-        {_plain(key): _colored(value) for key, value in one.items() if not _plain(key).lower().startswith("on")},
+        {
+            _plain(key): _GIVEN.sub(lambda some: _COLORS[some[0]], value)
+            for key, value in one.items()
+            if not _plain(key).lower().startswith("on")
+        },
     )
     made.text, made.tail = one.text, one.tail
     made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _ALLOWED)
@@ -332,9 +335,3 @@ def _cleaned(one: ET.Element) -> Element:
 
 def _plain(name: str) -> str:
     return name.rpartition("}")[2]
-
-
-def _colored(value: str) -> str:
-    for given, ours in _COLORS.items():
-        value = value.replace(given, ours)
-    return value

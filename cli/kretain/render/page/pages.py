@@ -38,7 +38,7 @@ from retention_cli.core.units import count
 from retention_cli.forecast.value import Span
 from retention_cli.memory.disk import DiskSample, growth
 from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes
-from retention_cli.plan.value import NO_FILE, Plan
+from retention_cli.plan.value import NO_FILE, Plan, Totals
 from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
 _MOST_RUNS: Final = 60
@@ -68,7 +68,7 @@ def plan_page(
     totals, one_off = found.totals, not from_file or plan.rules == "one-off"
     return page(
         f"Trim plan for {context or plan.cluster_id}",
-        _lead(found),
+        _lead(totals),
         [
             *([("Context", context)] if context else []),
             ("Cluster", plan.cluster_id),
@@ -103,8 +103,7 @@ def plan_page(
     )
 
 
-def _lead(found: PlanSummary) -> str:
-    totals = found.totals
+def _lead(totals: Totals) -> str:
     if not totals.trim:
         held = f"{count(totals.hold, 'partition is', 'partitions are')} on hold." if totals.hold else "All is known."
         return f"Nothing to trim. {held}"
@@ -171,15 +170,16 @@ def _consumers(found: PlanSummary) -> Element | None:
 def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.first[0], one.partitions - len(one.first)
     named = ", ".join(short(str(tp)) for tp in one.first) + (f" and {more:,} more" if more > 0 else "")
-    where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {named}"
     words = {"topic": shell_word(first.topic), "place": shell_word(f"{first.topic}:{first.partition}")}
-    policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
-    command = f"{command_for(reason.code).format_map(words)}{policy} -b {shell_word(plan.bootstrap)}"
+    policy = plan.policy_source != NO_FILE and f" -p {shell_word(plan.policy_source)}"
+    command = joined(command_for(reason.code).format_map(words), policy)
     return element(
         "div",
         element("p", element("span", reason.code, class_="tag"), reason.text),
-        element("p", where, class_="note"),
-        element("p", element("code", command)),
+        element(
+            "p", f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {named}", class_="note"
+        ),
+        element("p", element("code", f"{command} -b {shell_word(plan.bootstrap)}")),
         class_=f"reason {action}",
     )
 
@@ -421,14 +421,15 @@ def _kept_and_lost(found: _SavedForecast) -> Element | None:
     more = "" if high == low else " or more" if high is None else f" to {size(high)}"
     saves = "an unknown amount" if low is None else size(low) + more
     losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST_ROWS]
-    text = (
-        f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
-        f"{totals.steady:,} steady, {totals.endless_alone:,} without limit by brokers alone, "
-        f"{totals.unknown:,} unknown. It saves {saves}, one replica each."
-    )
     return section(
         "Forecast",
-        element("p", text, class_="note"),
+        element(
+            "p",
+            f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
+            f"{totals.steady:,} steady, {totals.endless_alone:,} without limit by brokers alone, "
+            f"{totals.unknown:,} unknown. It saves {saves}, one replica each.",
+            class_="note",
+        ),
         _steady_state(found.topics),
         table(
             ("who loses data next", "topic", "to", "lag", "left if it stops now"),
@@ -481,7 +482,6 @@ def _full(known: bool, ms: int | None) -> str:
 
 
 def _money(cost: _Cost, topics: Sequence[_Topic]) -> Element | None:
-    """Return the part: money by topic, label and consumer."""
     most = sorted(topics, key=lambda one: (-(one.cost_now_high or 0), one.topic))[:MOST_ROWS]
     rows: list[tuple[str, _Bill]] = [
         ("all topics", cost),
