@@ -90,7 +90,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
                     _wanted(one.wanted_ms),
                     _at_most(one.at_most),
                     _usual(one),
-                    _rate(one),
+                    _rate(_traffic(one.topic)),
                     ", ".join(danger.code for danger in one.dangers) or "none" + (" seen" if one.unknown else ""),
                     _in_short(one),
                 )
@@ -166,27 +166,28 @@ def _verbatim(text: str) -> Line:
     return Line(text, None, 4, "verbatim")
 
 
-def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
-    """Yield one document that is a valid policy; topics with the same settings share an entry."""
+def _policy(found: Sequence[Advice], *, every_row: bool) -> list[Part]:
+    """Return one document that is a valid policy; topics with the same settings share an entry."""
     import yaml
 
     wanted = [entry for one in found if (entry := _entry(one)) is not None]
     if not wanted:
-        return
+        return []
     grouped = by_key((tuple(one.items())[1:], one["match"]) for one in wanted)
-    yield heading("Or exactly, with a kretain policy")
-    yield Line(
-        "This deletes in-order records, read or unread, at the first run after retention.ms, for any segment.ms:",
-        indent=2,
-    )
-    if not every_row and len(wanted) > SHOWN:
+    if is_cut := not every_row and len(wanted) > SHOWN:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
-        yield Line(
-            f"({count(len(wanted) - sum(map(len, grouped.values())), 'more topic')}: --all, or -o json)", indent=2
-        )
+    left = len(wanted) - sum(map(len, grouped.values()))
     topics = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
     text = yaml.safe_dump({"version": 1, "topics": topics}, sort_keys=False, default_flow_style=None, width=1000)
-    yield from map(_verbatim, text.splitlines())
+    return [
+        heading("Or exactly, with a kretain policy"),
+        Line(
+            "This deletes in-order records, read or unread, at the first run after retention.ms, for any segment.ms:",
+            indent=2,
+        ),
+        is_cut and Line(f"({count(left, 'more topic')}: --all, or -o json)", indent=2),
+        *map(_verbatim, text.splitlines()),
+    ]
 
 
 def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> list[Part]:
@@ -221,8 +222,7 @@ def _usual(one: Advice) -> str:
     )
 
 
-def _rate(one: Advice) -> str:
-    sums = _traffic(one.topic)
+def _rate(sums: Mapping[str, Any]) -> str:
     records, size_bytes = sums["records_per_hour"], sums["bytes_per_hour"]
     if records == 0 or size_bytes is not None:
         return f"{size(round(size_bytes))}/h" if records != 0 else "none"
@@ -380,6 +380,5 @@ def _in_traffic(value: Any) -> dict[str, Any] | None:
     """Return how long data is kept in normal traffic: -1 without a limit, null without traffic."""
     if isinstance(value, Normal):
         return asdict(value)
-    if isinstance(value, Unknown):
-        return None
-    return {**dict.fromkeys(("least_ms", "most_ms"), _NO_LIMIT if value == "forever" else None), "by": value}
+    limit = _NO_LIMIT if value == "forever" else None
+    return None if isinstance(value, Unknown) else {"least_ms": limit, "most_ms": limit, "by": value}

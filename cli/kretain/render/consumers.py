@@ -84,12 +84,25 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
     if of_groups and not rows:
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
+    unknown = [row for row in positions.floors if has_no_floor(row)]
+    with_floor = sum(row["min_commit"] is not None for row in positions.floors)
     by, what = ("records", "") if each else ("lag", "positions " if of_groups else "partitions ")
     shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)  # those that are furthest behind
     return [
         *that_matter_most(shown, len(rows), "that have the most to read" if each else f"{what}that lag the most"),
         *(_unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]),
-        *_unknown(positions.floors),
+        BLANK,
+        Line(
+            f"{count(len(positions.floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.",
+            "bold",
+        ),
+        *hinted(
+            reasons(
+                "Unknown",
+                ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown),
+                "magenta",
+            )
+        ),
     ]
 
 
@@ -160,22 +173,6 @@ def _place(row: Row) -> str:
 
 def _timestamp(ms: int | None) -> str | None:
     return None if ms is None else timestamp(ms)
-
-
-def _unknown(floors: Sequence[Row]) -> list[Part]:
-    unknown = [row for row in floors if has_no_floor(row)]
-    with_floor = sum(row["min_commit"] is not None for row in floors)
-    return [
-        BLANK,
-        Line(f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.", "bold"),
-        *hinted(
-            reasons(
-                "Unknown",
-                ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown),
-                "magenta",
-            )
-        ),
-    ]
 
 
 def print_groups(found: GroupList, output: str, now_ms: int, *, is_first: bool) -> None:
