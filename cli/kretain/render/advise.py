@@ -73,8 +73,7 @@ def print_advice(
 def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
     shown = shortened(found, lambda one: (-len(one.dangers), one.topic.name), every_row=every_row)
     endangered, better = sum(bool(one.dangers) for one in found), sum(bool(one.changes) for one in found)
-    texts = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
-    unknown = sorted(texts.items(), key=lambda item: -len(item[1]))
+    unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
     return [
         *that_matter_most(shown, len(found), "topics with the most findings"),
         Table(
@@ -105,7 +104,13 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
         *_settings(found, lines, every_row=every_row),
         *_policy(found, every_row=every_row),
         heading("Unknown, so not checked") if unknown else None,
-        *_some([[Line(f"{some_of(names, _NAMED)}: {text}", indent=2)] for text, names in unknown], every_row=every_row),
+        *_some(
+            [
+                [Line(f"{some_of(names, _NAMED)}: {text}", indent=2)]
+                for text, names in sorted(unknown.items(), key=lambda item: -len(item[1]))
+            ],
+            every_row=every_row,
+        ),
     ]
 
 
@@ -113,13 +118,16 @@ def _footnotes(found: Sequence[Advice]) -> list[Part]:
     parts = [one.at_most for one in found if isinstance(one.at_most, AtMost)]
     checks = _range(known(one.check_interval_ms) for one in parts)
     delays = _range(known(one.delete_delay_ms) for one in parts)
-    at_most = joined(
-        "At most: retention.ms + segment.ms, because brokers delete complete segments",
-        checks and f", and {checks} until they check",
-        f". The bytes leave the disk {delays} later." if delays else ".",
-    )
     return [
-        Line(at_most, "dim") if parts else None,
+        bool(parts)
+        and Line(
+            joined(
+                "At most: retention.ms + segment.ms, because brokers delete complete segments",
+                checks and f", and {checks} until they check",
+                f". The bytes leave the disk {delays} later." if delays else ".",
+            ),
+            "dim",
+        ),
         any(one.topic.settings.timestamp_type == "CreateTime" for one in found)
         and Line(
             "Traffic and age use the records' own timestamps (CreateTime): brokers delete late records sooner, and "

@@ -65,7 +65,6 @@ def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: str, 
 def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool) -> list[Part]:
     if not found:
         return [Line("No archived partitions. A trim writes them if the policy sets archive for a topic.", "bold")]
-    urls = ", ".join(dict.fromkeys(url.partition("?")[0] for url, _one in found))
     gaps = [(one, gap) for _url, one in found for gap in one.gaps]
     lives = {(one.source.topic, one.source.cluster_id, one.source.topic_id) for _url, one in found}
     several = len({topic for topic, _cluster, _id in lives}) < len(lives)  # topics have the same name
@@ -94,7 +93,7 @@ def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool)
         BLANK,
         Line(
             f"{count(len(found), 'partition')}, {count(sum(one.records for _url, one in found), 'record')} "
-            f"in {urls or 'no archive'}.",
+            f"in {', '.join(dict.fromkeys(url.partition('?')[0] for url, _one in found)) or 'no archive'}.",
             "bold",
         ),
         heading("Gaps between archived offsets") if gaps else None,
@@ -104,8 +103,10 @@ def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool)
 
 
 def _damaged(problems: Sequence[tuple[Source, str]]) -> list[Part]:
-    lines = (Line(f"{_place(source)}: {problem}", "bold red", 2) for source, problem in problems)
-    return [heading("Damaged"), *lines] if problems else []
+    return [
+        heading("Damaged") if problems else None,
+        *(Line(f"{_place(source)}: {problem}", "bold red", 2) for source, problem in problems),
+    ]
 
 
 def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *, dry_run: bool) -> None:

@@ -85,7 +85,6 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
     unknown = [row for row in positions.floors if has_no_floor(row)]
-    with_floor = sum(row["min_commit"] is not None for row in positions.floors)
     by, what = ("records", "") if each else ("lag", "positions " if of_groups else "partitions ")
     shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)  # those that are furthest behind
     return [
@@ -93,7 +92,9 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
         *(_unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]),
         BLANK,
         Line(
-            f"{count(len(positions.floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.",
+            f"{count(len(positions.floors), 'partition')}: "
+            f"{sum(row['min_commit'] is not None for row in positions.floors):,} with a floor, "
+            f"{len(unknown):,} unknown.",
             "bold",
         ),
         *hinted(

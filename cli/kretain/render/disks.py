@@ -69,13 +69,6 @@ def _disk_row(one: DiskOutcome) -> dict[str, Any]:
 def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
     ceilings = any(one.percent is not None for one in outcomes)
     top = largest_topics([one.disk for one in outcomes], TOPICS)
-    summary = joined(
-        count(len(outcomes), "disk"),
-        ceilings and f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling",
-        ".  █ Kafka  ▒ others  · free",
-        any(one.disk.cordoned for one in outcomes) and "  × cordoned",
-        ceilings and "  | the ceiling",
-    )
     return [
         _usage(outcomes, ceilings=ceilings),
         heading("Largest topics, on all disks") if top else None,
@@ -87,7 +80,16 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
                 reason.text for one in outcomes if isinstance(one.growth, Unknown) for reason in one.growth.reasons
             )
         ),
-        Line(summary, "bold"),
+        Line(
+            joined(
+                count(len(outcomes), "disk"),
+                ceilings and f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling",
+                ".  █ Kafka  ▒ others  · free",
+                any(one.disk.cordoned for one in outcomes) and "  × cordoned",
+                ceilings and "  | the ceiling",
+            ),
+            "bold",
+        ),
     ]
 
 
@@ -125,9 +127,8 @@ def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:
     }
     if one.unknown is None:
         guess = "about " if one.estimated and one.going_bytes else ""
-        after = 100 * (room.used_bytes - one.going_bytes) / room.total_bytes
         cells |= {
-            "after the plan": f"{guess}{after:.1f} %",
+            "after the plan": f"{guess}{100 * (room.used_bytes - one.going_bytes) / room.total_bytes:.1f} %",
             "short by": size(one.short_bytes) if one.short_bytes else "—",
         }
     return cells
@@ -136,8 +137,10 @@ def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:
 def _growth(grows: Maybe[Growth] | None) -> str:
     if not isinstance(grows, Growth) or grows.full_in_ms == 0:
         return "full" if isinstance(grows, Growth) else "?"
-    full = grows.full_in_ms is not None and f", full in {about(grows.full_in_ms)}"
-    return joined(f"{signed(grows.bytes_per_day)} a day", full)
+    return joined(
+        f"{signed(grows.bytes_per_day)} a day",
+        grows.full_in_ms is not None and f", full in {about(grows.full_in_ms)}",
+    )
 
 
 def bar(one: DiskOutcome, room: Room, width: int) -> str:
@@ -190,14 +193,7 @@ def _problems(found: Sequence[str]) -> list[str]:
 
 
 def _scan(report: ScanReport, out: str | None) -> list[Part]:
-    rate = report.total("segments") / max(report.seconds, 0.001)
-    totals = (
-        count(report.topics, "topic"),
-        count(report.total("partitions"), "partition"),
-        count(report.total("segments"), "segment"),
-        size(report.total("bytes")),
-        count(len(report.incomplete), "problem"),
-    )
+    partitions, segments = report.total("partitions"), report.total("segments")
     return [
         Table(
             (
@@ -224,7 +220,10 @@ def _scan(report: ScanReport, out: str | None) -> list[Part]:
         ),
         BLANK,
         Line(
-            f"Broker {report.broker}: {', '.join(totals)}, in {report.seconds:,.1f} s ({rate:,.0f} segments/s).", "bold"
+            f"Broker {report.broker}: {count(report.topics, 'topic')}, {count(partitions, 'partition')}, "
+            f"{count(segments, 'segment')}, {size(report.total('bytes'))}, {count(len(report.incomplete), 'problem')}, "
+            f"in {report.seconds:,.1f} s ({segments / max(report.seconds, 0.001):,.0f} segments/s).",
+            "bold",
         ),
         f"Written to {out}." if out is not None else "Nothing was written: --out FILE keeps the inventory.",
     ]

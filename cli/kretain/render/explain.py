@@ -15,6 +15,7 @@ from retention_cli.reports.explain import Explained, cutoff_ms, why
 
 SHOWN: Final = 8
 _GOES, _STAYS = "░", "█"
+_ORDER: Final = ("hold", "trim", "keep", "skip")
 _STYLES: Final = {"trim": "bold yellow", "hold": "bold magenta"}
 
 
@@ -42,11 +43,10 @@ def print_explained(found: Sequence[Explained], output: str, *, every_row: bool,
 
 
 def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]:
-    order = ("hold", "trim", "keep", "skip")
     shown = (
         found
         if every_row or len(found) <= SHOWN
-        else sorted(found, key=lambda one: (order.index(one.decision.action), -one.decision.records, one.facts.tp))[
+        else sorted(found, key=lambda one: (_ORDER.index(one.decision.action), -one.decision.records, one.facts.tp))[
             :SHOWN
         ]
     )

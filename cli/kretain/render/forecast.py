@@ -154,17 +154,15 @@ def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
     return [
         totals.known > 0
         and Line(
-            f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {_spelled(totals.alone)}; "
-            f"{one.policy_source} keeps {_spelled(totals.policy)}. It saves {_spelled(totals.saved)} "
-            "(one replica each).",
+            f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {_words(totals.alone)}; "
+            f"{one.policy_source} keeps {_words(totals.policy)}. It saves {_words(totals.saved)} (one replica each).",
             "bold",
         ),
         other is not None
         and other.totals.known > 0
-        and f"{other.policy_source} keeps {_spelled(other.totals.policy)}, and saves {_spelled(other.totals.saved)}.",
+        and f"{other.policy_source} keeps {_words(other.totals.policy)}, and saves {_words(other.totals.saved)}.",
         ended != 0
-        and f"{count(ended, 'topic')} {grow} without limit by brokers alone; "
-        f"the policy keeps {_spelled(totals.ended)}.",
+        and f"{count(ended, 'topic')} {grow} without limit by brokers alone; the policy keeps {_words(totals.ended)}.",
         totals.growing > 0
         and Line(f"{count(totals.growing, 'topic')} {growing} without limit under the policy, too.", "yellow"),
         totals.unknown > 0 and Line(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta"),
@@ -180,13 +178,14 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
     compared = {} if other is None else {disk.disk.key: disk.policy for disk in other.disks}
     ceilings = any(disk.ceiling is not None for disk in one.disks)
     still = sum(disk.still_bytes for disk in one.disks)
-    more = (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
     return [
         heading("When disks are full"),
         Table(
             (
                 Column("disk"),
-                *(Column(title, "right") for title in ["used", "as measured", "brokers alone", "policy", *more]),
+                *(Column(title, "right") for title in ("used", "as measured", "brokers alone", "policy")),
+                *((Column("compared", "right"),) if other is not None else ()),
+                *((Column("at its ceiling", "right"),) if ceilings else ()),
             ),
             [
                 (
@@ -267,7 +266,7 @@ def _retained(amounts: Amounts) -> str:
     return f"{_range(amounts.records, number)} rec." if isinstance(size_bytes, Unknown) else _range(size_bytes, size)
 
 
-def _spelled(amounts: Amounts) -> str:
+def _words(amounts: Amounts) -> str:
     if isinstance(amounts.records, Unknown):
         return "an unknown amount"
     return joined(
@@ -443,7 +442,6 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
-    text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
         Table(
@@ -462,7 +460,10 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         bool(consumers)
         and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
-        Line(text, "bold"),
+        Line(
+            f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind.",
+            "bold",
+        ),
     ]
 
 

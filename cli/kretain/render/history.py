@@ -114,7 +114,6 @@ def nothing_chosen(runs: int, outcome: str | None = None) -> str:
 def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
     several = len({row["cluster"] for row in rows}) > 1
     shown = list(rows if every_row else _folded(rows))
-    where = "" if several else f" of cluster {rows[0]['cluster']}"
     return [
         Table(
             (
@@ -141,7 +140,7 @@ def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
             ["dim" if isinstance(row, int) else None if row["exit"] == 0 else "red" for row in shown],
         ),
         BLANK,
-        Line(f"{count(len(rows), 'run')}{where}.", "bold"),
+        Line(joined(count(len(rows), "run"), not several and f" of cluster {rows[0]['cluster']}", "."), "bold"),
         len(shown) < len(rows) and Line("Runs that trimmed nothing are folded: --all shows each.", "dim"),
         Line("kretain history --run ID shows one run, partition by partition.", "dim"),
     ]

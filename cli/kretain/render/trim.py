@@ -137,8 +137,9 @@ def question(plan: Plan) -> str:
 
 
 def _unread(records: int, readers: str = "") -> str:
-    who = f"{count(records, 'of them has', 'of them have')} NOT been read by {readers or _EVERYONE}"
-    return f" {who}." if records else ""
+    return (
+        f" {count(records, 'of them has', 'of them have')} NOT been read by {readers or _EVERYONE}." if records else ""
+    )
 
 
 def topics_to_trim(plan: Plan, limited_to: int | None) -> list[TopicRows]:
