@@ -143,8 +143,8 @@ def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     for (code, effect), pairs in dangers.items():
         text, style = _EFFECTS[effect]
         texts = sorted(by_key(pairs).items(), key=lambda item: -len(item[1]))
-        lines = [[Line(_danger(code, *item), indent=4)] for item in texts]
-        yield from (Line(f"{code}: {_EFFECT_OF.get(code, text)}", style, 2), *_some(lines, every_row=every_row))
+        yield Line(f"{code}: {_EFFECT_OF.get(code, text)}", style, 2)
+        yield from _some([[Line(_danger(code, *item), indent=4)] for item in texts], every_row=every_row)
 
 
 def _danger(code: str, text: str, advices: Sequence[Advice]) -> str:

@@ -42,7 +42,6 @@ _DISK_COLUMNS: Final = (
     *("other_rules_bytes", "freed_bytes", "short_bytes", "estimated", "doubtful_bytes", "level_ms"),
     *("growth_bytes_per_day", "growth_over_ms", "full_in_ms", "largest_topics", "in_the_way", "reasons", "cordoned"),
 )
-_GROWTH: Final = ("growth_bytes_per_day", "growth_over_ms", "full_in_ms")
 
 
 def print_disks(cluster_id: str, bootstrap: str, outcomes: Sequence[DiskOutcome], output: str) -> None:
@@ -58,9 +57,10 @@ def print_disks(cluster_id: str, bootstrap: str, outcomes: Sequence[DiskOutcome]
 
 
 def _disk_row(one: DiskOutcome) -> dict[str, Any]:
+    growth = one.growth if isinstance(one.growth, Growth) else (None, None, None)
     row = {
         **outcome_as_json(one),
-        **dict(zip(_GROWTH, one.growth if isinstance(one.growth, Growth) else (None, None, None), strict=True)),
+        **dict(zip(("growth_bytes_per_day", "growth_over_ms", "full_in_ms"), growth, strict=True)),
         "largest_topics": [{"topic": name, "bytes": held} for name, held in largest_topics([one.disk], TOPICS)],
     }
     return {key: row[key] for key in _DISK_COLUMNS}
@@ -99,8 +99,11 @@ def _usage(outcomes: Sequence[DiskOutcome], *, ceilings: bool) -> Table:
     length = WIDTH if width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
     names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
     if ceilings:
-        left_out = () if width >= _NARROW else ("Kafka", "others", "ceiling")
-        names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
+        names = [
+            name
+            for name in (*names, "ceiling", "after the plan", "short by")
+            if width >= _NARROW or name not in ("Kafka", "others", "ceiling")
+        ]
     return Table(
         [
             Column(name, "left" if name in ("disk", "usage", "growth") else "right", unbroken=name == "usage")

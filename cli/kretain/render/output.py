@@ -251,7 +251,12 @@ def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
         shown = [at for at, one in enumerate(columns) if not one.spare]
         print_table(Table([columns[at] for at in shown], [[row[at] for at in shown] for row in table.rows], styles))
         return
+    each: Sequence[int | None] = widths or [None] * len(columns)
     made = rich_table.Table(
+        *(
+            rich_table.Column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
+            for column, width in zip(columns, each, strict=True)
+        ),
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 1 if widths is None else 0),
         pad_edge=False,
@@ -260,9 +265,6 @@ def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
         # even if that is wider than the terminal, which then breaks lines, but not numbers
         width=None if widths is None else sum(widths) + 2 * (len(widths) - 1),
     )
-    each: Sequence[int | None] = widths or [None] * len(columns)
-    for column, width in zip(columns, each, strict=True):
-        made.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
     for line, style in itertools.zip_longest(lines, styles):
         cells = (cell if width is None else _folded(cell, width) for cell, width in zip(line, each, strict=True))
         made.add_row(*map(text.Text, cells), style=style)
@@ -326,8 +328,8 @@ def _two_lines(title: str) -> int:
     """Return the smallest width in which a heading takes at most two lines."""
     import textwrap
 
-    longest = max(map(len, title.split()), default=0)
-    return next(width for width in itertools.count(longest) if len(textwrap.wrap(title, max(1, width))) <= 2)
+    least = itertools.count(max(map(len, title.split()), default=0))
+    return next(width for width in least if len(textwrap.wrap(title, max(1, width))) <= 2)
 
 
 def _write_json(parts: Iterable[str]) -> None:

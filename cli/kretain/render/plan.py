@@ -276,15 +276,19 @@ def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) 
         *paragraphs(_fleet_totals(fleet, is_new)),
         *failed("Could not be planned", fleet.failures),
     )
-    if every_row:
-        for name, one in fleet.plans.items():  # one cluster's rows at a time
-            yield from (heading(name), *_plan(one, every_row=True, is_new=lambda _: True))
-    else:
-        yield from hinted(
+    yield from (
+        (  # one cluster's rows at a time
+            part
+            for name, one in fleet.plans.items()
+            for part in (heading(name), *_plan(one, every_row=True, is_new=lambda _: True))
+        )
+        if every_row
+        else hinted(
             part
             for name, one in fleet.plans.items()
             for part in _why(f"On hold in {name}", having(one.decisions, "hold"), "magenta")
         )
+    )
 
 
 def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:

@@ -64,8 +64,8 @@ def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
     drawn = len(bins.values) * max(1, min(room // len(bins.values), 4))
     most = max(bins.values)
     start, end = (moment(ms)[:16] + "Z" for ms in (bins.start_ms, bins.end_ms))  # full hours, to the minute
-    newest = moment(summary.newest.time_ms if summary.newest is not None else 0)
-    lies = f"all of them lie from {moment(summary.oldest_ms or 0)} to {newest}"
+    times = (summary.oldest_ms or 0, summary.newest.time_ms if summary.newest is not None else 0)
+    lies = f"all of them lie from {' to '.join(map(moment, times))}"
     labels = [size(most) if of_bytes else f"{most:,}", *[""] * (HEIGHT - 1)]
     return [
         *(
@@ -98,8 +98,9 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> list[tuple
     if not summary.records:
         everything = found.wanted.from_ms is None and found.wanted.to_ms is None
         return [("no records" if everything else "no records in that time", None)]
-    remaining = retained_by(found, topic, summary)
-    sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in remaining.items())
+    sizes = ", ".join(
+        f"{span(retention)} {size(one.size_bytes)}" for retention, one in retained_by(found, topic, summary).items()
+    )
     since = "the newest event time" if topic.by_event_time else "now"
     lines: tuple[tuple[str | Literal[0, False], str | None], ...] = (
         (_order(topic, summary), None),

@@ -44,8 +44,6 @@ _STYLES: Final[dict[OutcomeName, str | None]] = {
     "unverified": "red",
 }
 _LOUDEST: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
-_LOUD: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "held")
-"""Outcomes whose reasons are printed under the table."""
 
 
 def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
@@ -99,11 +97,12 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
 
 
 def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> list[Part]:
-    """Return the loud outcomes with their reasons, and what another process removed before this trim."""
+    """Return the outcomes whose reasons matter, with them, and what another process removed before this trim."""
+    loud: tuple[OutcomeName, ...] = ("failed", "unverified", "held")
     rows = by_key((row.outcome, (row.tp, row.reasons)) for row in report.rows)
     gone = [(tp, whys) for tp, whys in rows.get("unchanged", ()) if any(reason.code == "gone" for reason in whys)]
     return [
-        *(part for one in _LOUD for part in reasons(f"{one.capitalize()}{where}", rows.get(one, ()), styles[one])),
+        *(part for one in loud for part in reasons(f"{one.capitalize()}{where}", rows.get(one, ()), styles[one])),
         *reasons(f"Deleted before this trim{where}", gone),
     ]
 
@@ -175,9 +174,11 @@ def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> 
 
 
 def _report_lines(name: str, one: TrimReport | Failure) -> Iterator[str]:
-    if isinstance(one, Failure):
-        return iter([json.dumps({"name": name, "error": one.error}, ensure_ascii=False)])
-    return json_lines({"name": name, **report_as_json(one)}, "partitions", map(row_as_json, one.rows))
+    return (
+        iter([json.dumps({"name": name, "error": one.error}, ensure_ascii=False)])
+        if isinstance(one, Failure)
+        else json_lines({"name": name, **report_as_json(one)}, "partitions", map(row_as_json, one.rows))
+    )
 
 
 def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
@@ -185,8 +186,11 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
     names = [name for name in OUTCOMES if name in ("trimmed", "unchanged", "held", "failed") or head[name]]
     cells = [_cells(one, names) for one in report.clusters.values()]
     counted: dict[str, int] = {name: head[name] for name in OUTCOMES}
-    lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
-    of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}: {amounts(counted)}{lost}."
+    of = joined(
+        f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}: {amounts(counted)}",
+        bool(report.failures) and f"; nothing was done to {head['clusters_failed']:,}",
+        ".",
+    )
     yield from [
         Table(
             (Column("cluster"), *(Column(title, "right") for title in (*names, "records", "bytes")), Column("run")),

@@ -19,7 +19,6 @@ from kretain.render.page.elements import (
     LINES,
     MOST_ROWS,
     STAY,
-    Child,
     Element,
     bars,
     cards,
@@ -171,23 +170,25 @@ def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.first[0], one.partitions - len(one.first)
     named = ", ".join(short(str(tp)) for tp in one.first) + (f" and {more:,} more" if more > 0 else "")
     words = {"topic": shell_word(first.topic), "place": shell_word(f"{first.topic}:{first.partition}")}
-    policy = plan.policy_source != NO_FILE and f" -p {shell_word(plan.policy_source)}"
-    command = joined(command_for(reason.code).format_map(words), policy)
+    command = joined(
+        command_for(reason.code).format_map(words),
+        plan.policy_source != NO_FILE and f" -p {shell_word(plan.policy_source)}",
+        f" -b {shell_word(plan.bootstrap)}",
+    )
     return element(
         "div",
         element("p", element("span", reason.code, class_="tag"), reason.text),
         element(
             "p", f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {named}", class_="note"
         ),
-        element("p", element("code", f"{command} -b {shell_word(plan.bootstrap)}")),
+        element("p", element("code", command)),
         class_=f"reason {action}",
     )
 
 
 def _of(there: int, noun: str) -> str:
-    return (
-        f"All {count(there, noun)}." if 1 < there <= MOST_ROWS else f"{min(there, MOST_ROWS)} of {count(there, noun)}."
-    )
+    which = "All" if 1 < there <= MOST_ROWS else f"{min(there, MOST_ROWS)} of"
+    return f"{which} {count(there, noun)}."
 
 
 def history_page(
@@ -249,8 +250,11 @@ def _topics_of(runs: Sequence[Run]) -> Element | None:
     rows = (row for run in runs for row in partitions_of(run) if row["outcome"] == "trimmed")
     gone = {name: sum(some) for name, some in by_key((row["topic"], row["records"]) for row in rows).items()}
     most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:DRAWN]
-    chart = bars("Trimmed records, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])})
-    return section("Trimmed, by topic", chart, note=f"{len(most)} of {count(len(gone), 'topic')}.")
+    return section(
+        "Trimmed, by topic",
+        bars("Trimmed records, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])}),
+        note=f"{len(most)} of {count(len(gone), 'topic')}.",
+    )
 
 
 def _runs(rows: Sequence[Mapping[str, Any]]) -> Element | None:
@@ -301,7 +305,7 @@ def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[
     )
 
 
-def _disk_cells(name: str, samples: Sequence[DiskSample]) -> Sequence[Child]:
+def _disk_cells(name: str, samples: Sequence[DiskSample]) -> tuple[Element | str, ...]:
     last = samples[-1]
     found = growth(samples[:-1], last)
     full = None if isinstance(found, Unknown) else found.full_in_ms
