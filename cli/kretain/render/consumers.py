@@ -15,6 +15,7 @@ from kretain.render.output import (
     Table,
     cluster_head,
     hinted,
+    joined,
     moment,
     number,
     reasons,
@@ -308,8 +309,10 @@ def print_ledger(view: LedgerView, output: str) -> None:
 
 def _ledger(view: LedgerView) -> list[Part]:
     several = len({one.topic_id for one in view.partitions}) > 1
-    where = "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory"
-    since = "" if view.since_ms is None else f", begun {moment(view.since_ms)}"
+    where = joined(
+        "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory",
+        view.since_ms is not None and f", begun {moment(view.since_ms)}",
+    )
     return [
         Table(
             (
@@ -335,7 +338,7 @@ def _ledger(view: LedgerView) -> list[Part]:
             ],
         ),
         BLANK,
-        Line(f"Remembered in {where}{since}. A sample is a time and the high watermark at that time.", "dim"),
+        Line(f"Remembered in {where}. A sample is a time and the high watermark at that time.", "dim"),
     ]
 
 

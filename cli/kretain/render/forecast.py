@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from kretain.render.output import (
     Table,
     about,
     heading,
-    joined,
     number,
     reason_line,
     show,
@@ -267,12 +266,10 @@ def _retained(amounts: Amounts) -> str:
 
 
 def _words(amounts: Amounts) -> str:
-    if isinstance(amounts.records, Unknown):
+    records, size_bytes = amounts
+    if isinstance(records, Unknown):
         return "an unknown amount"
-    return joined(
-        f"{_range(amounts.records, number)} records",
-        isinstance(amounts.size_bytes, Span) and f", {_range(amounts.size_bytes, size)}",
-    )
+    return f"{_range(records, number)} records{f', {_range(size_bytes, size)}' if isinstance(size_bytes, Span) else ''}"
 
 
 def _time(span: Maybe[Span]) -> str:
@@ -411,22 +408,24 @@ def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
 
 
 def _both(name: str, amounts: Amounts | None) -> dict[str, float | None]:
-    records, size_bytes = amounts or (None, None)
-    return {**_bounds(f"{name}_records", records), **_bounds(f"{name}_bytes", size_bytes)}
+    return _bounds(dict(zip((f"{name}_records", f"{name}_bytes"), amounts or (None, None), strict=True)))
 
 
 def _now(amounts: Amounts) -> dict[str, float | None]:
-    return {"now_records": _bounds("", amounts.records)["_low"], "now_bytes": _bounds("", amounts.size_bytes)["_low"]}
+    return {key.removesuffix("_low"): value for key, value in _both("now", amounts).items() if key.endswith("_low")}
 
 
 def _when(name: str, span: Maybe[Span] | None) -> dict[str, Any]:
     """Return a future time (ms): ``known`` is false if it is unknown; null means never."""
-    return {f"{name}_known": isinstance(span, Span), **_bounds(f"{name}_ms", span)}
+    return {f"{name}_known": isinstance(span, Span), **_bounds({f"{name}_ms": span})}
 
 
-def _bounds(name: str, span: Maybe[Span] | None, digits: int | None = None) -> dict[str, float | None]:
-    low, high = span if isinstance(span, Span) else (None, None)
-    return {f"{name}_low": _finite(low, digits), f"{name}_high": _finite(high, digits)}
+def _bounds(spans: Mapping[str, Maybe[Span] | None], digits: int | None = None) -> dict[str, float | None]:
+    return {
+        f"{name}_{end}": _finite(value, digits)
+        for name, span in spans.items()
+        for end, value in zip(("low", "high"), span if isinstance(span, Span) else (None, None), strict=True)
+    }
 
 
 def _finite(value: float | None, digits: int | None = None) -> float | None:
@@ -476,7 +475,9 @@ def money_json(bills: Bills) -> dict[str, Any]:
         "currency": prices.currency or None,
         **_bill(total_of(one.bill for one in bills.topics)),
         "labels": [{"label": label, "topics": topics, **_bill(bill)} for label, (topics, bill) in labels.items()],
-        "consumers": [{"consumer": name, **_bounds("cost_unread_month", span, 6)} for name, span in by_consumer(bills)],
+        "consumers": [
+            {"consumer": name, **_bounds({"cost_unread_month": span}, 6)} for name, span in by_consumer(bills)
+        ],
     }
 
 
@@ -496,4 +497,4 @@ def _labels(one: TopicBill) -> str:
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
-    return {key: value for name, span in zip(COSTS, bill, strict=True) for key, value in _bounds(name, span, 6).items()}
+    return _bounds(dict(zip(COSTS, bill, strict=True)), 6)

@@ -70,14 +70,12 @@ class _Screen:
             self._tasks.pop(name, None)
 
     def run(self) -> None:
-        """Draw until the end."""
         self._ended.wait(FIRST_S - (time.monotonic() - BEGAN))
         while not self._ended.is_set():
             self._draw()
             self._ended.wait(EVERY_S)
 
     def end(self) -> None:
-        """Erase the lines, and draw no more."""
         with self._lock:
             self._ended.set()
             self._replace([])
