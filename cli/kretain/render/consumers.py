@@ -263,6 +263,11 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
 
 def print_ledger(view: LedgerView, output: str) -> None:
     """Print a row per partition."""
+    several = len({one.topic_id for one in view.partitions}) > 1
+    where = joined(
+        "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory",
+        view.since_ms is not None and f", begun {moment(view.since_ms)}",
+    )
     rows: list[dict[str, Any]] = [
         {
             "topic": view.topic,
@@ -295,7 +300,33 @@ def print_ledger(view: LedgerView, output: str) -> None:
         },
         "partitions",
         rows,
-        lambda: _ledger(view),
+        lambda: [
+            Table(
+                (
+                    Column("partition"),
+                    Column("samples", "right", spare=True),
+                    Column("oldest", spare=True),
+                    Column("newest"),
+                    Column("newest event time"),
+                    Column("scanned to", "right"),
+                    Column("groups"),
+                ),
+                [
+                    (
+                        f"{view.topic}-{one.partition}" + (f" ({one.topic_id})" if several else ""),
+                        number(one.samples),
+                        _sample(one.oldest),
+                        _sample(one.newest),
+                        "—" if one.event_max is None else format_time(one.event_max.time_ms),
+                        "" if one.scanned_to is None else f"{one.scanned_to:,} ({one.source})",
+                        ", ".join(f"{seen.group} {seen.offset:,}{_gone(seen)}" for seen in one.groups),
+                    )
+                    for one in view.partitions
+                ],
+            ),
+            BLANK,
+            Line(f"Remembered in {where}. A sample is a time and the high watermark at that time.", "dim"),
+        ],
         (
             *("topic", "topic_id", "partition", "samples", "oldest_sample", "oldest_high_watermark", "newest_sample"),
             *("newest_high_watermark", "max_event_time", "max_event_offset", "scan_source", "scanned_to", "groups"),
@@ -305,41 +336,6 @@ def print_ledger(view: LedgerView, output: str) -> None:
             for row, one in zip(rows, view.partitions, strict=True)
         ],
     )
-
-
-def _ledger(view: LedgerView) -> list[Part]:
-    several = len({one.topic_id for one in view.partitions}) > 1
-    where = joined(
-        "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory",
-        view.since_ms is not None and f", begun {moment(view.since_ms)}",
-    )
-    return [
-        Table(
-            (
-                Column("partition"),
-                Column("samples", "right", spare=True),
-                Column("oldest", spare=True),
-                Column("newest"),
-                Column("newest event time"),
-                Column("scanned to", "right"),
-                Column("groups"),
-            ),
-            [
-                (
-                    f"{view.topic}-{one.partition}" + (f" ({one.topic_id})" if several else ""),
-                    number(one.samples),
-                    _sample(one.oldest),
-                    _sample(one.newest),
-                    "—" if one.event_max is None else format_time(one.event_max.time_ms),
-                    "" if one.scanned_to is None else f"{one.scanned_to:,} ({one.source})",
-                    ", ".join(f"{seen.group} {seen.offset:,}{_gone(seen)}" for seen in one.groups),
-                )
-                for one in view.partitions
-            ],
-        ),
-        BLANK,
-        Line(f"Remembered in {where}. A sample is a time and the high watermark at that time.", "dim"),
-    ]
 
 
 def _sample(one: Sample | None) -> str:
