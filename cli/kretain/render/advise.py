@@ -162,11 +162,17 @@ def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row
         for one, line in sorted(zip(found, lines, strict=True), key=lambda pair: -len(pair[0].dangers))
         if line is not None
     ]
-    where = Line("for server.properties of every broker (takes effect at a restart):", indent=2)
     return [
         heading("Settings for the brokers") if items or properties else None,
         *_some(items, every_row=every_row),
-        *(line for key, values in properties.items() for line in (where, _verbatim(f"{key}={max(values)}"))),
+        *(
+            line
+            for key, values in properties.items()
+            for line in (
+                Line("for server.properties of every broker (takes effect at a restart):", indent=2),
+                _verbatim(f"{key}={max(values)}"),
+            )
+        ),
     ]
 
 

@@ -327,7 +327,6 @@ def _topics(fleet: FleetPlan) -> list[Part]:
         range(len(topics)), lambda at: (-topics[at][1].totals.records, -topics[at][1].totals.hold), every_row=False
     )
     shown = [topics[at] for at in sorted(most)]
-    head = f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
     table = Table(
         (
             Column("cluster"),
@@ -347,6 +346,7 @@ def _topics(fleet: FleetPlan) -> list[Part]:
         ],
         ["yellow" if one.totals.trim else "magenta" if one.totals.hold else None for _, one in shown],
     )
+    head = f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
     return [BLANK, *((head, BLANK) if len(shown) < len(topics) else ()), table] if topics else []
 
 

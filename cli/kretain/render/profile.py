@@ -101,12 +101,16 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> list[tuple
     sizes = ", ".join(
         f"{span(retention)} {size(one.size_bytes)}" for retention, one in retained_by(found, topic, summary).items()
     )
-    since = "the newest event time" if topic.by_event_time else "now"
     lines: tuple[tuple[str | Literal[0, False], str | None], ...] = (
         (_order(topic, summary), None),
         *_implausible(topic, summary),
         (summary.tombstones and f"tombstones: {count(summary.tombstones, 'record')} without a value", None),
-        (sizes and f"retention counted from {since} would keep: {sizes}", None),
+        (
+            sizes
+            and f"retention counted from {'the newest event time' if topic.by_event_time else 'now'} "
+            f"would keep: {sizes}",
+            None,
+        ),
     )
     return [(text, style) for text, style in lines if text]
 
@@ -155,8 +159,10 @@ def _at(topic: TopicHours, record: At) -> str:
 def _unit(record: At, topic: TopicHours) -> str:
     """Return a guess at the unit in which an implausible time was written."""
     now, units = topic.frame.now_ms, {"microseconds": 1_000, "nanoseconds": 1_000_000}
-    fits = (unit for unit, factor in units.items() if now / 4 < record.time_ms / factor < now * 4)
-    return next((f" (written in {unit}?)" for unit in fits), "")
+    return next(
+        (f" (written in {unit}?)" for unit, factor in units.items() if now / 4 < record.time_ms / factor < now * 4),
+        "",
+    )
 
 
 def retained_by(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:

@@ -150,12 +150,13 @@ def fleet_question(topics: Mapping[str, Sequence[TopicRows]], left_alone: Sequen
     """Return the question to ask before anything is deleted, once for all clusters, by their topics to trim."""
     some = {name: sum((one.totals for one in each), Totals.of(())) for name, each in topics.items() if each}
     totals = sum(some.values(), Totals.of(()))
-    alone = f" Left alone: {', '.join(left_alone)}." if left_alone else ""
-    return (
+    return joined(
         f"Trim {count(totals.records, 'record')} from {count(totals.trim, 'partition')} of "
         f"{count(sum(map(len, topics.values())), 'topic')} in {count(len(some), 'cluster')}: "
-        f"{', '.join(f'{name} {one.records:,}' for name, one in some.items())}?"
-        f"{_unread(totals.unconsumed)}{alone} This can't be undone."
+        f"{', '.join(f'{name} {one.records:,}' for name, one in some.items())}?",
+        _unread(totals.unconsumed),
+        bool(left_alone) and f" Left alone: {', '.join(left_alone)}.",
+        " This can't be undone.",
     )
 
 
@@ -186,11 +187,6 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
     names = [name for name in OUTCOMES if name in ("trimmed", "unchanged", "held", "failed") or head[name]]
     cells = [_cells(one, names) for one in report.clusters.values()]
     counted: dict[str, int] = {name: head[name] for name in OUTCOMES}
-    of = joined(
-        f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}: {amounts(counted)}",
-        bool(report.failures) and f"; nothing was done to {head['clusters_failed']:,}",
-        ".",
-    )
     yield from [
         Table(
             (Column("cluster"), *(Column(title, "right") for title in (*names, "records", "bytes")), Column("run")),
@@ -198,7 +194,17 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
             [style for _, style in cells],
         ),
         BLANK,
-        Line(of if report.reports else f"Nothing was done to any of {count(len(cells), 'cluster')}.", "bold"),
+        Line(
+            joined(
+                f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}: ",
+                amounts(counted),
+                bool(report.failures) and f"; nothing was done to {head['clusters_failed']:,}",
+                ".",
+            )
+            if report.reports
+            else f"Nothing was done to any of {count(len(cells), 'cluster')}.",
+            "bold",
+        ),
         _gone(counted, report.trimmed),
         bool(report.reports) and report.interrupted and _INTERRUPTED,
         *failed("Not trimmed", report.failures),

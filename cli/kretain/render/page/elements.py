@@ -127,9 +127,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) 
             *(element(tag, one, **more, **({} if at < left else {"class_": "number"})) for at, one in enumerate(row)),
         )
 
-    body = element("tbody", *(cells("td", row) for row in rows))
-    made = element("table", element("thead", cells("th", heads, scope="col")), body)
-    return element("div", made, class_="wide") if len(body) else None
+    head, body = (
+        element("thead", cells("th", heads, scope="col")),
+        element("tbody", *(cells("td", row) for row in rows)),
+    )
+    return element("div", element("table", head, body), class_="wide") if len(body) else None
 
 
 def cards(figures: Iterable[tuple[str, str, str]]) -> Element:

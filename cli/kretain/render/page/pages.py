@@ -308,14 +308,13 @@ def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[
 def _disk_cells(name: str, samples: Sequence[DiskSample]) -> tuple[Element | str, ...]:
     last = samples[-1]
     found = growth(samples[:-1], last)
-    full = None if isinstance(found, Unknown) else found.full_in_ms
     return (
         element("code", f"broker {name}"),
         f"{_percent(last):.1f} %",
         size(last.used_bytes),
         size(last.total_bytes),
         "?" if isinstance(found, Unknown) else signed(found.bytes_per_day),
-        "?" if isinstance(found, Unknown) else "—" if full is None else about(full),
+        "?" if isinstance(found, Unknown) else "—" if found.full_in_ms is None else about(found.full_in_ms),
         moment(last.wall_ms),
     )
 
