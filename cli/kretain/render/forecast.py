@@ -153,15 +153,15 @@ def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
     return [
         totals.known > 0
         and Line(
-            f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {_words(totals.alone)}; "
-            f"{one.policy_source} keeps {_words(totals.policy)}. It saves {_words(totals.saved)} (one replica each).",
+            f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {_text(totals.alone)}; "
+            f"{one.policy_source} keeps {_text(totals.policy)}. It saves {_text(totals.saved)} (one replica each).",
             "bold",
         ),
         other is not None
         and other.totals.known > 0
-        and f"{other.policy_source} keeps {_words(other.totals.policy)}, and saves {_words(other.totals.saved)}.",
+        and f"{other.policy_source} keeps {_text(other.totals.policy)}, and saves {_text(other.totals.saved)}.",
         ended != 0
-        and f"{count(ended, 'topic')} {grow} without limit by brokers alone; the policy keeps {_words(totals.ended)}.",
+        and f"{count(ended, 'topic')} {grow} without limit by brokers alone; the policy keeps {_text(totals.ended)}.",
         totals.growing > 0
         and Line(f"{count(totals.growing, 'topic')} {growing} without limit under the policy, too.", "yellow"),
         totals.unknown > 0 and Line(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta"),
@@ -265,7 +265,7 @@ def _retained(amounts: Amounts) -> str:
     return f"{_range(amounts.records, number)} rec." if isinstance(size_bytes, Unknown) else _range(size_bytes, size)
 
 
-def _words(amounts: Amounts) -> str:
+def _text(amounts: Amounts) -> str:
     records, size_bytes = amounts
     if isinstance(records, Unknown):
         return "an unknown amount"

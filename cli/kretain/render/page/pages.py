@@ -169,9 +169,9 @@ def _consumers(found: PlanSummary) -> Element | None:
 def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.first[0], one.partitions - len(one.first)
     named = ", ".join(short(str(tp)) for tp in one.first) + (f" and {more:,} more" if more > 0 else "")
-    words = {"topic": shell_word(first.topic), "place": shell_word(f"{first.topic}:{first.partition}")}
+    fields = {"topic": shell_word(first.topic), "place": shell_word(f"{first.topic}:{first.partition}")}
     command = joined(
-        command_for(reason.code).format_map(words),
+        command_for(reason.code).format_map(fields),
         plan.policy_source != NO_FILE and f" -p {shell_word(plan.policy_source)}",
         f" -b {shell_word(plan.bootstrap)}",
     )
@@ -416,10 +416,10 @@ def forecast_parts(path: Path, cluster_id: str | None) -> list[Element | None]:
     found = checked(_SavedForecast, content, path)
     if cluster_id is not None and found.cluster_id != cluster_id:
         raise SavedPlanError(f"{path} is a forecast for cluster {shown(found.cluster_id)}, the plan for {cluster_id}")
-    return [_kept_and_lost(found), None if found.cost is None else _money(found.cost, found.topics)]
+    return [_retention_and_loss(found), None if found.cost is None else _money(found.cost, found.topics)]
 
 
-def _kept_and_lost(found: _SavedForecast) -> Element | None:
+def _retention_and_loss(found: _SavedForecast) -> Element | None:
     totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
     more = "" if high == low else " or more" if high is None else f" to {size(high)}"
     saves = "an unknown amount" if low is None else size(low) + more
