@@ -52,7 +52,8 @@ def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]
     )
     for one in shown:
         facts, decision = one.facts, one.decision
-        start, end, text = known(facts.log_start), known(facts.high_watermark), why(one)
+        start, end = known(facts.log_start), known(facts.high_watermark)
+        text = why(one)
         yield from (
             Line(f"{facts.tp}  {decision.action}", _STYLES.get(decision.action, "bold")),
             *(

@@ -139,9 +139,9 @@ def _chart(topics: Sequence[TopicForecast]) -> list[Part]:
     def cells(span: Span) -> int:
         return max(1 if span.high else 0, round(_BAR * min(span.high, most) / most))
 
-    width = min(30, max((len(name) for name, _, _ in rows), default=0))
+    wide = min(30, max((len(name) for name, _, _ in rows), default=0))
     bars = (
-        f"  {short(name, width):<{width}} {('█' * cells(policy)).ljust(cells(alone), '▒')}{'→' * (not alone.bounded)}"
+        f"  {short(name, wide):<{wide}} {('█' * cells(policy)).ljust(cells(alone), '▒')}{'' if alone.bounded else '→'}"
         for name, alone, policy in rows
     )
     return [heading("█ the policy keeps, ▒ brokers alone would keep beyond that"), *bars] if most > 0 else []

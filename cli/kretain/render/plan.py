@@ -221,7 +221,8 @@ def rules_off(plans: Iterable[Plan]) -> Line | None:
     chosen = [one for one in plans if one.rules == "one-off" and one.policy_source != NO_FILE]
     if not chosen:
         return None
-    given, files = chosen[0].flags, list(dict.fromkeys(one.policy_source for one in chosen))
+    given = chosen[0].flags
+    files = list(dict.fromkeys(one.policy_source for one in chosen))
     flags = " ".join(
         f"{name} {_typed(name, given[name])}" for name in (*TRIGGER_FLAGS, "--unconsumed") if name in given
     )
@@ -358,8 +359,8 @@ def _most_held(one: TopicRows) -> str:
 def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line | Literal[0, False] | None]:
     if not fleet.plans:
         return [Line(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")]
-    totals, where = fleet.totals, f" in {count(len(fleet.plans), 'cluster')}"
-    lost = len(fleet.failures)
+    totals, lost = fleet.totals, len(fleet.failures)
+    where = f" in {count(len(fleet.plans), 'cluster')}"
     return [
         Line(joined(summary(totals, where), lost and f" {count(lost, 'cluster')} could not be planned."), "bold"),
         totals.trim and Line(_unread(totals.unconsumed)),

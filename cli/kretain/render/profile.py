@@ -158,9 +158,13 @@ def _at(topic: TopicHours, record: At) -> str:
 
 def _unit(record: At, topic: TopicHours) -> str:
     """Return a guess at the unit in which an implausible time was written."""
-    now, units = topic.frame.now_ms, {"microseconds": 1_000, "nanoseconds": 1_000_000}
+    now = topic.frame.now_ms
     return next(
-        (f" (written in {unit}?)" for unit, factor in units.items() if now / 4 < record.time_ms / factor < now * 4),
+        (
+            f" (written in {unit}?)"
+            for unit, factor in (("microseconds", 1_000), ("nanoseconds", 1_000_000))
+            if now / 4 < record.time_ms / factor < now * 4
+        ),
         "",
     )
 

@@ -127,7 +127,8 @@ def _gone(counts: dict[str, int], amount: Amount) -> str | None:
 
 def question(plan: Plan) -> str:
     """Return the question to ask before anything is deleted: how much, where, and who has yet to read it."""
-    totals, topics = plan.totals, list(dict.fromkeys(one.topic for one in plan.decisions if one.action == "trim"))
+    totals = plan.totals
+    topics = list(dict.fromkeys(one.topic for one in plan.decisions if one.action == "trim"))
     readers = some_of(would_lose(plan, "{} ({:,})"), NAMED_AT_MOST, "consumer")
     return (
         f"Trim {going(totals)} of {some_of(topics, NAMED_AT_MOST, 'topic')} in cluster {plan.cluster_id} "

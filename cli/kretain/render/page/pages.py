@@ -63,8 +63,9 @@ def plan_page(
     ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page,
     ``context`` the names of the contexts with the cluster's address.
     """
-    found, from_file = summarize(plan), plan.policy_source != NO_FILE
-    totals, one_off = found.totals, not from_file or plan.rules == "one-off"
+    found = summarize(plan)
+    totals, source = found.totals, plan.policy_source
+    one_off = source == NO_FILE or plan.rules == "one-off"
     return page(
         f"Trim plan for {context or plan.cluster_id}",
         _lead(totals),
@@ -72,7 +73,7 @@ def plan_page(
             *([("Context", context)] if context else []),
             ("Cluster", plan.cluster_id),
             ("Brokers", short(plan.bootstrap)),
-            ("Policy", joined(from_file and plan.policy_source, one_off and "one-off rules", by=", ")),
+            ("Policy", joined(source != NO_FILE and source, one_off and "one-off rules", by=", ")),
             ("Made at", moment(plan.created_at_ms)),
             *([("Topics", ", ".join(plan.topics[:6]))] if plan.topics else []),
         ],
