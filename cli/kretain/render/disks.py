@@ -207,12 +207,16 @@ def print_scan(report: ScanReport, output: str, out: str | None) -> None:
 def scan_notes(report: ScanReport) -> list[str]:
     """Return a scan's problems and oddities."""
     more = report.notes - len(report.noted)
-    foreign = ("file or folder that is not Kafka's", "files or folders that are not Kafka's")
     return [
         *_problems([f"{one.dir}/{one.topic}-{one.partition}: {one.problem}" for one in report.incomplete]),
         *(f"{one.dir}/{one.topic}-{one.partition}: {one.problem} (its facts are known)" for one in report.noted),
         *([f"and {count(more, 'more partition')} with flaws that did not stop the scan"] if more > 0 else []),
-        *(f"{folder.path} holds {count(folder.ignored, *foreign)}" for folder in report.dirs if folder.ignored),
+        *(
+            f"{one.path} holds "
+            + count(one.ignored, "file or folder that is not Kafka's", "files or folders that are not Kafka's")
+            for one in report.dirs
+            if one.ignored
+        ),
         *(
             [f"{count(report.vanished, 'partition')} disappeared during the scan, and have no rows"]
             if report.vanished
