@@ -274,9 +274,9 @@ def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) 
         _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures),
         *(() if every_row else _topics(fleet)),
         BLANK,
-        *paragraphs(_fleet_totals(fleet, is_new)),
-        *failed("Could not be planned", fleet.failures),
     )
+    # asked after the tables are printed: a note counts as read once it is asked for
+    yield from (*paragraphs(_fleet_totals(fleet, is_new)), *failed("Could not be planned", fleet.failures))
     yield from (
         (  # one cluster's rows at a time
             part
