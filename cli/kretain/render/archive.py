@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from typing import Any, Final
 
@@ -66,30 +66,8 @@ def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool)
     if not found:
         return [Line("No archived partitions. A trim writes them if the policy sets archive for a topic.", "bold")]
     gaps = [(one, gap) for _url, one in found for gap in one.gaps]
-    lives = {(one.source.topic, one.source.cluster_id, one.source.topic_id) for _url, one in found}
-    several = len({topic for topic, _cluster, _id in lives}) < len(lives)  # topics have the same name
     return [
-        Table(
-            (
-                Column("partition"),
-                *(Column(title, "right") for title in ("from", "to", "records", "bytes")),
-                Column("files", "right", spare=True),
-                Column("first stamp", spare=True),
-                *(Column(title) for title in ("last stamp", "state")),
-            ),
-            [
-                (
-                    _place(one.source) + (f" ({one.source.cluster_id}, {one.source.topic_id})" if several else ""),
-                    *map(number, (one.start, one.end, one.records)),
-                    size(one.size_bytes),
-                    number(one.files),
-                    *(moment(ms, "—") for ms in one.times),
-                    "DAMAGED" if one.problems else "complete" if verified else "not read",
-                )
-                for _url, one in found
-            ],
-            ["bold red" if one.problems else None for _url, one in found],
-        ),
+        _contents([one for _url, one in found], verified=verified),
         BLANK,
         Line(
             f"{count(len(found), 'partition')}, {count(sum(one.records for _url, one in found), 'record')} "
@@ -100,6 +78,33 @@ def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool)
         *(Line(f"{_place(one.source)}: offsets {start:,} to {end:,}", indent=2) for one, (start, end) in gaps),
         *_damaged([(one.source, problem) for _url, one in found for problem in one.problems]),
     ]
+
+
+def _contents(found: Sequence[ArchivedPartition], *, verified: bool) -> Table:
+    """Return a row per partition, with its cluster and topic id if several topics have the same name."""
+    lives = {(one.source.topic, one.source.cluster_id, one.source.topic_id) for one in found}
+    several = len({topic for topic, _cluster, _id in lives}) < len(lives)
+    return Table(
+        (
+            Column("partition"),
+            *(Column(title, "right") for title in ("from", "to", "records", "bytes")),
+            Column("files", "right", spare=True),
+            Column("first stamp", spare=True),
+            *(Column(title) for title in ("last stamp", "state")),
+        ),
+        [
+            (
+                _place(one.source) + (f" ({one.source.cluster_id}, {one.source.topic_id})" if several else ""),
+                *map(number, (one.start, one.end, one.records)),
+                size(one.size_bytes),
+                number(one.files),
+                *(moment(ms, "—") for ms in one.times),
+                "DAMAGED" if one.problems else "complete" if verified else "not read",
+            )
+            for one in found
+        ],
+        ["bold red" if one.problems else None for one in found],
+    )
 
 
 def _damaged(problems: Sequence[tuple[Source, str]]) -> list[Part]:
@@ -122,6 +127,20 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
         }
         for url, one, work in done
     ]
+    show(
+        output,
+        {"format": "kretain.compaction/v1", "dry_run": dry_run},
+        "partitions",
+        rows,
+        lambda: [
+            *_compacted(rows, dry_run=dry_run),
+            *_damaged([(one.partition.source, problem) for _url, one, _work in done for problem in one.problems]),
+        ],
+        (*_SOURCE, *_COMPACTED, "problems"),
+    )
+
+
+def _compacted(rows: Sequence[Mapping[str, Any]], *, dry_run: bool) -> list[Part]:
     shown = [row for row in rows if row["joined"] or row["problems"]]
     joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
     table = Table(
@@ -132,23 +151,15 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
         [(f"{row['topic']}-{row['partition']}", *(number(row[key]) for key in _COMPACTED)) for row in shown],
         ["bold red" if row["problems"] else None for row in shown],
     )
-    show(
-        output,
-        {"format": "kretain.compaction/v1", "dry_run": dry_run},
-        "partitions",
-        rows,
-        lambda: [
-            *((table, BLANK) if shown else ()),
-            Line(
-                f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
-                if joined
-                else "Nothing to merge.",
-                "bold",
-            ),
-            *_damaged([(one.partition.source, problem) for _url, one, _work in done for problem in one.problems]),
-        ],
-        (*_SOURCE, *_COMPACTED, "problems"),
-    )
+    return [
+        *((table, BLANK) if shown else ()),
+        Line(
+            f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
+            if joined
+            else "Nothing to merge.",
+            "bold",
+        ),
+    ]
 
 
 def groups_parts(plan: GroupPlan) -> list[Part]:

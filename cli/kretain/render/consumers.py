@@ -29,7 +29,7 @@ from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_time, some_of, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports import offsets
-from retention_cli.reports.groups import GroupList
+from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.reports.ledger import Held, LedgerView, Seen
 from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_of
 
@@ -227,32 +227,7 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
     still = ", ".join(f"{name} since {moment(since_ms)}" for since_ms, name in standing[:NAMED])
     more = f", and {len(standing) - NAMED:,} more" if len(standing) > NAMED else ""
     return [
-        Table(
-            (
-                *(Column(title) for title in ("group", "type", "state")),
-                *(Column(title, "right", spare=True) for title in ("topics", "partitions")),
-                *(Column(title, "right") for title in ("lag", "behind", "alone")),
-                *(Column(title, spare=True) for title in ("unread since", "unmoved since")),
-                Column("counts?"),
-            ),
-            [
-                (
-                    name_in_text(one.name),
-                    one.kind,
-                    one.state or ("" if one.kind in SOURCE_KINDS else "?"),
-                    number(len(one.topics)),
-                    number(one.partitions),
-                    number(one.lag),
-                    "" if one.lag_bytes is None else size(one.lag_bytes),
-                    "" if one.alone_bytes is None else size(one.alone_bytes),
-                    moment(one.unread_since_ms),
-                    moment(one.unmoved_since_ms),
-                    one.counts,
-                )
-                for one in found.groups
-            ],
-            [None if one.sets_floors else "dim" for one in found.groups],
-        ),
+        _summaries(found.groups),
         BLANK,
         Line(f"Groups that count: {sum(one.sets_floors for one in found.groups):,} of {len(found.groups):,}.", "bold"),
         most and f"Held back by one group alone, most first: {most}.",
@@ -261,13 +236,37 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
     ]
 
 
+def _summaries(groups: Sequence[GroupSummary]) -> Table:
+    return Table(
+        (
+            *(Column(title) for title in ("group", "type", "state")),
+            *(Column(title, "right", spare=True) for title in ("topics", "partitions")),
+            *(Column(title, "right") for title in ("lag", "behind", "alone")),
+            *(Column(title, spare=True) for title in ("unread since", "unmoved since")),
+            Column("counts?"),
+        ),
+        [
+            (
+                name_in_text(one.name),
+                one.kind,
+                one.state or ("" if one.kind in SOURCE_KINDS else "?"),
+                number(len(one.topics)),
+                number(one.partitions),
+                number(one.lag),
+                "" if one.lag_bytes is None else size(one.lag_bytes),
+                "" if one.alone_bytes is None else size(one.alone_bytes),
+                moment(one.unread_since_ms),
+                moment(one.unmoved_since_ms),
+                one.counts,
+            )
+            for one in groups
+        ],
+        [None if one.sets_floors else "dim" for one in groups],
+    )
+
+
 def print_ledger(view: LedgerView, output: str) -> None:
     """Print a row per partition."""
-    several = len({one.topic_id for one in view.partitions}) > 1
-    where = joined(
-        "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory",
-        view.since_ms is not None and f", begun {moment(view.since_ms)}",
-    )
     rows: list[dict[str, Any]] = [
         {
             "topic": view.topic,
@@ -300,33 +299,7 @@ def print_ledger(view: LedgerView, output: str) -> None:
         },
         "partitions",
         rows,
-        lambda: [
-            Table(
-                (
-                    Column("partition"),
-                    Column("samples", "right", spare=True),
-                    Column("oldest", spare=True),
-                    Column("newest"),
-                    Column("newest event time"),
-                    Column("scanned to", "right"),
-                    Column("groups"),
-                ),
-                [
-                    (
-                        f"{view.topic}-{one.partition}" + (f" ({one.topic_id})" if several else ""),
-                        number(one.samples),
-                        _sample(one.oldest),
-                        _sample(one.newest),
-                        "—" if one.event_max is None else format_time(one.event_max.time_ms),
-                        "" if one.scanned_to is None else f"{one.scanned_to:,} ({one.source})",
-                        ", ".join(f"{seen.group} {seen.offset:,}{_gone(seen)}" for seen in one.groups),
-                    )
-                    for one in view.partitions
-                ],
-            ),
-            BLANK,
-            Line(f"Remembered in {where}. A sample is a time and the high watermark at that time.", "dim"),
-        ],
+        lambda: _ledger(view),
         (
             *("topic", "topic_id", "partition", "samples", "oldest_sample", "oldest_high_watermark", "newest_sample"),
             *("newest_high_watermark", "max_event_time", "max_event_offset", "scan_source", "scanned_to", "groups"),
@@ -336,6 +309,41 @@ def print_ledger(view: LedgerView, output: str) -> None:
             for row, one in zip(rows, view.partitions, strict=True)
         ],
     )
+
+
+def _ledger(view: LedgerView) -> list[Part]:
+    several = len({one.topic_id for one in view.partitions}) > 1
+    where = joined(
+        "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory",
+        view.since_ms is not None and f", begun {moment(view.since_ms)}",
+    )
+    return [
+        Table(
+            (
+                Column("partition"),
+                Column("samples", "right", spare=True),
+                Column("oldest", spare=True),
+                Column("newest"),
+                Column("newest event time"),
+                Column("scanned to", "right"),
+                Column("groups"),
+            ),
+            [
+                (
+                    f"{view.topic}-{one.partition}" + (f" ({one.topic_id})" if several else ""),
+                    number(one.samples),
+                    _sample(one.oldest),
+                    _sample(one.newest),
+                    "—" if one.event_max is None else format_time(one.event_max.time_ms),
+                    "" if one.scanned_to is None else f"{one.scanned_to:,} ({one.source})",
+                    ", ".join(f"{seen.group} {seen.offset:,}{_gone(seen)}" for seen in one.groups),
+                )
+                for one in view.partitions
+            ],
+        ),
+        BLANK,
+        Line(f"Remembered in {where}. A sample is a time and the high watermark at that time.", "dim"),
+    ]
 
 
 def _sample(one: Sample | None) -> str:

@@ -441,6 +441,10 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
+    by_labels = Table(
+        (Column("label"), Column("topics", "right"), *columns),
+        [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
+    )
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
         Table(
@@ -449,12 +453,7 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         ),
         len(bills.topics) > len(topics)
         and Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim"),
-        heading("By label") if labels else None,
-        bool(labels)
-        and Table(
-            (Column("label"), Column("topics", "right"), *columns),
-            [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
-        ),
+        *((heading("By label"), by_labels) if labels else ()),
         heading("Kept because a consumer is behind") if consumers else None,
         bool(consumers)
         and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
