@@ -360,8 +360,7 @@ def report(
 
       kretain report --last 30d --out history.html
     """
-    from kretain.render.page.forecast import forecast_parts, read_forecast_file
-    from kretain.render.page.pages import history_page, plan_page
+    from kretain.render.page.pages import forecast_parts, history_page, plan_page
     from retention_cli.core.files import write_atomic
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.memory.ledger_file import FILE_NAME
@@ -377,7 +376,7 @@ def report(
         raise SavedPlanError(f"{plan} is the plan of a fleet: report takes the plan of one cluster")
     runs = select(read_history(state_dir), Choice(*times.bounds(now_ms()))) if saved is None else []
     cluster_id = None if saved is None else saved.cluster_id
-    more = [] if forecast is None else forecast_parts(read_forecast_file(forecast, cluster_id))
+    more = [] if forecast is None else forecast_parts(forecast, cluster_id)
     if saved is None:
         at = {run.begun["cluster"]["id"]: run.begun["cluster"].get("bootstrap", "") for run in runs}
         named = {cluster: ", ".join(contexts_at(address)) for cluster, address in at.items()}

@@ -164,14 +164,12 @@ def _spelled(common: Common, key: str) -> str:
     return f"KRETAIN_{key.upper()}" if common.given_by.get(key) == "variable" else "--" + key.replace("_", "-")
 
 
-def planned(
-    fleet: Fleet[Resolved], members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool
-) -> FleetPlan:
+def planned(fleet: Fleet[Resolved], members: list[Member], now_ms: int, shared: SharedSpark) -> FleetPlan:
     """Plan all clusters, and print why the failed ones failed."""
     from kretain.render.progress import shown_by_name
     from retention_cli.engines.fleet.planning import make_fleet_plan
 
-    with shown_by_name(quiet=quiet) as watch:
+    with shown_by_name() as watch:
         made = make_fleet_plan(
             fleet_engine(shared), members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch
         )
@@ -216,7 +214,7 @@ def plan_fleet(
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
     members = fleet.members(topics, one_off)
     with SharedSpark(spark) as shared:
-        made = planned(fleet, members, now_ms(), shared, quiet=quiet)
+        made = planned(fleet, members, now_ms(), shared)
     made = replace(
         made, clusters={**made.clusters, **{name: signed(one, flags.key) for name, one in made.plans.items()}}
     )

@@ -158,7 +158,7 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
     inventory = inventory_view(inventory_paths(policy), require_all=not how.flags.dry_run)
     with (
         notified(policy.notify, member.name, dry_run=how.flags.dry_run) as post,
-        shown_by_name(quiet=how.common.quiet) as watch,
+        shown_by_name() as watch,
         watch(member.name) as progress,
         member.reader() as reader,
     ):
@@ -194,7 +194,7 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
 
 def _fresh(fleet: Fleet[Resolved], members: list[Member], how: FleetTrim) -> FleetPlans:
 
-    made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
+    made = planned(fleet, members, now_ms(), how.spark)
     tell_notes({} if how.common.quiet else made.plans)
     plans = made.plans
     return FleetPlans(

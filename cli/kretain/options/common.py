@@ -222,7 +222,7 @@ class Common:
 
     def progress(self) -> contextlib.AbstractContextManager[Progress]:
         """Return a context manager whose progress is drawn in a terminal, but not with ``--quiet``."""
-        return moving.shown(quiet=self.quiet)
+        return moving.shown()
 
 
 class OptionGroup:

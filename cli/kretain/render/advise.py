@@ -14,6 +14,7 @@ from kretain.render.output import (
     Part,
     Table,
     heading,
+    joined,
     runs,
     shortened,
     show,
@@ -73,7 +74,6 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
     shown = shortened(found, lambda one: (-len(one.dangers), one.topic.name), every_row=every_row)
     endangered, better = sum(bool(one.dangers) for one in found), sum(bool(one.changes) for one in found)
     unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
-    texts = sorted(unknown.items(), key=lambda item: -len(item[1]))
     return [
         *that_matter_most(shown, len(found), "topics with the most findings"),
         Table(
@@ -89,7 +89,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
                     _wanted(one.wanted_ms),
                     _at_most(one.at_most),
                     _usual(one),
-                    _rate(one),
+                    _rate(_traffic(one.topic)),
                     ", ".join(danger.code for danger in one.dangers) or "none" + (" seen" if one.unknown else ""),
                     _in_short(one),
                 )
@@ -99,29 +99,42 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
         ),
         BLANK,
         Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold"),
-        *(Line(text, "dim") for text in _footnotes(found)),
+        *_footnotes(found),
         *_dangers(found, every_row=every_row),
         *_settings(found, lines, every_row=every_row),
         *_policy(found, every_row=every_row),
         heading("Unknown, so not checked") if unknown else None,
-        *_some([[Line(f"{some_of(names, _NAMED)}: {text}", indent=2)] for text, names in texts], every_row=every_row),
+        *_some(
+            [
+                [Line(f"{some_of(names, _NAMED)}: {text}", indent=2)]
+                for text, names in sorted(unknown.items(), key=lambda item: -len(item[1]))
+            ],
+            every_row=every_row,
+        ),
     ]
 
 
-def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
-    if parts := [one.at_most for one in found if isinstance(one.at_most, AtMost)]:
-        checks = _range(known(one.check_interval_ms) for one in parts)
-        delays = _range(known(one.delete_delay_ms) for one in parts)
-        yield (
-            "At most: retention.ms + segment.ms, because brokers delete complete segments"
-            + (f", and {checks} until they check" if checks else "")
-            + (f". The bytes leave the disk {delays} later." if delays else ".")
-        )
-    if any(one.topic.settings.timestamp_type == "CreateTime" for one in found):
-        yield (
+def _footnotes(found: Sequence[Advice]) -> list[Part]:
+    parts = [one.at_most for one in found if isinstance(one.at_most, AtMost)]
+    checks = _range(known(one.check_interval_ms) for one in parts)
+    delays = _range(known(one.delete_delay_ms) for one in parts)
+    return [
+        bool(parts)
+        and Line(
+            joined(
+                "At most: retention.ms + segment.ms, because brokers delete complete segments",
+                checks and f", and {checks} until they check",
+                f". The bytes leave the disk {delays} later." if delays else ".",
+            ),
+            "dim",
+        ),
+        any(one.topic.settings.timestamp_type == "CreateTime" for one in found)
+        and Line(
             "Traffic and age use the records' own timestamps (CreateTime): brokers delete late records sooner, and "
-            "keep the segment of a future one longer. LogAppendTime topics use the broker's clock."
-        )
+            "keep the segment of a future one longer. LogAppendTime topics use the broker's clock.",
+            "dim",
+        ),
+    ]
 
 
 def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
@@ -129,8 +142,8 @@ def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     yield heading("Dangers") if dangers else None
     for (code, effect), pairs in dangers.items():
         text, style = _EFFECTS[effect]
-        yield Line(f"{code}: {_EFFECT_OF.get(code, text)}", style, 2)
         texts = sorted(by_key(pairs).items(), key=lambda item: -len(item[1]))
+        yield Line(f"{code}: {_EFFECT_OF.get(code, text)}", style, 2)
         yield from _some([[Line(_danger(code, *item), indent=4)] for item in texts], every_row=every_row)
 
 
@@ -142,54 +155,53 @@ def _danger(code: str, text: str, advices: Sequence[Advice]) -> str:
     return f"{names}: {text}{f'; {first.remedy}' if first.remedy else ''}."
 
 
-def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> Iterator[Part]:
+def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
     properties = by_key(pair for one in found for pair in one.broker_properties.items())
     items = [
         [Line(f"{one.topic.name}: {_then(one)}", indent=2), _verbatim(line)]
         for one, line in sorted(zip(found, lines, strict=True), key=lambda pair: -len(pair[0].dangers))
         if line is not None
     ]
-    yield heading("Settings for the brokers") if items or properties else None
-    yield from _some(items, every_row=every_row)
-    for key, values in properties.items():
-        yield Line("for server.properties of every broker (takes effect at a restart):", indent=2)
-        yield _verbatim(f"{key}={max(values)}")
+    return [
+        heading("Settings for the brokers") if items or properties else None,
+        *_some(items, every_row=every_row),
+        *(
+            line
+            for key, values in properties.items()
+            for line in (
+                Line("for server.properties of every broker (takes effect at a restart):", indent=2),
+                _verbatim(f"{key}={max(values)}"),
+            )
+        ),
+    ]
 
 
 def _verbatim(text: str) -> Line:
     return Line(text, None, 4, "verbatim")
 
 
-def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
-    """Yield one document that is a valid policy; topics with the same settings share an entry."""
+def _policy(found: Sequence[Advice], *, every_row: bool) -> list[Part]:
+    """Return one document that is a valid policy; topics with the same settings share an entry."""
     import yaml
 
     wanted = [entry for one in found if (entry := _entry(one)) is not None]
     if not wanted:
-        return
+        return []
     grouped = by_key((tuple(one.items())[1:], one["match"]) for one in wanted)
-    yield heading("Or exactly, with a kretain policy")
-    yield Line(
-        "This deletes in-order records, read or unread, at the first run after retention.ms, for any segment.ms:",
-        indent=2,
-    )
-    if not every_row and len(wanted) > SHOWN:
+    if is_cut := not every_row and len(wanted) > SHOWN:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
-        yield Line(
-            f"({count(len(wanted) - sum(map(len, grouped.values())), 'more topic')}: --all, or -o json)", indent=2
-        )
-    text = yaml.safe_dump(
-        {
-            "version": 1,
-            "topics": [
-                {"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()
-            ],
-        },
-        sort_keys=False,
-        default_flow_style=None,
-        width=1000,
-    )
-    yield from map(_verbatim, text.splitlines())
+    left = len(wanted) - sum(map(len, grouped.values()))
+    topics = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
+    text = yaml.safe_dump({"version": 1, "topics": topics}, sort_keys=False, default_flow_style=None, width=1000)
+    return [
+        heading("Or exactly, with a kretain policy"),
+        Line(
+            "This deletes in-order records, read or unread, at the first run after retention.ms, for any segment.ms:",
+            indent=2,
+        ),
+        is_cut and Line(f"({count(left, 'more topic')}: --all, or -o json)", indent=2),
+        *map(_verbatim, text.splitlines()),
+    ]
 
 
 def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> list[Part]:
@@ -224,8 +236,7 @@ def _usual(one: Advice) -> str:
     )
 
 
-def _rate(one: Advice) -> str:
-    sums = _traffic(one.topic)
+def _rate(sums: Mapping[str, Any]) -> str:
     records, size_bytes = sums["records_per_hour"], sums["bytes_per_hour"]
     if records == 0 or size_bytes is not None:
         return f"{size(round(size_bytes))}/h" if records != 0 else "none"
@@ -243,15 +254,15 @@ def _then(one: Advice) -> str:
     segment_bytes, number = one.topic.changed(one.changes).settings.segment_bytes, len(one.topic.partitions)
     limit, ahead = one.changes.get("retention.bytes"), one.changes.get("message.timestamp.after.max.ms")
     known_already = {danger.code for danger in one.dangers}
-    texts = (
+    return joined(
         before != then and f"kept at most {then} instead of {before}",
         limit is not None
         and isinstance(segment_bytes, int)
         and f"at most {size(number * (limit + segment_bytes))} in {count(number, 'partition')}",
         ahead is not None and f"records stamped more than {span(ahead)} ahead are refused",
         *(f"but then {danger.text}" for danger in one.then_dangers if danger.code not in known_already),
+        by="; ",
     )
-    return "; ".join(word for word in texts if word)
 
 
 def _range(values: Iterable[int | None]) -> str:
@@ -264,7 +275,7 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
 
     Null means unknown, -1 no limit.
     """
-    topic = one.topic
+    topic, live = one.topic, one.topic.settings
     return {
         "topic": topic.name,
         "partitions": len(topic.partitions),
@@ -273,10 +284,21 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
         "at_most": _longest(one.at_most),
         "normal": _in_traffic(one.usual),
         "traffic": _traffic(topic),
-        "settings": _live(topic),
+        "settings": {
+            "cleanup.policy": None if isinstance(live.cleanup_policy, Unknown) else sorted(live.cleanup_policy),
+            "retention.ms": _plain(live.retention_ms),
+            "retention.bytes": _plain(live.retention_bytes),
+            "segment.ms": known(live.segment_ms),
+            "segment.bytes": known(live.segment_bytes),
+            "message.timestamp.type": known(live.timestamp_type),
+            "message.timestamp.before.max.ms": _plain(live.before_max_ms),
+            "message.timestamp.after.max.ms": _plain(live.after_max_ms),
+            "file.delete.delay.ms": known(live.delete_delay_ms),
+            "remote.storage.enable": known(live.tiered),
+        },
         "brokers": {
-            "check_interval_ms": known(topic.settings.check_interval_ms),
-            "offsets_retention_ms": _plain(topic.settings.offsets_retention_ms),
+            "check_interval_ms": known(live.check_interval_ms),
+            "offsets_retention_ms": _plain(live.offsets_retention_ms),
         },
         "dangers": [
             {key: getattr(danger, key) for key in ("code", "effect", "text", "remedy")}
@@ -339,22 +361,6 @@ def _measured(one: PartitionState) -> dict[str, Any]:
     }
 
 
-def _live(topic: TopicState) -> dict[str, Any]:
-    live = topic.settings
-    return {
-        "cleanup.policy": None if isinstance(live.cleanup_policy, Unknown) else sorted(live.cleanup_policy),
-        "retention.ms": _plain(live.retention_ms),
-        "retention.bytes": _plain(live.retention_bytes),
-        "segment.ms": known(live.segment_ms),
-        "segment.bytes": known(live.segment_bytes),
-        "message.timestamp.type": known(live.timestamp_type),
-        "message.timestamp.before.max.ms": _plain(live.before_max_ms),
-        "message.timestamp.after.max.ms": _plain(live.after_max_ms),
-        "file.delete.delay.ms": known(live.delete_delay_ms),
-        "remote.storage.enable": known(live.tiered),
-    }
-
-
 def _partition(one: PartitionState, topic: TopicState) -> dict[str, Any]:
     newest = known(one.newest)
     return {
@@ -388,6 +394,5 @@ def _in_traffic(value: Any) -> dict[str, Any] | None:
     """Return how long data is kept in normal traffic: -1 without a limit, null without traffic."""
     if isinstance(value, Normal):
         return asdict(value)
-    if isinstance(value, Unknown):
-        return None
-    return {**dict.fromkeys(("least_ms", "most_ms"), _NO_LIMIT if value == "forever" else None), "by": value}
+    limit = _NO_LIMIT if value == "forever" else None
+    return None if isinstance(value, Unknown) else {"least_ms": limit, "most_ms": limit, "by": value}

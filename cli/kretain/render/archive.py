@@ -65,14 +65,13 @@ def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: str, 
 def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool) -> list[Part]:
     if not found:
         return [Line("No archived partitions. A trim writes them if the policy sets archive for a topic.", "bold")]
-    urls = ", ".join(dict.fromkeys(url.partition("?")[0] for url, _one in found))
     gaps = [(one, gap) for _url, one in found for gap in one.gaps]
     return [
         _contents([one for _url, one in found], verified=verified),
         BLANK,
         Line(
             f"{count(len(found), 'partition')}, {count(sum(one.records for _url, one in found), 'record')} "
-            f"in {urls or 'no archive'}.",
+            f"in {', '.join(dict.fromkeys(url.partition('?')[0] for url, _one in found)) or 'no archive'}.",
             "bold",
         ),
         heading("Gaps between archived offsets") if gaps else None,
@@ -96,9 +95,7 @@ def _contents(found: Sequence[ArchivedPartition], *, verified: bool) -> Table:
         [
             (
                 _place(one.source) + (f" ({one.source.cluster_id}, {one.source.topic_id})" if several else ""),
-                number(one.start),
-                number(one.end),
-                number(one.records),
+                *map(number, (one.start, one.end, one.records)),
                 size(one.size_bytes),
                 number(one.files),
                 *(moment(ms, "—") for ms in one.times),
@@ -111,8 +108,10 @@ def _contents(found: Sequence[ArchivedPartition], *, verified: bool) -> Table:
 
 
 def _damaged(problems: Sequence[tuple[Source, str]]) -> list[Part]:
-    lines = [Line(f"{_place(source)}: {problem}", "bold red", 2) for source, problem in problems]
-    return [heading("Damaged"), *lines] if lines else []
+    return [
+        heading("Damaged") if problems else None,
+        *(Line(f"{_place(source)}: {problem}", "bold red", 2) for source, problem in problems),
+    ]
 
 
 def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *, dry_run: bool) -> None:

@@ -15,6 +15,7 @@ from kretain.render.output import (
     Table,
     cluster_head,
     hinted,
+    joined,
     moment,
     number,
     reasons,
@@ -29,7 +30,7 @@ from retention_cli.core.units import count, format_time, some_of, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports import offsets
 from retention_cli.reports.groups import GroupList, GroupSummary
-from retention_cli.reports.ledger import Held, LedgerView, PartitionView, Seen
+from retention_cli.reports.ledger import Held, LedgerView, Seen
 from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_of
 
 OFFSETS_FORMAT: Final = "kretain.offsets/v1"
@@ -84,19 +85,38 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
     if of_groups and not rows:
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
-    by = "lag" if each is None else "records"
+    unknown = [row for row in positions.floors if has_no_floor(row)]
+    by, what = ("records", "") if each else ("lag", "positions " if of_groups else "partitions ")
     shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)  # those that are furthest behind
-    if each is not None:
-        what, parts = "that have the most to read", _unread(shown, by_topic=each == "topics")
-    elif of_groups:
-        what, parts = "positions that lag the most", [_offsets(shown)]
-    else:
-        what, parts = "partitions that lag the most", [_floors(shown)]
-    return [*that_matter_most(shown, len(rows), what), *parts, *_unknown(positions.floors)]
+    return [
+        *that_matter_most(shown, len(rows), "that have the most to read" if each else f"{what}that lag the most"),
+        *(_unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]),
+        BLANK,
+        Line(
+            f"{count(len(positions.floors), 'partition')}: "
+            f"{sum(row['min_commit'] is not None for row in positions.floors):,} with a floor, "
+            f"{len(unknown):,} unknown.",
+            "bold",
+        ),
+        *hinted(
+            reasons(
+                "Unknown",
+                ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown),
+                "magenta",
+            )
+        ),
+    ]
 
 
-def _floors(rows: Sequence[Row]) -> Table:
-    shown, amounts = sorted(rows, key=lambda row: (row["topic"], row["partition"])), _amounts(rows)
+def _lags(rows: Sequence[Row], *, of_groups: bool) -> Table:
+    amounts = ("lag", "lost") if any(row["lost"] for row in rows) else ("lag",)
+    if of_groups:
+        columns = ("committed", *amounts)
+        return Table(
+            (Column("partition"), Column("group"), *(Column(title, "right") for title in columns)),
+            [(_place(row), name_in_text(row["group"]), *(number(row[key]) for key in columns)) for row in rows],
+        )
+    shown = sorted(rows, key=lambda row: (row["topic"], row["partition"]))
     return Table(
         (
             Column("partition"),
@@ -115,18 +135,6 @@ def _floors(rows: Sequence[Row]) -> Table:
         ],
         ["magenta" if has_no_floor(row) else None for row in shown],
     )
-
-
-def _offsets(shown: Sequence[Row]) -> Table:
-    columns = ("committed", *_amounts(shown))
-    return Table(
-        (Column("partition"), Column("group"), *(Column(title, "right") for title in columns)),
-        [(_place(row), name_in_text(row["group"]), *(number(row[key]) for key in columns)) for row in shown],
-    )
-
-
-def _amounts(rows: Sequence[Row]) -> tuple[str, ...]:
-    return ("lag", "lost") if any(row["lost"] for row in rows) else ("lag",)
 
 
 def _unread(shown: Sequence[Row], *, by_topic: bool) -> list[Part]:
@@ -162,28 +170,11 @@ def _unread(shown: Sequence[Row], *, by_topic: bool) -> list[Part]:
 
 
 def _place(row: Row) -> str:
-    topic = row["topic"] or "any topic"
-    return f"{topic}-{row['partition']}" if row.get("partition") is not None else topic
+    return (row["topic"] or "any topic") + ("" if row.get("partition") is None else f"-{row['partition']}")
 
 
 def _timestamp(ms: int | None) -> str | None:
     return None if ms is None else timestamp(ms)
-
-
-def _unknown(floors: Sequence[Row]) -> list[Part]:
-    unknown = [row for row in floors if has_no_floor(row)]
-    with_floor = sum(row["min_commit"] is not None for row in floors)
-    return [
-        BLANK,
-        Line(f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.", "bold"),
-        *hinted(
-            reasons(
-                "Unknown",
-                ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown),
-                "magenta",
-            )
-        ),
-    ]
 
 
 def print_groups(found: GroupList, output: str, now_ms: int, *, is_first: bool) -> None:
@@ -193,9 +184,8 @@ def print_groups(found: GroupList, output: str, now_ms: int, *, is_first: bool) 
 
 def groups_document(found: GroupList) -> Document:
     """Return what JSON has: a row per group."""
-    head = cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap)
     return (
-        head | {"complete": found.incomplete is None},
+        cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap) | {"complete": found.incomplete is None},
         "groups",
         (
             {
@@ -226,7 +216,14 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
         ]
     holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)[:NAMED]
     most = ", ".join(f"{size(-held)} by {name_in_text(name)}" for held, name in holding)
-    standing = sorted((one.unmoved_since_ms or 0, one.name) for one in found.groups if _stands_still(one, now_ms))
+    standing = sorted(
+        (one.unmoved_since_ms, one.name)
+        for one in found.groups
+        if one.unmoved_since_ms is not None
+        and one.sets_floors
+        and one.lag
+        and now_ms - one.unmoved_since_ms >= _LONG_MS
+    )
     still = ", ".join(f"{name} since {moment(since_ms)}" for since_ms, name in standing[:NAMED])
     more = f", and {len(standing) - NAMED:,} more" if len(standing) > NAMED else ""
     return [
@@ -242,16 +239,10 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
 def _summaries(groups: Sequence[GroupSummary]) -> Table:
     return Table(
         (
-            Column("group"),
-            Column("type"),
-            Column("state"),
-            Column("topics", "right", spare=True),
-            Column("partitions", "right", spare=True),
-            Column("lag", "right"),
-            Column("behind", "right"),
-            Column("alone", "right"),
-            Column("unread since", spare=True),
-            Column("unmoved since", spare=True),
+            *(Column(title) for title in ("group", "type", "state")),
+            *(Column(title, "right", spare=True) for title in ("topics", "partitions")),
+            *(Column(title, "right") for title in ("lag", "behind", "alone")),
+            *(Column(title, spare=True) for title in ("unread since", "unmoved since")),
             Column("counts?"),
         ),
         [
@@ -274,14 +265,29 @@ def _summaries(groups: Sequence[GroupSummary]) -> Table:
     )
 
 
-def _stands_still(one: GroupSummary, now_ms: int) -> bool:
-    since = one.unmoved_since_ms
-    return one.sets_floors and bool(one.lag) and since is not None and now_ms - since >= _LONG_MS
-
-
 def print_ledger(view: LedgerView, output: str) -> None:
     """Print a row per partition."""
-    rows = [_ledger_row(view.topic, one) for one in view.partitions]
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": view.topic,
+            "topic_id": one.topic_id,
+            "partition": one.partition,
+            "samples": one.samples,
+            "oldest_sample": one.oldest and timestamp(one.oldest.wall_ms),
+            "oldest_high_watermark": one.oldest and one.oldest.high_watermark,
+            "newest_sample": one.newest and timestamp(one.newest.wall_ms),
+            "newest_high_watermark": one.newest and one.newest.high_watermark,
+            "max_event_time": one.event_max and one.event_max.time_ms,
+            "max_event_offset": one.event_max and one.event_max.offset,
+            "scan_source": one.source,
+            "scanned_to": one.scanned_to,
+            "groups": [
+                {"group": seen.group, "offset": seen.offset, "seen": timestamp(seen.seen_ms), "gone": seen.gone}
+                for seen in one.groups
+            ],
+        }
+        for one in view.partitions
+    ]
     show(
         output,
         {
@@ -307,8 +313,10 @@ def print_ledger(view: LedgerView, output: str) -> None:
 
 def _ledger(view: LedgerView) -> list[Part]:
     several = len({one.topic_id for one in view.partitions}) > 1
-    where = "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory"
-    since = "" if view.since_ms is None else f", begun {moment(view.since_ms)}"
+    where = joined(
+        "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory",
+        view.since_ms is not None and f", begun {moment(view.since_ms)}",
+    )
     return [
         Table(
             (
@@ -334,7 +342,7 @@ def _ledger(view: LedgerView) -> list[Part]:
             ],
         ),
         BLANK,
-        Line(f"Remembered in {where}{since}. A sample is a time and the high watermark at that time.", "dim"),
+        Line(f"Remembered in {where}. A sample is a time and the high watermark at that time.", "dim"),
     ]
 
 
@@ -344,31 +352,6 @@ def _sample(one: Sample | None) -> str:
 
 def _gone(seen: Seen) -> str:
     return f" (gone since {moment(seen.seen_ms)})" if seen.gone else ""
-
-
-def _ledger_row(topic: str, one: PartitionView) -> dict[str, Any]:
-    oldest, newest = (
-        (None, None) if sample is None else (timestamp(sample.wall_ms), sample.high_watermark)
-        for sample in (one.oldest, one.newest)
-    )
-    return {
-        "topic": topic,
-        "topic_id": one.topic_id,
-        "partition": one.partition,
-        "samples": one.samples,
-        "oldest_sample": oldest[0],
-        "oldest_high_watermark": oldest[1],
-        "newest_sample": newest[0],
-        "newest_high_watermark": newest[1],
-        "max_event_time": None if one.event_max is None else one.event_max.time_ms,
-        "max_event_offset": None if one.event_max is None else one.event_max.offset,
-        "scan_source": one.source,
-        "scanned_to": one.scanned_to,
-        "groups": [
-            {"group": seen.group, "offset": seen.offset, "seen": timestamp(seen.seen_ms), "gone": seen.gone}
-            for seen in one.groups
-        ],
-    }
 
 
 def print_pruned(cluster_id: str, topics: int, groups: int, output: str, *, dry_run: bool) -> None:

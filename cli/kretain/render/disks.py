@@ -18,6 +18,7 @@ from kretain.render.output import (
     console,
     heading,
     is_terminal,
+    joined,
     moment,
     number,
     show,
@@ -41,7 +42,6 @@ _DISK_COLUMNS: Final = (
     *("other_rules_bytes", "freed_bytes", "short_bytes", "estimated", "doubtful_bytes", "level_ms"),
     *("growth_bytes_per_day", "growth_over_ms", "full_in_ms", "largest_topics", "in_the_way", "reasons", "cordoned"),
 )
-_GROWTH: Final = ("growth_bytes_per_day", "growth_over_ms", "full_in_ms")
 
 
 def print_disks(cluster_id: str, bootstrap: str, outcomes: Sequence[DiskOutcome], output: str) -> None:
@@ -57,9 +57,10 @@ def print_disks(cluster_id: str, bootstrap: str, outcomes: Sequence[DiskOutcome]
 
 
 def _disk_row(one: DiskOutcome) -> dict[str, Any]:
+    growth = one.growth if isinstance(one.growth, Growth) else (None, None, None)
     row = {
         **outcome_as_json(one),
-        **dict(zip(_GROWTH, one.growth if isinstance(one.growth, Growth) else (None, None, None), strict=True)),
+        **dict(zip(("growth_bytes_per_day", "growth_over_ms", "full_in_ms"), growth, strict=True)),
         "largest_topics": [{"topic": name, "bytes": held} for name, held in largest_topics([one.disk], TOPICS)],
     }
     return {key: row[key] for key in _DISK_COLUMNS}
@@ -68,9 +69,6 @@ def _disk_row(one: DiskOutcome) -> dict[str, Any]:
 def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
     ceilings = any(one.percent is not None for one in outcomes)
     top = largest_topics([one.disk for one in outcomes], TOPICS)
-    above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
-    cordoned = "  × cordoned" if any(one.disk.cordoned for one in outcomes) else ""
-    key = f"█ Kafka  ▒ others  · free{cordoned}" + ("  | the ceiling" if ceilings else "")
     return [
         _usage(outcomes, ceilings=ceilings),
         heading("Largest topics, on all disks") if top else None,
@@ -82,7 +80,16 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
                 reason.text for one in outcomes if isinstance(one.growth, Unknown) for reason in one.growth.reasons
             )
         ),
-        Line(f"{count(len(outcomes), 'disk')}{above}.  {key}", "bold"),
+        Line(
+            joined(
+                count(len(outcomes), "disk"),
+                ceilings and f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling",
+                ".  █ Kafka  ▒ others  · free",
+                any(one.disk.cordoned for one in outcomes) and "  × cordoned",
+                ceilings and "  | the ceiling",
+            ),
+            "bold",
+        ),
     ]
 
 
@@ -92,8 +99,11 @@ def _usage(outcomes: Sequence[DiskOutcome], *, ceilings: bool) -> Table:
     length = WIDTH if width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
     names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
     if ceilings:
-        left_out = () if width >= _NARROW else ("Kafka", "others", "ceiling")
-        names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
+        names = [
+            name
+            for name in (*names, "ceiling", "after the plan", "short by")
+            if width >= _NARROW or name not in ("Kafka", "others", "ceiling")
+        ]
     return Table(
         [
             Column(name, "left" if name in ("disk", "usage", "growth") else "right", unbroken=name == "usage")
@@ -120,17 +130,20 @@ def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:
     }
     if one.unknown is None:
         guess = "about " if one.estimated and one.going_bytes else ""
-        after = 100 * (room.used_bytes - one.going_bytes) / room.total_bytes
-        cells["after the plan"] = f"{guess}{after:.1f} %"
-        cells["short by"] = size(one.short_bytes) if one.short_bytes else "—"
+        cells |= {
+            "after the plan": f"{guess}{100 * (room.used_bytes - one.going_bytes) / room.total_bytes:.1f} %",
+            "short by": size(one.short_bytes) if one.short_bytes else "—",
+        }
     return cells
 
 
 def _growth(grows: Maybe[Growth] | None) -> str:
     if not isinstance(grows, Growth) or grows.full_in_ms == 0:
         return "full" if isinstance(grows, Growth) else "?"
-    full = "" if grows.full_in_ms is None else f", full in {about(grows.full_in_ms)}"
-    return f"{signed(grows.bytes_per_day)} a day{full}"
+    return joined(
+        f"{signed(grows.bytes_per_day)} a day",
+        grows.full_in_ms is not None and f", full in {about(grows.full_in_ms)}",
+    )
 
 
 def bar(one: DiskOutcome, room: Room, width: int) -> str:
@@ -147,18 +160,63 @@ def print_scan(report: ScanReport, output: str, out: str | None) -> None:
     """Print a row per log dir."""
     head = report.as_json() | {"format": "kretain.segments-scan/v1", "seconds": round(report.seconds, 3), "out": out}
     dirs = head.pop("dirs")
-    show(output, head, "dirs", dirs, lambda: _scan(report, out), tuple(dirs[0]) if dirs else ())
+    partitions, segments = report.total("partitions"), report.total("segments")
+    show(
+        output,
+        head,
+        "dirs",
+        dirs,
+        lambda: [
+            Table(
+                (
+                    Column("dir"),
+                    *(
+                        Column(title, "right")
+                        for title in ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
+                    ),
+                    Column("device", unbroken=True),
+                ),
+                [
+                    (
+                        one.path,
+                        number(one.topics),
+                        number(one.partitions),
+                        number(one.segments),
+                        size(one.bytes),
+                        size(one.pending_bytes),
+                        f"{size(one.total_bytes - one.usable_bytes)} of {size(one.total_bytes)}",
+                        one.device,
+                    )
+                    for one in report.dirs
+                ],
+            ),
+            BLANK,
+            Line(
+                f"Broker {report.broker}: {count(report.topics, 'topic')}, {count(partitions, 'partition')}, "
+                f"{count(segments, 'segment')}, {size(report.total('bytes'))}, "
+                f"{count(len(report.incomplete), 'problem')}, "
+                f"in {report.seconds:,.1f} s ({segments / max(report.seconds, 0.001):,.0f} segments/s).",
+                "bold",
+            ),
+            f"Written to {out}." if out is not None else "Nothing was written: --out FILE keeps the inventory.",
+        ],
+        tuple(dirs[0]) if dirs else (),
+    )
 
 
 def scan_notes(report: ScanReport) -> list[str]:
     """Return a scan's problems and oddities."""
     more = report.notes - len(report.noted)
-    foreign = ("file or folder that is not Kafka's", "files or folders that are not Kafka's")
     return [
         *_problems([f"{one.dir}/{one.topic}-{one.partition}: {one.problem}" for one in report.incomplete]),
         *(f"{one.dir}/{one.topic}-{one.partition}: {one.problem} (its facts are known)" for one in report.noted),
         *([f"and {count(more, 'more partition')} with flaws that did not stop the scan"] if more > 0 else []),
-        *(f"{folder.path} holds {count(folder.ignored, *foreign)}" for folder in report.dirs if folder.ignored),
+        *(
+            f"{one.path} holds "
+            + count(one.ignored, "file or folder that is not Kafka's", "files or folders that are not Kafka's")
+            for one in report.dirs
+            if one.ignored
+        ),
         *(
             [f"{count(report.vanished, 'partition')} disappeared during the scan, and have no rows"]
             if report.vanished
@@ -178,50 +236,8 @@ def inventory_notes(inventory: Inventory) -> list[str]:
 
 
 def _problems(found: Sequence[str]) -> list[str]:
-    more = len(found) - MOST
-    rest = [f"and {count(more, 'more partition')} with problems: -o json lists them all"] if more > 0 else []
-    return [*found[:MOST], *rest]
-
-
-def _scan(report: ScanReport, out: str | None) -> list[Part]:
-    rate = report.total("segments") / max(report.seconds, 0.001)
-    totals = (
-        count(report.topics, "topic"),
-        count(report.total("partitions"), "partition"),
-        count(report.total("segments"), "segment"),
-        size(report.total("bytes")),
-        count(len(report.incomplete), "problem"),
-    )
-    return [
-        Table(
-            (
-                Column("dir"),
-                *(
-                    Column(title, "right")
-                    for title in ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
-                ),
-                Column("device", unbroken=True),
-            ),
-            [
-                (
-                    one.path,
-                    number(one.topics),
-                    number(one.partitions),
-                    number(one.segments),
-                    size(one.bytes),
-                    size(one.pending_bytes),
-                    f"{size(one.total_bytes - one.usable_bytes)} of {size(one.total_bytes)}",
-                    one.device,
-                )
-                for one in report.dirs
-            ],
-        ),
-        BLANK,
-        Line(
-            f"Broker {report.broker}: {', '.join(totals)}, in {report.seconds:,.1f} s ({rate:,.0f} segments/s).", "bold"
-        ),
-        f"Written to {out}." if out is not None else "Nothing was written: --out FILE keeps the inventory.",
-    ]
+    more = f"and {count(len(found) - MOST, 'more partition')} with problems: -o json lists them all"
+    return [*found[:MOST], *([more] if len(found) > MOST else [])]
 
 
 def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:

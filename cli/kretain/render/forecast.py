@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -74,13 +74,18 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
-    head = forecast_head(one, other) if output in ("json", "yaml") else {}
-    rows = topic_rows(one, other)
-    show(output, head, "topics", rows, lambda: _forecast(one, other, every_row=every_row), CSV_COLUMNS)
+    show(
+        output,
+        forecast_head(one, other) if output in ("json", "yaml") else {},
+        "topics",
+        topic_rows(one, other),
+        lambda: _forecast(one, other, every_row=every_row),
+        CSV_COLUMNS,
+    )
 
 
 def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
-    policies = {} if other is None else {topic.name: retained_text(topic.policy) for topic in other.topics}
+    policies = {} if other is None else {topic.name: _retained(topic.policy) for topic in other.topics}
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     return [
         *that_matter_most(topics, len(one.topics), "topics that matter most"),
@@ -95,10 +100,10 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
                 (
                     topic.name,
                     "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
-                    *map(retained_text, (topic.now, topic.alone, topic.policy)),
+                    *map(_retained, (topic.now, topic.alone, topic.policy)),
                     *((policies.get(topic.name, "?"),) if other is not None else ()),
                     topic.by,
-                    retained_text(saved(topic.alone, topic.policy)),
+                    _retained(saved(topic.alone, topic.policy)),
                 )
                 for topic in topics
             ],
@@ -114,51 +119,51 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
 
 
 def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
-    spans = (one.alone.size_bytes, one.policy.size_bytes, one.now.size_bytes)
-    largest = max((span.high for span in spans if not isinstance(span, Unknown) and span.bounded), default=0.0)
+    largest = _largest((one.alone.size_bytes, one.policy.size_bytes, one.now.size_bytes))
     return (isinstance(one.alone.records, Unknown) or not one.alone.records.endless, -largest, one.name)
 
 
-def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
+def _largest(spans: Iterable[Maybe[Span]]) -> float:
+    return max((span.high for span in spans if isinstance(span, Span) and span.bounded), default=0.0)
+
+
+def _chart(topics: Sequence[TopicForecast]) -> list[Part]:
     """Draw what brokers alone keep, and what the policy keeps of it, each bar to the same scale."""
     rows = [
         (one.name, one.alone.size_bytes, one.policy.size_bytes)
         for one in topics
         if isinstance(one.alone.size_bytes, Span) and isinstance(one.policy.size_bytes, Span)
     ]
-    most = max((span.high for _, alone, policy in rows for span in (alone, policy) if span.bounded), default=0)
-    if most <= 0:
-        return
+    most = _largest(span for _, *spans in rows for span in spans)
 
     def cells(span: Span) -> int:
-        value = span.high if span.bounded else most
-        return max(1 if value else 0, round(_BAR * min(value, most) / most))
+        return max(1 if span.high else 0, round(_BAR * min(span.high, most) / most))
 
-    yield heading("█ the policy keeps, ▒ brokers alone would keep beyond that")
-    width = min(30, max(len(name) for name, _, _ in rows))
-    for name, alone, policy in rows:
-        bar = ("█" * cells(policy)).ljust(cells(alone), "▒")
-        yield f"  {short(name, width):<{width}} {bar}{'' if alone.bounded else '→'}"
+    wide = min(30, max((len(name) for name, _, _ in rows), default=0))
+    bars = (
+        f"  {short(name, wide):<{wide}} {('█' * cells(policy)).ljust(cells(alone), '▒')}{'' if alone.bounded else '→'}"
+        for name, alone, policy in rows
+    )
+    return [heading("█ the policy keeps, ▒ brokers alone would keep beyond that"), *bars] if most > 0 else []
 
 
 def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
     totals, ended = one.totals, one.totals.endless - one.totals.growing
-
-    def growing(topics: int) -> str:
-        return f"{count(topics, 'topic')} {'grow' if topics > 1 else 'grows'} without limit"
-
+    grow, growing = ("grow" if many > 1 else "grows" for many in (ended, totals.growing))
     return [
         totals.known > 0
         and Line(
-            f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {spelled(totals.alone)}; "
-            f"{one.policy_source} keeps {spelled(totals.policy)}. It saves {spelled(totals.saved)} (one replica each).",
+            f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {_text(totals.alone)}; "
+            f"{one.policy_source} keeps {_text(totals.policy)}. It saves {_text(totals.saved)} (one replica each).",
             "bold",
         ),
         other is not None
         and other.totals.known > 0
-        and f"{other.policy_source} keeps {spelled(other.totals.policy)}, and saves {spelled(other.totals.saved)}.",
-        ended != 0 and f"{growing(ended)} by brokers alone; the policy keeps {spelled(totals.ended)}.",
-        totals.growing > 0 and Line(f"{growing(totals.growing)} under the policy, too.", "yellow"),
+        and f"{other.policy_source} keeps {_text(other.totals.policy)}, and saves {_text(other.totals.saved)}.",
+        ended != 0
+        and f"{count(ended, 'topic')} {grow} without limit by brokers alone; the policy keeps {_text(totals.ended)}.",
+        totals.growing > 0
+        and Line(f"{count(totals.growing, 'topic')} {growing} without limit under the policy, too.", "yellow"),
         totals.unknown > 0 and Line(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta"),
         Line(
             f"Assumes a trim every {format_duration(one.every_ms)}, constant lag, and the ledger's rates. A range is "
@@ -172,23 +177,24 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
     compared = {} if other is None else {disk.disk.key: disk.policy for disk in other.disks}
     ceilings = any(disk.ceiling is not None for disk in one.disks)
     still = sum(disk.still_bytes for disk in one.disks)
-    more = (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
     return [
         heading("When disks are full"),
         Table(
             (
                 Column("disk"),
-                *(Column(title, "right") for title in ["used", "as measured", "brokers alone", "policy", *more]),
+                *(Column(title, "right") for title in ("used", "as measured", "brokers alone", "policy")),
+                *((Column("compared", "right"),) if other is not None else ()),
+                *((Column("at its ceiling", "right"),) if ceilings else ()),
             ),
             [
                 (
                     disk.disk.name,
                     "?" if isinstance(disk.disk.room, Unknown) else f"{disk.disk.room.percent:.1f} %",
                     _measured(disk.growth),
-                    time(disk.alone),
-                    time(disk.policy),
-                    *((time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
-                    *(("—" if disk.ceiling is None else time(disk.ceiling),) if ceilings else ()),
+                    _time(disk.alone),
+                    _time(disk.policy),
+                    *((_time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
+                    *(("—" if disk.ceiling is None else _time(disk.ceiling),) if ceilings else ()),
                 )
                 for disk in one.disks
             ],
@@ -229,9 +235,12 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
     if isinstance(loss, Unknown):
         return "?", "?", "?"
     first = loss.if_stopped_ms
-    stopped = time(first) if loss.is_measured else "?" if math.isinf(first.high) else f"within {_age(first.high)}"
-    text = "has lost some" if loss.cause == "gone" else stopped
-    return "—" if math.isinf(first.low) else loss.cause, text, time(loss.at_its_rate_ms)
+    stopped = _time(first) if loss.is_measured else "?" if math.isinf(first.high) else f"within {_age(first.high)}"
+    return (
+        "—" if math.isinf(first.low) else loss.cause,
+        "has lost some" if loss.cause == "gone" else stopped,
+        _time(loss.at_its_rate_ms),
+    )
 
 
 def _reasons_text(made: Forecast) -> list[Part]:
@@ -248,25 +257,22 @@ def _reasons_text(made: Forecast) -> list[Part]:
     ]
 
 
-def retained_text(amounts: Amounts) -> str:
+def _retained(amounts: Amounts) -> str:
     """Return an amount for a cell: its bytes, else its records, else a question mark."""
     if isinstance(amounts.records, Unknown):
         return "?"
-    if isinstance(amounts.size_bytes, Unknown):
-        return f"{_range(amounts.records, number)} rec."
-    return _range(amounts.size_bytes, size)
+    size_bytes = amounts.size_bytes
+    return f"{_range(amounts.records, number)} rec." if isinstance(size_bytes, Unknown) else _range(size_bytes, size)
 
 
-def spelled(amounts: Amounts) -> str:
-    """Return an amount for a sentence: records and bytes."""
-    if isinstance(amounts.records, Unknown):
+def _text(amounts: Amounts) -> str:
+    records, size_bytes = amounts
+    if isinstance(records, Unknown):
         return "an unknown amount"
-    text = f"{_range(amounts.records, number)} records"
-    return text if isinstance(amounts.size_bytes, Unknown) else f"{text}, {_range(amounts.size_bytes, size)}"
+    return f"{_range(records, number)} records{f', {_range(size_bytes, size)}' if isinstance(size_bytes, Span) else ''}"
 
 
-def time(span: Maybe[Span]) -> str:
-    """Return a future time for a cell: a range, ``never``, or a question mark."""
+def _time(span: Maybe[Span]) -> str:
     return _between(span, _age, "never", "may be now")
 
 
@@ -307,7 +313,7 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
         "every_ms": one.every_ms,
         "least_ms": one.least_ms,
         "totals": _totals(one.totals) | {"compared": None if other is None else _totals(other.totals)},
-        "cost": money_json(one.bills),
+        "cost": None if one.bills is None else money_json(one.bills),
         "disks": [_disk(disk, disks.get(disk.disk.key)) for disk in one.disks],
         "groups": [_group(group) for group in one.groups],
         "notes": [*map(asdict, one.notes)],
@@ -327,9 +333,10 @@ def _topic(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | No
         "topic": one.name,
         "partitions": one.partitions,
         **_now(one.now),
-        "records_per_hour": None if rate is None else _rounded(rate.mean * HOUR_MS),
-        "records_per_hour_low": None if rate is None else _rounded(rate.low * HOUR_MS),
-        "records_per_hour_high": None if rate is None else _rounded(rate.high * HOUR_MS),
+        **{  # to four digits: more of them would be false precision
+            f"records_per_hour{end}": None if rate is None else float(f"{getattr(rate, which) * HOUR_MS:.4g}")
+            for which, end in (("mean", ""), ("low", "_low"), ("high", "_high"))
+        },
         "measured_ms": None if rate is None else rate.over_ms,
         **_amounts("alone", one.alone),
         **_amounts("policy", one.policy),
@@ -401,43 +408,39 @@ def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
 
 
 def _both(name: str, amounts: Amounts | None) -> dict[str, float | None]:
-    records, size_bytes = amounts or (None, None)
-    return {**_bounds(f"{name}_records", records), **_bounds(f"{name}_bytes", size_bytes)}
+    return _bounds(dict(zip((f"{name}_records", f"{name}_bytes"), amounts or (None, None), strict=True)))
 
 
 def _now(amounts: Amounts) -> dict[str, float | None]:
-    return {"now_records": _bounds("", amounts.records)["_low"], "now_bytes": _bounds("", amounts.size_bytes)["_low"]}
+    return {key.removesuffix("_low"): value for key, value in _both("now", amounts).items() if key.endswith("_low")}
 
 
 def _when(name: str, span: Maybe[Span] | None) -> dict[str, Any]:
     """Return a future time (ms): ``known`` is false if it is unknown; null means never."""
-    return {f"{name}_known": isinstance(span, Span), **_bounds(f"{name}_ms", span)}
+    return {f"{name}_known": isinstance(span, Span), **_bounds({f"{name}_ms": span})}
 
 
-def _bounds(name: str, span: Maybe[Span] | None, digits: int | None = None) -> dict[str, float | None]:
-    low, high = span if isinstance(span, Span) else (None, None)
-    return {f"{name}_low": _finite(low, digits), f"{name}_high": _finite(high, digits)}
+def _bounds(spans: Mapping[str, Maybe[Span] | None], digits: int | None = None) -> dict[str, float | None]:
+    return {
+        f"{name}_{end}": _finite(value, digits)
+        for name, span in spans.items()
+        for end, value in zip(("low", "high"), span if isinstance(span, Span) else (None, None), strict=True)
+    }
 
 
 def _finite(value: float | None, digits: int | None = None) -> float | None:
     return None if value is None or math.isinf(value) else round(value, digits)
 
 
-def _rounded(value: float) -> float:
-    """Return a rate to four digits: more of them would be false precision."""
-    return float(f"{value:.4g}")
-
-
 def _money(bills: Bills, most: int | None) -> list[Part]:
     prices, total = bills.prices, total_of(one.bill for one in bills.topics)
     unit = f" {prices.currency}" if prices.currency else ""
     per = "each replica" if prices.per_replica else "all replicas together"
-    topics = sorted(bills.topics, key=_most_first)[:most]
+    topics = sorted(bills.topics, key=lambda one: (-_largest(one.bill), one.topic))[:most]
     labels, consumers = [*by_label(bills).items()][:most], by_consumer(bills)[:most]
     columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
-    text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
     by_labels = Table(
         (Column("label"), Column("topics", "right"), *columns),
         [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
@@ -455,14 +458,15 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         bool(consumers)
         and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
-        Line(text, "bold"),
+        Line(
+            f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind.",
+            "bold",
+        ),
     ]
 
 
-def money_json(bills: Bills | None) -> dict[str, Any] | None:
-    """Return the prices and the sums, None without prices."""
-    if bills is None:
-        return None
+def money_json(bills: Bills) -> dict[str, Any]:
+    """Return the prices and the sums."""
     prices, labels = bills.prices, by_label(bills)
     return {
         "per_gib_month": prices.per_gib_month,
@@ -470,7 +474,9 @@ def money_json(bills: Bills | None) -> dict[str, Any] | None:
         "currency": prices.currency or None,
         **_bill(total_of(one.bill for one in bills.topics)),
         "labels": [{"label": label, "topics": topics, **_bill(bill)} for label, (topics, bill) in labels.items()],
-        "consumers": [{"consumer": name, **_bounds("cost_unread_month", span, 6)} for name, span in by_consumer(bills)],
+        "consumers": [
+            {"consumer": name, **_bounds({"cost_unread_month": span}, 6)} for name, span in by_consumer(bills)
+        ],
     }
 
 
@@ -489,9 +495,5 @@ def _labels(one: TopicBill) -> str:
     return ", ".join(f"{name}={value}" for name, value in one.labels.items())
 
 
-def _most_first(one: TopicBill) -> tuple[float, str]:
-    return -max([span.high for span in one.bill if isinstance(span, Span) and span.bounded], default=0.0), one.topic
-
-
 def _bill(bill: Bill) -> dict[str, Any]:
-    return {key: value for name, span in zip(COSTS, bill, strict=True) for key, value in _bounds(name, span, 6).items()}
+    return _bounds(dict(zip(COSTS, bill, strict=True)), 6)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, heading, number, show, signed, size
+from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, heading, joined, number, show, signed, size
 from retention_cli.audit.log import Run
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import count, timestamp
@@ -54,8 +54,9 @@ def print_runs(
         "runs",
         rows,
         lambda: [
-            *(_runs(rows, none, every_row=every_row) if rows or not settings else ()),
+            *(_runs(rows, every_row=every_row) if rows else ()),
             *(_changes(settings) if settings else ()),
+            None if rows or settings else Line(none, "bold"),
         ],
         COLUMNS,
     )
@@ -110,12 +111,9 @@ def nothing_chosen(runs: int, outcome: str | None = None) -> str:
     return f"None of {count(runs, 'run')} {which}."
 
 
-def _runs(rows: Sequence[dict[str, Any]], none: str, *, every_row: bool) -> list[Part]:
-    if not rows:
-        return [Line(none, "bold")]
+def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
     several = len({row["cluster"] for row in rows}) > 1
     shown = list(rows if every_row else _folded(rows))
-    where = "" if several else f" of cluster {rows[0]['cluster']}"
     return [
         Table(
             (
@@ -142,7 +140,7 @@ def _runs(rows: Sequence[dict[str, Any]], none: str, *, every_row: bool) -> list
             ["dim" if isinstance(row, int) else None if row["exit"] == 0 else "red" for row in shown],
         ),
         BLANK,
-        Line(f"{count(len(rows), 'run')}{where}.", "bold"),
+        Line(joined(count(len(rows), "run"), not several and f" of cluster {rows[0]['cluster']}", "."), "bold"),
         len(shown) < len(rows) and Line("Runs that trimmed nothing are folded: --all shows each.", "dim"),
         Line("kretain history --run ID shows one run, partition by partition.", "dim"),
     ]
@@ -293,12 +291,13 @@ def _verified(one: Verified) -> list[Part]:
         ]
     if chain.since is None:
         return [f"{one.cluster}: no lines: the next trim begins the chain."]
-    texts = (
+    text = joined(
         f"{count(chain.lines, 'line')}, unbroken since {chain.since}",
         chain.removed and f"the files before it, with {count(chain.removed, 'line')}, were removed",
         chain.behind and "the head is one line behind, as after a crash: no line is missing",
+        by="; ",
     )
-    return [f"{one.cluster}: {'; '.join(text for text in texts if text)}."]
+    return [f"{one.cluster}: {text}."]
 
 
 def print_verdicts(found: Sequence[Verdict], output: str) -> None:
@@ -419,17 +418,27 @@ def _differences(found: Replayed) -> list[Part]:
         return one.unread, one.earlier + one.later + one.never
 
     shown = heapq.nlargest(MOST, (one for one in found.differences() if any(weight(one))), key=weight)
-    table = Table(
-        (Column("partition"), *(Column(one, "right") for one in ("unread", "earlier", "later", "never")), Column("by")),
-        [
+    parts: list[Part] = [
+        heading("Partitions that differ most"),
+        Table(
             (
-                str(TopicPartition(one.topic, one.partition)),
-                *(number(amount) for amount in (one.unread, one.earlier, one.later, one.never)),
-                f"{one.unread_by or 'no known group'}, {one.unread_run}" if one.unread else "",
-            )
-            for one in shown
-        ],
-        ["red" if one.unread else None for one in shown],
-    )
-    hint = "kretain explain TOPIC:PARTITION --run RUN draws one as a run saw it; -o csv lists every partition."
-    return [heading("Partitions that differ most"), table, BLANK, Line(hint, "dim")] if shown else []
+                Column("partition"),
+                *(Column(one, "right") for one in ("unread", "earlier", "later", "never")),
+                Column("by"),
+            ),
+            [
+                (
+                    str(TopicPartition(one.topic, one.partition)),
+                    *map(number, (one.unread, one.earlier, one.later, one.never)),
+                    f"{one.unread_by or 'no known group'}, {one.unread_run}" if one.unread else "",
+                )
+                for one in shown
+            ],
+            ["red" if one.unread else None for one in shown],
+        ),
+        BLANK,
+        Line(
+            "kretain explain TOPIC:PARTITION --run RUN draws one as a run saw it; -o csv lists every partition.", "dim"
+        ),
+    ]
+    return parts if shown else []

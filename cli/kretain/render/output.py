@@ -118,9 +118,9 @@ def by_cluster(output: str) -> Iterator[Callable[[str], contextlib.AbstractConte
         yield of
         document = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
         if output == "json":
-            write_json([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
+            _write_json([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
         elif output == "yaml":
-            print_yaml(document)
+            _print_yaml(document)
     finally:
         _clusters.clear()
 
@@ -162,13 +162,13 @@ def show(
             print_parts([heading(one["name"])])
     match output:
         case "json":
-            write_json(lines)
+            _write_json(lines)
         case "jsonl":
-            write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            _write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         case "yaml":
-            print_yaml(json.loads("".join(lines)))
+            _print_yaml(json.loads("".join(lines)))
         case "csv":
-            print_csv(columns, cells, titles=all("error" in one for one in _clusters[:-1]))
+            _print_csv(columns, cells, titles=all("error" in one for one in _clusters[:-1]))
         case _:
             print_parts(people(), markdown=output == "markdown")
 
@@ -206,19 +206,17 @@ def say(line: str | Line = BLANK, *, markdown: bool = False) -> None:
     text = printable(complete(text))
     if kind == "heading":
         say()
+    if markdown and kind != "line" and not indent:
+        text = ("### " if kind == "heading" else "") + text + "\n"
     if markdown and indent:
         print(" " * (indent - 2) + "- " + text)
-        return
-    if markdown and kind != "line":
-        text = ("### " if kind == "heading" else "") + text + "\n"
-    if not is_terminal() or kind == "verbatim":
+    elif not is_terminal() or kind == "verbatim":
         print(" " * indent + text)
-        return
-    from rich.padding import Padding
-    from rich.text import Text
+    else:
+        from rich import padding, text as rich_text
 
-    content = Text(text, style=style or "")
-    console().print(Padding(content, (0, 0, 0, indent)) if indent else content)
+        content = rich_text.Text(text, style=style or "")
+        console().print(padding.Padding(content, (0, 0, 0, indent)) if indent else content)
 
 
 def print_table(table: Table, *, markdown: bool = False) -> None:
@@ -245,9 +243,7 @@ def _print_as_text(columns: Sequence[Column], lines: Sequence[Sequence[str]], *,
 
 def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
     """Print a table in the terminal's width: without spare columns and with folded cells if it does not fit."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-    from rich.text import Text
+    from rich import box, table as rich_table, text
 
     columns, styles = table.columns, table.styles
     widths = _widths(columns, lines, console().width)
@@ -255,8 +251,13 @@ def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
         shown = [at for at, one in enumerate(columns) if not one.spare]
         print_table(Table([columns[at] for at in shown], [[row[at] for at in shown] for row in table.rows], styles))
         return
-    made = RichTable(
-        box=SIMPLE_HEAD,
+    each: Sequence[int | None] = widths or [None] * len(columns)
+    made = rich_table.Table(
+        *(
+            rich_table.Column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
+            for column, width in zip(columns, each, strict=True)
+        ),
+        box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 1 if widths is None else 0),
         pad_edge=False,
         header_style="bold",
@@ -264,12 +265,9 @@ def _print_in_terminal(table: Table, lines: Sequence[Sequence[str]]) -> None:
         # even if that is wider than the terminal, which then breaks lines, but not numbers
         width=None if widths is None else sum(widths) + 2 * (len(widths) - 1),
     )
-    each: Sequence[int | None] = widths or [None] * len(columns)
-    for column, width in zip(columns, each, strict=True):
-        made.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
     for line, style in itertools.zip_longest(lines, styles):
         cells = (cell if width is None else _folded(cell, width) for cell, width in zip(line, each, strict=True))
-        made.add_row(*map(Text, cells), style=style)
+        made.add_row(*map(text.Text, cells), style=style)
     console().print(made, crop=False)
 
 
@@ -287,20 +285,19 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
         ]
 
     cells = widest(lambda cell: [cell])
-    unwrapped = [max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True)]
-    if sum(unwrapped) + 3 * (len(columns) - 1) <= terminal:
+    unwrapped = sum(max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True))
+    if unwrapped + 3 * (len(columns) - 1) <= terminal:
         return None
     heads = [_two_lines(column.title) for column in columns]
     widths = list(map(max, cells, heads))
     # Cells that may not wrap elsewhere do so after an arrow.
     arrows = widest(lambda cell: cell.replace("→ ", "→\n").splitlines())
-    times = widest(re.compile(_TIME).findall)
     least = [
         min(width, max(head, _FOLDS if column.align == "left" and not column.unbroken else arrow))
         for column, width, head, arrow in zip(columns, widths, heads, arrows, strict=True)
     ]
     # Times wrap only if the table does not fit otherwise.
-    for smallest in (list(map(min, widths, map(max, least, times))), least):
+    for smallest in (list(map(min, widths, map(max, least, widest(re.compile(_TIME).findall)))), least):
         while sum(widths) + 2 * (len(columns) - 1) > terminal:
             spare, at = max((width - smallest[i], i) for i, width in enumerate(widths))
             if spare <= 0:
@@ -331,30 +328,34 @@ def _two_lines(title: str) -> int:
     """Return the smallest width in which a heading takes at most two lines."""
     import textwrap
 
-    longest = max(map(len, title.split()), default=0)
-    return next(width for width in itertools.count(longest) if len(textwrap.wrap(title, max(1, width))) <= 2)
+    least = itertools.count(max(map(len, title.split()), default=0))
+    return next(width for width in least if len(textwrap.wrap(title, max(1, width))) <= 2)
 
 
-def write_json(parts: Iterable[str]) -> None:
+def _write_json(parts: Iterable[str]) -> None:
     """Write JSON to stdout; if stdout is not UTF-8, escape all but ASCII, so that it is still valid JSON."""
     escape = _HIDDEN if stdio.is_utf8() else _NOT_ASCII
     for part in map(complete_json, stdio.while_heard(parts)):
         sys.stdout.write(part if part.isascii() else escape.sub(lambda some: json.dumps(some[0])[1:-1], part))
 
 
-def print_yaml(value: Any) -> None:
-    """Print one YAML document."""
+def _print_yaml(value: Any) -> None:
     import yaml
 
     for unicode in (stdio.is_utf8(), False):
-        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        text = yaml.dump(completed(value), Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=1000)
+        text = yaml.dump(
+            completed(value),
+            Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
+            sort_keys=False,
+            allow_unicode=unicode,
+            width=1000,
+        )
         if _HIDDEN.search(text) is None:
             break
     sys.stdout.write(text)
 
 
-def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, titles: bool = True) -> None:
+def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, titles: bool = True) -> None:
     """Print the columns' titles and one line per row; lists of reasons become text, absent values empty cells.
 
     Unprintable characters are escaped, and a cell that a spreadsheet would treat as a formula is prefixed with ``'``.
@@ -388,6 +389,11 @@ def _cell(value: Any) -> Any:
 def cluster_head(form: str, cluster_id: str, bootstrap: str) -> dict[str, Any]:
     """Return what JSON begins with: its format, and the cluster."""
     return {"format": form, "cluster": {"id": cluster_id, "bootstrap": bootstrap}}
+
+
+def joined(*texts: str | Literal[0, False] | None, by: str = "") -> str:
+    """Return texts as one. None, False and empty ones are left out."""
+    return by.join(text for text in texts if text)
 
 
 def amounts(by_name: Mapping[Any, int]) -> str:

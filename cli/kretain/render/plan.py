@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from kretain.render.output import (
     BLANK,
@@ -17,6 +17,7 @@ from kretain.render.output import (
     amounts,
     heading,
     hinted,
+    joined,
     number,
     print_table,
     reasons,
@@ -76,23 +77,22 @@ def print_plan(
             ("cluster", *NAMES),
             lines=fleet_lines(plan),
         )
-        return
-    head = {} if output not in ("json", "yaml") else head_as_json(plan)
-    if output == "delete-records":
-        head, output = delete_records_json(plan), "json"
-    show(
-        output,
-        head,
-        "partitions",
-        head.pop("partitions", map(row_as_json, plan.decisions)),
-        lambda: _plan(plan, every_row=every_row, is_new=is_new),
-        NAMES,
-    )
+    else:
+        head = head_as_json(plan) if output in ("json", "yaml") else {}
+        if output == "delete-records":
+            head, output = delete_records_json(plan), "json"
+        show(
+            output,
+            head,
+            "partitions",
+            head.pop("partitions", map(row_as_json, plan.decisions)),
+            lambda: _plan(plan, every_row=every_row, is_new=is_new),
+            NAMES,
+        )
 
 
 def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> list[Part]:
     more = 0 if every_row else sum(1 for _ in having(plan.decisions, "keep", reasons=True))
-    have = count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
     return [
         *refused([f"this plan (exit 6): {one.text} ({one.code})" for one in plan.refusals]),
         *_table(plan, every_row=every_row),
@@ -104,7 +104,13 @@ def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> list
             (one for one in having(plan.decisions, "skip") if every_row and not one.topic.startswith("__")),
             "dim",
         ),
-        *((BLANK, Line(f"{have}: add --all.", "dim")) if more else ()),
+        BLANK if more else None,
+        more > 0
+        and Line(
+            count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
+            + ": add --all.",
+            "dim",
+        ),
     ]
 
 
@@ -115,23 +121,18 @@ def refused(whys: Sequence[str]) -> list[Part]:
 
 def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
     """Yield the rows that trim or are held, or all; of many, those that matter most."""
-    rows: Sequence[Decision] = plan.decisions
-    if not every_row:
-        rows = list(islice(having(rows, "trim", "hold"), SHOWN + 1))
-    if not rows:
-        return
+    rows: Sequence[Decision] = (
+        plan.decisions if every_row else list(islice(having(plan.decisions, "trim", "hold"), SHOWN + 1))
+    )
     if len(rows) > SHOWN and not every_row:
         rows = [one for one in most_important(plan.decisions, MOST) if one.action in ("trim", "hold")]
         yield from that_matter_most(rows, plan.totals.trim + plan.totals.hold, "partitions that matter most")
-    yield Table(
+    table = Table(
         (
             Column("partition"),
             Column("action", unbroken=True),
-            Column("log start → trim to", "right"),
-            Column("records", "right"),
-            Column("bytes", "right"),
-            Column("rule"),
-            Column("held back by"),
+            *(Column(title, "right") for title in ("log start → trim to", "records", "bytes")),
+            *(Column(title) for title in ("rule", "held back by")),
         ),
         [
             (
@@ -147,16 +148,16 @@ def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
         ],
         [_STYLES[one.action] for one in rows],
     )
-    yield BLANK
+    yield from (table, BLANK) if rows else ()
 
 
 def _why(title: str, rows: Iterable[Decision], style: str | None = None) -> Iterable[Part]:
     return reasons(title, ((one.tp, one.reasons) for one in rows), style)
 
 
-def paragraphs(lines: Iterable[Line | None]) -> list[Line]:
+def paragraphs(lines: Iterable[Line | Literal[0, False] | None]) -> list[Line]:
     """Return lines, in Markdown with a blank one between them."""
-    *earlier, last = [one for one in lines if one is not None]
+    *earlier, last = [one for one in lines if one]
     return [*(one._replace(kind="paragraph") for one in earlier), last]
 
 
@@ -164,17 +165,30 @@ def summary(totals: Totals, where: str = "") -> str:
     """Return the one sentence on a plan: what it trims (``where``: in which clusters), and how many partitions stay."""
     stay = {"up to date": totals.keep, "on hold": totals.hold, "skipped": totals.skip}
     if totals.trim:
-        about = (
-            "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
-        )
-        rest = f"; {amounts(stay)}" if any(stay.values()) else ""
-        return f"Trim {count(totals.records, 'record')}{about} from {count(totals.trim, 'partition')}{where}{rest}."
+        return joined(f"Trim {going(totals)}{where}", any(stay.values()) and f"; {amounts(stay)}", ".")
     first = next((amount for amount in stay.values() if amount), 0)
     noun = " partition " if first == 1 else " partitions "
     return f"No changes{where}. {amounts(stay).replace(' ', noun, 1) if first else 'No partitions'}."
 
 
-def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
+def going(totals: Totals) -> str:
+    """Return what a trim deletes: ``1,200 records (about 1.21 MiB) from 3 partitions``."""
+    return joined(
+        count(totals.records, "record"),
+        totals.size_bytes is not None and f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})",
+        f" from {count(totals.trim, 'partition')}",
+    )
+
+
+def would_lose(plan: Plan, form: str) -> list[str]:
+    """Return the groups that have yet to read records that go, and how many; in this form, most first."""
+    return [
+        form.format(name_in_text(name.removeprefix("group:")), records)
+        for name, records in sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | Literal[0, False] | None]:
     """Return the totals, which groups would lose unread records, and the notes that are new."""
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
     clock = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
@@ -183,24 +197,23 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
         "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Run plans for a few "
         "days before the first trim, or name these groups in groups.require (F6)."
     )
-    is_young = plan.memory_since_ms is not None and age_ms < _YOUNG_MS
     freed = given_back(space) if totals.trim or (space is not None and space.dead_bytes) else ""
-    by_group = sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    named = some_of([f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group], 5)
     return [
         Line(summary(totals), "bold"),
-        Line(_unread(totals.unconsumed, named)) if totals.trim else None,
+        totals.trim and Line(_unread(totals.unconsumed, some_of(would_lose(plan, "{} {:,}"), 5))),
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
-        Line(f"Broker clock not verified; {clock} (G8).", "dim") if is_new("clock") else None,
-        Line(young, "dim") if is_young and is_new("first look") else None,
+        is_new("clock") and Line(f"Broker clock not verified; {clock} (G8).", "dim"),
+        plan.memory_since_ms is not None and age_ms < _YOUNG_MS and is_new("first look") and Line(young, "dim"),
     ]
 
 
 def _unread(unread: int, named: str = "") -> str:
-    if not unread:
-        return "Every group that counts has read them."
-    return f"{count(unread, 'record has', 'records have')} not been read by every group{named and f': {named}'}."
+    return (
+        f"{count(unread, 'record has', 'records have')} not been read by every group{named and f': {named}'}."
+        if unread
+        else "Every group that counts has read them."
+    )
 
 
 def rules_off(plans: Iterable[Plan]) -> Line | None:
@@ -209,10 +222,10 @@ def rules_off(plans: Iterable[Plan]) -> Line | None:
     if not chosen:
         return None
     given = chosen[0].flags
+    files = list(dict.fromkeys(one.policy_source for one in chosen))
     flags = " ".join(
         f"{name} {_typed(name, given[name])}" for name in (*TRIGGER_FLAGS, "--unconsumed") if name in given
     )
-    files = list(dict.fromkeys(one.policy_source for one in chosen))
     return Line(
         f"One-off rules: {flags}. The rules of {some_of(files, 3)} are off for this run; "
         f"{'its' if len(files) == 1 else 'their'} guards, holds and limits stay."
@@ -237,38 +250,46 @@ def given_back(space: Space | None) -> str:
         f"(their next retention check) plus {'file.delete.delay.ms' if delay is None else format_duration(delay)} "
         "(file delete delay)"
     )
-    freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)} of disk space, counting all replicas"
-    dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are already dead"
-    both = ", and ".join(text for text, some in ((freed, space.freed_bytes), (dead, space.dead_bytes)) if some)
-    rest = f" Unknown for {count(space.disks - space.disks_known, 'disk')}." if space.disks != space.disks_known else ""
-    frees = f"Brokers free {both}, {when}." if both else "It deletes no complete segment, so it frees no disk space."
-    return frees + rest
+    about, up_to = ("about ", "up to ") if space.estimated else ("", "")
+    both = joined(
+        space.freed_bytes and f"{about}{size(space.freed_bytes)} of disk space, counting all replicas",
+        space.dead_bytes and f"{up_to}{size(space.dead_bytes)} that are already dead",
+        by=", and ",
+    )
+    return joined(
+        f"Brokers free {both}, {when}." if both else "It deletes no complete segment, so it frees no disk space.",
+        space.disks != space.disks_known and f" Unknown for {count(space.disks - space.disks_known, 'disk')}.",
+    )
 
 
 def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:
-    yield from refused(
-        [
-            f"the plan of {name} (exit 6): {why.text} ({why.code})"
-            for name, one in fleet.plans.items()
-            for why in one.refusals
-        ]
+    yield from (
+        *refused(
+            [
+                f"the plan of {name} (exit 6): {why.text} ({why.code})"
+                for name, one in fleet.plans.items()
+                for why in one.refusals
+            ]
+        ),
+        _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures),
+        *(() if every_row else _topics(fleet)),
+        BLANK,
     )
-    yield _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures)
-    if not every_row:
-        yield from _topics(fleet)
-    yield BLANK
-    yield from paragraphs(_fleet_totals(fleet, is_new))
-    yield from failed("Could not be planned", fleet.failures)
-    if every_row:
-        for name, one in fleet.plans.items():
-            yield heading(name)
-            yield from _plan(one, every_row=True, is_new=lambda _: True)
-    else:
-        yield from hinted(
+    # asked after the tables are printed: a note counts as read once it is asked for
+    yield from (*paragraphs(_fleet_totals(fleet, is_new)), *failed("Could not be planned", fleet.failures))
+    yield from (
+        (  # one cluster's rows at a time
+            part
+            for name, one in fleet.plans.items()
+            for part in (heading(name), *_plan(one, every_row=True, is_new=lambda _: True))
+        )
+        if every_row
+        else hinted(
             part
             for name, one in fleet.plans.items()
             for part in _why(f"On hold in {name}", having(one.decisions, "hold"), "magenta")
         )
+    )
 
 
 def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
@@ -296,25 +317,18 @@ def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Fail
     )
 
 
-def _topics(fleet: FleetPlan) -> Iterator[Part]:
-    """Yield a table of the topics; of many, those that matter most."""
+def _topics(fleet: FleetPlan) -> list[Part]:
     topics = [
         (name, topic)
         for name, one in fleet.plans.items()
         for topic in by_topic(one.decisions)
         if topic.totals.trim or topic.totals.hold
     ]
-    if not topics:
-        return
     most = shortened(
         range(len(topics)), lambda at: (-topics[at][1].totals.records, -topics[at][1].totals.hold), every_row=False
     )
     shown = [topics[at] for at in sorted(most)]
-    yield BLANK
-    if len(shown) < len(topics):
-        yield f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
-        yield BLANK
-    yield Table(
+    table = Table(
         (
             Column("cluster"),
             Column("topic"),
@@ -333,6 +347,8 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
         ],
         ["yellow" if one.totals.trim else "magenta" if one.totals.hold else None for _, one in shown],
     )
+    head = f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
+    return [BLANK, *((head, BLANK) if len(shown) < len(topics) else ()), table] if topics else []
 
 
 def _most_held(one: TopicRows) -> str:
@@ -340,16 +356,16 @@ def _most_held(one: TopicRows) -> str:
     return ", ".join(most[:3]) + (", …" if len(most) > 3 else "")
 
 
-def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line | None]:
+def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line | Literal[0, False] | None]:
     if not fleet.plans:
         return [Line(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")]
-    totals, lost = fleet.totals, fleet.failures
-    missing = f" {count(len(lost), 'cluster')} could not be planned." if lost else ""
+    totals, lost = fleet.totals, len(fleet.failures)
+    where = f" in {count(len(fleet.plans), 'cluster')}"
     return [
-        Line(summary(totals, f" in {count(len(fleet.plans), 'cluster')}") + missing, "bold"),
-        Line(_unread(totals.unconsumed)) if totals.trim else None,
+        Line(joined(summary(totals, where), lost and f" {count(lost, 'cluster')} could not be planned."), "bold"),
+        totals.trim and Line(_unread(totals.unconsumed)),
         rules_off(fleet.plans.values()),
-        Line("Broker clocks not verified; using this machine's clock (G8).", "dim") if is_new("clock") else None,
+        is_new("clock") and Line("Broker clocks not verified; using this machine's clock (G8).", "dim"),
     ]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from kretain.render.output import BLANK, Line, Part, picture_width, show, size
+from kretain.render.output import BLANK, Line, Part, joined, picture_width, show, size
 from retention_cli.advise.facts import moment, span
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import count
@@ -38,17 +38,20 @@ def _profile(found: Profile, *, of_bytes: bool) -> Iterator[Part]:
     for topic in found.topics.values():
         summary = summarize(topic.partitions)
         missing = len({one.tp for one in found.unread if one.tp.topic == topic.name})
-        parts = (
+        parts = joined(
             count(summary.records, "record"),
             size(summary.size_bytes),
             count(len(topic.partitions), "partition"),
             topic.by != "timestamp" and f"by {topic.by}",
             missing and f"partial: {count(missing, 'partition')} not read, or not to the end",
+            by=", ",
         )
-        yield Line(f"{topic.name}  {', '.join(part for part in parts if part)}", "bold")
-        yield from (Line(f"  {line}" if line else "") for line in picture(summary, width, of_bytes=of_bytes))
-        yield from (Line(text, style, 2) for text, style in sentences(found, topic, summary))
-        yield BLANK
+        yield from (
+            Line(f"{topic.name}  {parts}", "bold"),
+            *(Line(f"  {line}" if line else "") for line in picture(summary, width, of_bytes=of_bytes)),
+            *(Line(text, style, 2) for text, style in sentences(found, topic, summary)),
+            BLANK,
+        )
     yield Line("Sizes are of uncompressed keys, values and headers; on disk they may be smaller.", "dim")
 
 
@@ -61,13 +64,14 @@ def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
     drawn = len(bins.values) * max(1, min(room // len(bins.values), 4))
     most = max(bins.values)
     start, end = (moment(ms)[:16] + "Z" for ms in (bins.start_ms, bins.end_ms))  # full hours, to the minute
-    newest = summary.newest.time_ms if summary.newest is not None else 0
-    lies = f"all of them lie from {moment(summary.oldest_ms or 0)} to {moment(newest)}"
-    drawings = zip(
-        [size(most) if of_bytes else f"{most:,}", *[""] * (HEIGHT - 1)], columns_of(bins.values, room), strict=True
-    )
+    times = (summary.oldest_ms or 0, summary.newest.time_ms if summary.newest is not None else 0)
+    lies = f"all of them lie from {' to '.join(map(moment, times))}"
+    labels = [size(most) if of_bytes else f"{most:,}", *[""] * (HEIGHT - 1)]
     return [
-        *(f"{label.rjust(AXIS - 2)} {'┤' if label else '│'}{line}" for label, line in drawings),
+        *(
+            f"{label.rjust(AXIS - 2)} {'┤' if label else '│'}{line}"
+            for label, line in zip(labels, columns_of(bins.values, room), strict=True)
+        ),
         f"{'0'.rjust(AXIS - 2)} └{_RULE * drawn}",
         " " * AXIS + start + " " * max(2, drawn - len(start) - len(end)) + end,
         f"one column is {span(bins.bin_ms)}, the highest has {size(most) if of_bytes else count(most, 'record')}",
@@ -89,54 +93,63 @@ def columns_of(values: Sequence[int], width: int, *, height: int = HEIGHT) -> li
     ]
 
 
-def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
-    """Yield sentences about a topic's records, each with its color."""
+def sentences(found: Profile, topic: TopicHours, summary: Summary) -> list[tuple[str, str | None]]:
+    """Return sentences about a topic's records, each with its color."""
     if not summary.records:
         everything = found.wanted.from_ms is None and found.wanted.to_ms is None
-        yield "no records" if everything else "no records in that time", None
-        return
-    yield _order(topic, summary), None
-    yield from _implausible(topic, summary)
-    if summary.tombstones:
-        yield f"tombstones: {count(summary.tombstones, 'record')} without a value", None
-    if remaining := retained_by(found, topic, summary):
-        sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in remaining.items())
-        since = "the newest event time" if topic.by_event_time else "now"
-        yield f"retention counted from {since} would keep: {sizes}", None
+        return [("no records" if everything else "no records in that time", None)]
+    sizes = ", ".join(
+        f"{span(retention)} {size(one.size_bytes)}" for retention, one in retained_by(found, topic, summary).items()
+    )
+    lines: tuple[tuple[str | Literal[0, False], str | None], ...] = (
+        (_order(topic, summary), None),
+        *_implausible(topic, summary),
+        (summary.tombstones and f"tombstones: {count(summary.tombstones, 'record')} without a value", None),
+        (
+            sizes
+            and f"retention counted from {'the newest event time' if topic.by_event_time else 'now'} "
+            f"would keep: {sizes}",
+            None,
+        ),
+    )
+    return [(text, style) for text, style in lines if text]
 
 
 def _order(topic: TopicHours, summary: Summary) -> str:
     if not summary.late and summary.late_exact:
         return "in order"
-    lag = f", by up to {span(summary.late_ms)} ({topic.name}-{summary.late_partition})" if summary.late_ms else ""
     share = 100 * summary.late / summary.records
-    percent = "less than 0.1 %" if share < 0.1 else f"{share:.1f} %"
-    return (
-        f"out of order: {'' if summary.late_exact else 'at least '}{count(summary.late, 'record')} ({percent}) "
-        f"older than an earlier record{lag}"
+    return joined(
+        f"out of order: {'' if summary.late_exact else 'at least '}{count(summary.late, 'record')} ",
+        f"({'less than 0.1' if share < 0.1 else f'{share:.1f}'} %) older than an earlier record",
+        summary.late_ms and f", by up to {span(summary.late_ms)} ({topic.name}-{summary.late_partition})",
     )
 
 
-def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
-    if (far := summary.furthest) is not None:
-        future = (
-            f"future: {count(summary.kinds['future'].records, 'record')} stamped more than "
+def _implausible(topic: TopicHours, summary: Summary) -> list[tuple[str | Literal[0, False], str | None]]:
+    far, first, timeless = summary.furthest, summary.ancient_from, summary.kinds["no-time"].records
+    return [
+        (
+            far is not None
+            and f"future: {count(summary.kinds['future'].records, 'record')} stamped more than "
             f"{span(topic.frame.max_ahead_ms)} ahead of now, the furthest {moment(far.time_ms)} at "
             f"{_at(topic, far)}{_unit(far, topic)}: fix that producer; brokers refuse such timestamps with "
-            "message.timestamp.after.max.ms, and R2 skips them with retention.eventtime.ignore.future: true"
-        )
-        yield future, "red"
-    if (first := summary.ancient_from) is not None:
-        ancient = (
-            f"before 2000: {count(summary.kinds['before-2000'].records, 'record')}, the first at {_at(topic, first)}: "
-            "seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)"
-        )
-        yield ancient, "red"
-    unreadable, timeless = count(summary.unreadable, "record"), summary.kinds["no-time"].records
-    if topic.source is not None and summary.unreadable:
-        yield f"no event time: {unreadable} without one that can be read ({topic.source})", "yellow"
-    elif timeless:
-        yield f"no time: {count(timeless, 'record')} without a timestamp", "yellow"
+            "message.timestamp.after.max.ms, and R2 skips them with retention.eventtime.ignore.future: true",
+            "red",
+        ),
+        (
+            first is not None
+            and f"before 2000: {count(summary.kinds['before-2000'].records, 'record')}, the first at "
+            f"{_at(topic, first)}: seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)",
+            "red",
+        ),
+        (
+            f"no event time: {count(summary.unreadable, 'record')} without one that can be read ({topic.source})"
+            if topic.source is not None and summary.unreadable
+            else timeless and f"no time: {count(timeless, 'record')} without a timestamp",
+            "yellow",
+        ),
+    ]
 
 
 def _at(topic: TopicHours, record: At) -> str:
@@ -146,9 +159,14 @@ def _at(topic: TopicHours, record: At) -> str:
 def _unit(record: At, topic: TopicHours) -> str:
     """Return a guess at the unit in which an implausible time was written."""
     now = topic.frame.now_ms
-    units = {"microseconds": 1_000, "nanoseconds": 1_000_000}
-    fits = (unit for unit, factor in units.items() if now / 4 < record.time_ms / factor < now * 4)
-    return next((f" (written in {unit}?)" for unit in fits), "")
+    return next(
+        (
+            f" (written in {unit}?)"
+            for unit, factor in (("microseconds", 1_000), ("nanoseconds", 1_000_000))
+            if now / 4 < record.time_ms / factor < now * 4
+        ),
+        "",
+    )
 
 
 def retained_by(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:

@@ -70,14 +70,12 @@ class _Screen:
             self._tasks.pop(name, None)
 
     def run(self) -> None:
-        """Draw until the end."""
         self._ended.wait(FIRST_S - (time.monotonic() - BEGAN))
         while not self._ended.is_set():
             self._draw()
             self._ended.wait(EVERY_S)
 
     def end(self) -> None:
-        """Erase the lines, and draw no more."""
         with self._lock:
             self._ended.set()
             self._replace([])
@@ -118,15 +116,18 @@ def _text(task: _Task, now: float) -> str:
     done, total, seconds = task.done, task.total or 0, now - task.began
     full = min(_BAR, _BAR * done // total) if total else 0
     timed = seconds >= 1
-    parts = (
-        printable(task.phase),
-        total and "━" * full + "╌" * (_BAR - full),
-        f"{done:,}/{total:,}" if total else done and f"{done:,}",
-        timed and done and f"{done / seconds:,.0f}/s",
-        timed and _clock(seconds),
-        timed and 0 < done < total and f"{_clock(seconds / done * (total - done))} left",
+    return "  ".join(
+        text
+        for text in (
+            printable(task.phase),
+            total and "━" * full + "╌" * (_BAR - full),
+            f"{done:,}/{total:,}" if total else done and f"{done:,}",
+            timed and done and f"{done / seconds:,.0f}/s",
+            timed and _clock(seconds),
+            timed and 0 < done < total and f"{_clock(seconds / done * (total - done))} left",
+        )
+        if text
     )
-    return "  ".join(part for part in parts if part)
 
 
 def _clock(seconds: float) -> str:
@@ -137,7 +138,7 @@ _current: _Screen | None = None
 
 
 def begin() -> None:
-    """Show that kretain is at work, if stderr is a terminal."""
+    """Show that kretain is at work, if stderr is a terminal. Not called with ``--quiet``."""
     global _current  # noqa: PLW0603  (a process has one terminal)
     if _current is not None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return
@@ -163,16 +164,14 @@ def doing(phase: str) -> None:
 
 
 @contextlib.contextmanager
-def shown(*, quiet: bool) -> Iterator[Progress]:
-    """Yield a progress that shows its reports, if stderr is a terminal and ``quiet`` is false."""
-    screen = None if quiet else _current
-    yield silent if screen is None else functools.partial(screen.report, "")
+def shown() -> Iterator[Progress]:
+    """Yield a progress that shows its reports, if the process has begun to show any."""
+    yield silent if _current is None else functools.partial(_current.report, "")
     doing(_WORKING)
 
 
 @contextlib.contextmanager
-def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
+def shown_by_name() -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
     """Yield a function that returns, for a cluster's name, a context manager with a progress line of its own."""
-    screen = None if quiet else _current
-    yield screen.named if screen is not None else lambda _name: contextlib.nullcontext(silent)
+    yield _current.named if _current is not None else lambda _name: contextlib.nullcontext(silent)
     doing(_WORKING)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any, Final
 
-from kretain.render.output import Column, Line, Table, cluster_head, reason_line, show, size
+from kretain.render.output import Column, Line, Table, cluster_head, joined, reason_line, show, size
 from retention_cli.core.model import Reason
 from retention_cli.core.units import count, format_bytes, format_duration
 from retention_cli.protect.decision import Decision, Protection
@@ -41,10 +41,7 @@ def print_protection(made: Protection, output: str) -> None:
                     Column("topic"),
                     Column("setting", unbroken=True),
                     Column("group"),
-                    Column("time to loss", "right"),
-                    Column("now", "right"),
-                    Column("new", "right"),
-                    Column("may keep", "right"),
+                    *(Column(title, "right") for title in ("time to loss", "now", "new", "may keep")),
                     Column("", unbroken=True),
                 ),
                 [_cells(row) for row in made.rows],
@@ -66,8 +63,8 @@ def print_protection(made: Protection, output: str) -> None:
 
 def question(made: Protection) -> str:
     """Return what a run asks before it changes settings."""
-    topics = len({row.topic for row in made.changes})
-    return f"Change {count(len(made.changes), 'setting')} of {count(topics, 'topic')} in cluster {made.cluster_id}?"
+    topics = count(len({row.topic for row in made.changes}), "topic")
+    return f"Change {count(len(made.changes), 'setting')} of {topics} in cluster {made.cluster_id}?"
 
 
 def change_line(one: Decision) -> str:
@@ -75,9 +72,11 @@ def change_line(one: Decision) -> str:
     if one.action == "release":
         return f"{one.topic}: {one.setting} is left alone: {one.reasons[0].text}"
     done = {"raise": "raised", "lower": "lowered", "restore": "restored"}[one.action]
-    verb = done if one.outcome == "done" else f"not {done} ({one.problem})"
-    whom = f" for group {one.group}" if one.group and one.action != "restore" else ""
-    return f"{one.topic}: {one.setting} {verb} from {shown(one, one.old)} to {shown(one, one.new)}{whom}"
+    return joined(
+        f"{one.topic}: {one.setting} {done if one.outcome == 'done' else f'not {done} ({one.problem})'} ",
+        f"from {shown(one, one.old)} to {shown(one, one.new)}",
+        one.group and one.action != "restore" and f" for group {one.group}",
+    )
 
 
 def shown(one: Decision, limit: int | None) -> str:
@@ -89,7 +88,13 @@ def shown(one: Decision, limit: int | None) -> str:
 
 def _cells(one: Decision) -> tuple[str, ...]:
     changed = "" if one.new == one.old else shown(one, one.new)
-    left = "" if one.left_ms is None else format_duration(one.left_ms // 1000 * 1000)
-    more = size(one.extra_bytes) if changed else ""
-    action = one.outcome if one.outcome == "failed" else _ACTIONS.get(one.action, one.action)
-    return one.topic, one.setting, one.group or "", left, shown(one, one.old), changed, more, action or ""
+    return (
+        one.topic,
+        one.setting,
+        one.group or "",
+        "" if one.left_ms is None else format_duration(one.left_ms // 1000 * 1000),
+        shown(one, one.old),
+        changed,
+        size(one.extra_bytes) if changed else "",
+        "failed" if one.outcome == "failed" else _ACTIONS.get(one.action, one.action),
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kretain.errors import warn
-from kretain.render.output import BLANK, Column, Line, Table, cluster_head, heading, number, show
+from kretain.render.output import BLANK, Column, Line, Table, cluster_head, heading, joined, number, show
 from retention_cli.brokers.security.client_files import masked
 from retention_cli.core.units import count, format_duration, format_time
 from retention_cli.policy.live import POLICY_TOPIC, LiveList
@@ -143,7 +143,7 @@ def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) 
         if key != "settings"
     }
     settings = {f"settings.{key}": masked(str(key), str(one)) for key, one in (entry.get("settings") or {}).items()}
-    rows = sorted({**plain, **settings}.items())
+    rows = sorted((plain | settings).items())
     show(
         output,
         {"format": _CONTEXTS_FORMAT, "context": name},
@@ -249,19 +249,20 @@ def print_checked(path: Path, entries: int, findings: Findings, output: str) -> 
         "never_touched": findings.skipped,
         "on_hold": findings.frozen,
     }
-    texts = (
+    text = joined(
         f"{count(entries, 'entry matches', 'entries match')} {count(findings.managed, 'topic')}"
         if findings.managed
         else count(entries, "entry", "entries"),
         findings.skipped and f"{findings.skipped:,} never touched (G5)",
         findings.frozen and f"{findings.frozen:,} on hold (G7)",
+        by=", ",
     )
     show(
         output,
         {"format": "kretain.policy-check/v1"},
         "policies",
         [row],
-        lambda: [f"{path}: OK: {', '.join(part for part in texts if part)}."],
+        lambda: [f"{path}: OK: {text}."],
         tuple(row),
     )
 

@@ -14,6 +14,7 @@ from kretain.render.output import (
     amounts,
     heading,
     hinted,
+    joined,
     number,
     reasons,
     shortened,
@@ -21,9 +22,8 @@ from kretain.render.output import (
     size,
     that_matter_most,
 )
-from kretain.render.plan import failed
+from kretain.render.plan import failed, going, would_lose
 from retention_cli.core.grouping import by_key
-from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, some_of
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.fleet.plan import Failure, FleetReport, fleet_report_head, lines_of
@@ -43,8 +43,6 @@ _STYLES: Final[dict[OutcomeName, str | None]] = {
     "unverified": "red",
 }
 _LOUDEST: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
-_LOUD: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "held")
-"""Outcomes whose reasons are printed under the table."""
 
 
 def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
@@ -65,7 +63,6 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     )
     rows = loudest if loudest is report.rows else sorted(loudest, key=lambda row: row.tp)
     counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
-    logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [
         *that_matter_most(rows, len(report.rows), "partitions that matter most"),
         Table(
@@ -91,54 +88,57 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
         Line(f"{count(len(report.rows), 'partition')}: {amounts(counts)}.", "bold"),
         _gone(counts, report.trimmed),
         report.interrupted and _INTERRUPTED,
-        Line(f"Run {report.run}, clock {report.clock}.", "dim") if logged else None,
+        # a dry run is not in the audit log
+        any(counts[name] for name in ("trimmed", "failed", "unverified"))
+        and Line(f"Run {report.run}, clock {report.clock}.", "dim"),
         *hinted(_whys(report, "", _STYLES)),
     ]
 
 
-def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> Iterator[Part]:
-    """Yield the loud outcomes with their reasons, and what another process removed before this trim."""
-    by_outcome = by_key((row.outcome, (row.tp, row.reasons)) for row in report.rows)
-    for outcome in _LOUD:
-        yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
-    yield from reasons(
-        f"Deleted before this trim{where}",
-        [(tp, whys) for tp, whys in by_outcome.get("unchanged", ()) if any(reason.code == "gone" for reason in whys)],
-    )
+def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> list[Part]:
+    """Return the outcomes whose reasons matter, with them, and what another process removed before this trim."""
+    loud: tuple[OutcomeName, ...] = ("failed", "unverified", "held")
+    rows = by_key((row.outcome, (row.tp, row.reasons)) for row in report.rows)
+    gone = [(tp, whys) for tp, whys in rows.get("unchanged", ()) if any(reason.code == "gone" for reason in whys)]
+    return [
+        *(part for one in loud for part in reasons(f"{one.capitalize()}{where}", rows.get(one, ()), styles[one])),
+        *reasons(f"Deleted before this trim{where}", gone),
+    ]
 
 
 _INTERRUPTED: Final = Line("Interrupted: the remaining partitions are unchanged.", "bold red")
 
 
 def _gone(counts: dict[str, int], amount: Amount) -> str | None:
+    records, unread = count(amount.records, "record"), amount.unconsumed
     about = "" if amount.size_bytes is None else f", about {size(amount.size_bytes)} of the leaders' logs"
     if counts["would-trim"]:
-        going = f"{count(amount.records, 'record')} would be trimmed{about}.{_unread(amount.unconsumed)}"
-        return f"{going} Dry run: nothing was sent."
-    unread = f" {amount.unconsumed:,} of them had NOT been read by {_EVERYONE}." if amount.unconsumed else ""
-    freed = "Brokers free complete segments at their next retention check (log.retention.check.interval.ms)."
-    return f"{count(amount.records, 'record')} trimmed{about}.{unread} {freed}" if counts["trimmed"] else None
+        return f"{records} would be trimmed{about}.{_unread(unread)} Dry run: nothing was sent."
+    if not counts["trimmed"]:
+        return None
+    return joined(
+        f"{records} trimmed{about}.",
+        unread and f"{unread:,} of them had NOT been read by {_EVERYONE}.",
+        "Brokers free complete segments at their next retention check (log.retention.check.interval.ms).",
+        by=" ",
+    )
 
 
 def question(plan: Plan) -> str:
     """Return the question to ask before anything is deleted: how much, where, and who has yet to read it."""
     totals = plan.totals
-    amount = "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
     topics = list(dict.fromkeys(one.topic for one in plan.decisions if one.action == "trim"))
-    readers = [
-        f"{name_in_text(name.removeprefix('group:'))} ({records:,})"
-        for name, records in sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    ]
+    readers = some_of(would_lose(plan, "{} ({:,})"), NAMED_AT_MOST, "consumer")
     return (
-        f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of "
-        f"{some_of(topics, NAMED_AT_MOST, 'topic')} in cluster {plan.cluster_id} ({plan.bootstrap})?"
-        f"{_unread(totals.unconsumed, some_of(readers, NAMED_AT_MOST, 'consumer'))} This can't be undone."
+        f"Trim {going(totals)} of {some_of(topics, NAMED_AT_MOST, 'topic')} in cluster {plan.cluster_id} "
+        f"({plan.bootstrap})?{_unread(totals.unconsumed, readers)} This can't be undone."
     )
 
 
 def _unread(records: int, readers: str = "") -> str:
-    by = readers or _EVERYONE
-    return f" {count(records, 'of them has', 'of them have')} NOT been read by {by}." if records else ""
+    return (
+        f" {count(records, 'of them has', 'of them have')} NOT been read by {readers or _EVERYONE}." if records else ""
+    )
 
 
 def topics_to_trim(plan: Plan, limited_to: int | None) -> list[TopicRows]:
@@ -148,14 +148,15 @@ def topics_to_trim(plan: Plan, limited_to: int | None) -> list[TopicRows]:
 
 def fleet_question(topics: Mapping[str, Sequence[TopicRows]], left_alone: Sequence[str]) -> str:
     """Return the question to ask before anything is deleted, once for all clusters, by their topics to trim."""
-    going = {name: sum((one.totals for one in some), Totals.of(())) for name, some in topics.items() if some}
-    totals = sum(going.values(), Totals.of(()))
-    alone = f" Left alone: {', '.join(left_alone)}." if left_alone else ""
-    return (
+    some = {name: sum((one.totals for one in each), Totals.of(())) for name, each in topics.items() if each}
+    totals = sum(some.values(), Totals.of(()))
+    return joined(
         f"Trim {count(totals.records, 'record')} from {count(totals.trim, 'partition')} of "
-        f"{count(sum(map(len, topics.values())), 'topic')} in {count(len(going), 'cluster')}: "
-        f"{', '.join(f'{name} {one.records:,}' for name, one in going.items())}?"
-        f"{_unread(totals.unconsumed)}{alone} This can't be undone."
+        f"{count(sum(map(len, topics.values())), 'topic')} in {count(len(some), 'cluster')}: "
+        f"{', '.join(f'{name} {one.records:,}' for name, one in some.items())}?",
+        _unread(totals.unconsumed),
+        bool(left_alone) and f" Left alone: {', '.join(left_alone)}.",
+        " This can't be undone.",
     )
 
 
@@ -178,8 +179,6 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
     names = [name for name in OUTCOMES if name in ("trimmed", "unchanged", "held", "failed") or head[name]]
     cells = [_cells(one, names) for one in report.clusters.values()]
     counted: dict[str, int] = {name: head[name] for name in OUTCOMES}
-    lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
-    of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}: {amounts(counted)}{lost}."
     yield from [
         Table(
             (Column("cluster"), *(Column(title, "right") for title in (*names, "records", "bytes")), Column("run")),
@@ -187,21 +186,36 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
             [style for _, style in cells],
         ),
         BLANK,
-        Line(of if report.reports else f"Nothing was done to any of {count(len(cells), 'cluster')}.", "bold"),
+        Line(
+            joined(
+                f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}: ",
+                amounts(counted),
+                bool(report.failures) and f"; nothing was done to {head['clusters_failed']:,}",
+                ".",
+            )
+            if report.reports
+            else f"Nothing was done to any of {count(len(cells), 'cluster')}.",
+            "bold",
+        ),
         _gone(counted, report.trimmed),
         bool(report.reports) and report.interrupted and _INTERRUPTED,
         *failed("Not trimmed", report.failures),
     ]
     for name, one in report.reports.items():  # one cluster's rows at a time
-        if every_row:
-            yield from (heading(name), *_report(one, every_row=True))
-        else:
-            yield from _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
+        yield from (
+            (heading(name), *_report(one, every_row=True))
+            if every_row
+            else _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
+        )
 
 
 def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[list[str], str | None]:
     if isinstance(one, Failure):
         return [*["—"] * (len(names) + 2), ""], "bold red"
-    cells = [*(number(one.count(name)) for name in names), number(one.trimmed.records), size(one.trimmed.size_bytes)]
     bad = one.count("failed") or one.count("unverified") or one.interrupted
-    return [*cells, one.run], "red" if bad else "green" if one.count("trimmed") else None
+    return [
+        *(number(one.count(name)) for name in names),
+        number(one.trimmed.records),
+        size(one.trimmed.size_bytes),
+        one.run,
+    ], "red" if bad else "green" if one.count("trimmed") else None

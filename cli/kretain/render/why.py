@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -50,17 +51,14 @@ def print_codes(code: str | None, output: str) -> None:
 
 def _explained(one: Explanation) -> Iterator[Part]:
     yield Line(f"{one.code}: {_plain(one.title)}", "bold")
-    listed = False
-    for block in re.split(r"\n\n|\n(?=- )", one.text):
-        if not (listed and block.startswith("- ")):
+    for before, block in itertools.pairwise(["", *re.split(r"\n\n|\n(?=- )", one.text)]):
+        if not (before.startswith("- ") and block.startswith("- ")):
             yield BLANK
-        listed = block.startswith("- ")
         if block.startswith("    "):
             yield from (Line(line.strip(), indent=4, kind="verbatim") for line in block.splitlines())
         else:
             yield Line(_plain(" ".join(block.split())), indent=2 if block.startswith(("- ", "  ")) else 0)
 
 
-def _plain(text: str) -> str:
-    """Return Markdown without its marks for code."""
-    return text.replace("`", "")
+def _plain(markdown: str) -> str:
+    return markdown.replace("`", "")

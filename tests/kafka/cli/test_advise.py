@@ -358,7 +358,7 @@ from retention_cli.brokers import records
 from retention_cli.core.extras import arrow
 
 @contextlib.contextmanager
-def shown(*, quiet):
+def shown():
     sent = []
     def report(phase, done=0, total=None):
         if phase == "records" and done and not sent:

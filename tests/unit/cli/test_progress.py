@@ -120,7 +120,7 @@ from kretain.system import stdio
 stdio.prepare()
 from kretain.render import progress
 progress.begin()
-with progress.shown(quiet=False) as report:
+with progress.shown() as report:
     report("reading offsets", 500, 2000)
     time.sleep(1.5)
     print("a warning", file=sys.stderr)
@@ -128,7 +128,7 @@ with progress.shown(quiet=False) as report:
     print("question? ", end="", file=sys.stderr, flush=True)
     time.sleep(0.4)
     print(file=sys.stderr)
-with progress.shown_by_name(quiet=False) as named, named("eu") as eu, named("us"):
+with progress.shown_by_name() as named, named("eu") as eu, named("us"):
     eu("groups", 3)
     time.sleep(0.4)
 print("result", flush=True)

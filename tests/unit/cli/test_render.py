@@ -24,8 +24,7 @@ from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
 from kretain.render.output import Column, Table
 from kretain.render.page.elements import GO, MOST_ROWS, bars, cards, element, lines, page, section, table
-from kretain.render.page.forecast import forecast_parts, read_forecast_file
-from kretain.render.page.pages import plan_page
+from kretain.render.page.pages import forecast_parts, plan_page
 from kretain.render.plan import given_back, print_plan, summary
 from kretain.render.trim import print_report
 from retention_cli.core.extras import MissingPartError
@@ -522,7 +521,7 @@ def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:
 
 def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
     plain, hostile = (
-        page("a", "b", [], *forecast_parts(read_forecast_file(saved_forecast(tmp_path / "f.json", name), "cluster")))
+        page("a", "b", [], *forecast_parts(saved_forecast(tmp_path / "f.json", name), "cluster"))
         for name in ("benign", HOSTILE.replace("\ud800", ""))  # no JSON has half a character
     )
     assert names(plain) == names(hostile)
@@ -535,9 +534,9 @@ def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
 
 def test_forecast_of_another_cluster_is_refused(tmp_path: Path) -> None:
     file = saved_forecast(tmp_path / "f.json", "x", "other")
-    assert "is a forecast for cluster" in refusal(SavedPlanError, read_forecast_file, file, "cluster")
+    assert "is a forecast for cluster" in refusal(SavedPlanError, forecast_parts, file, "cluster")
     file.write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
-    assert "has format" in refusal(SavedPlanError, read_forecast_file, file, "cluster")
+    assert "has format" in refusal(SavedPlanError, forecast_parts, file, "cluster")
 
 
 def test_missing_matplotlib_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

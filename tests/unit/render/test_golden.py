@@ -34,8 +34,7 @@ from kretain.render import (
     trim,
     why,
 )
-from kretain.render.page.forecast import forecast_parts, read_forecast_file
-from kretain.render.page.pages import history_page, plan_page
+from kretain.render.page.pages import forecast_parts, history_page, plan_page
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.reading import Reading
 from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work
@@ -355,7 +354,7 @@ def test_pages_and_the_notebook_show_what_their_golden_files_have(tmp_path: Path
             printed(COMMANDS["forecast-money"][1], made(tuple[Forecast, Bills], seed), "json", terminal=False)
         )
         with contextlib.suppress(SavedPlanError):  # a random forecast may be below zero
-            parts.append(history_page(runs, disks_seen, [], "/state", forecast_parts(read_forecast_file(saved, None))))
+            parts.append(history_page(runs, disks_seen, [], "/state", forecast_parts(saved, None), {}))
         parts.append(history_page(runs, {}, [], "/state", (), {"c1": "prod"}))
     text = re.sub(r"(?s)<style>.*?</style>|(<svg [^>]*aria-label=\"[^\"]*\"[^>]*>).*?</svg>", r"\1", "\n".join(parts))
     check(text.replace("><", ">\n<"), "pages")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -91,9 +92,9 @@ Element = ET.Element
 Child = str | Element | None
 
 
-def safe_text(text: str) -> str:
+def safe_text(text: str, most: int = MOST) -> str:
     """Return a text as it may be shown: control and bidirectional characters escaped, and not too long."""
-    return short(printable(text), MOST)
+    return short(printable(text), most)
 
 
 def element(tag: str, *children: Child, **attributes: str) -> Element:
@@ -109,15 +110,16 @@ def element(tag: str, *children: Child, **attributes: str) -> Element:
     return made
 
 
-def section(title: str, *children: Child, note: str | None = None) -> Element:
-    """Return a part of the page under a heading."""
-    return element(
-        "section", element("h2", title), None if note is None else element("p", note, class_="note"), *children
+def section(title: str, *children: Child, note: str | None = None) -> Element | None:
+    """Return a part of the page under a heading, None if it has no children."""
+    under = None if note is None else element("p", note, class_="note")
+    return (
+        element("section", element("h2", title), under, *children) if any(one is not None for one in children) else None
     )
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) -> Element:
-    """Return a table; the first ``left`` columns are text, the others numbers."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) -> Element | None:
+    """Return a table, None if it has no rows; the first ``left`` columns are text, the others numbers."""
 
     def cells(tag: str, row: Sequence[Child], **more: str) -> Element:
         return element(
@@ -125,15 +127,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) 
             *(element(tag, one, **more, **({} if at < left else {"class_": "number"})) for at, one in enumerate(row)),
         )
 
-    return element(
-        "div",
-        element(
-            "table",
-            element("thead", cells("th", heads, scope="col")),
-            element("tbody", *(cells("td", row) for row in rows)),
-        ),
-        class_="wide",
+    head, body = (
+        element("thead", cells("th", heads, scope="col")),
+        element("tbody", *(cells("td", row) for row in rows)),
     )
+    return element("div", element("table", head, body), class_="wide") if len(body) else None
 
 
 def cards(figures: Iterable[tuple[str, str, str]]) -> Element:
@@ -190,6 +188,7 @@ _COLORS: Final = {
     **{f"#0a0b1{number}": f"var(--line{number})" for number in range(1, 7)},
 }
 """What matplotlib is given, and what the page has instead."""
+_GIVEN: Final = re.compile("|".join(_COLORS))
 INK, MUTED, GRID, GO, STAY, HOLD = list(_COLORS)[:6]
 LINES: Final = list(_COLORS)[6:]
 _ALLOWED: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})
@@ -225,8 +224,8 @@ def bars(
     names: Sequence[str],
     parts: Mapping[str, tuple[str, Sequence[int]]],
     unit: str = "records",
-) -> Element:
-    """Return horizontal bars, one a name, from top to bottom.
+) -> Element | None:
+    """Return horizontal bars, one a name, from top to bottom; None without names.
 
     Args:
         label: what the chart shows, for those who can't see it.
@@ -239,54 +238,55 @@ def bars(
         rows = range(len(names))
         left = [0] * len(names)
         for legend, (color, amounts) in parts.items():
-            axes.barh(rows, amounts, left=left, color=color, height=0.62, label=_name(legend))
+            axes.barh(rows, amounts, left=left, color=color, height=0.62, label=safe_text(legend, _LABEL))
             left = [before + more for before, more in zip(left, amounts, strict=True)]
-        axes.set_yticks(rows, [_name(one) for one in names])
-        axes.set(xlim=(0, None), ylim=(len(names) - 0.4, -0.6), xlabel=_name(unit))
+        axes.set_yticks(rows, [safe_text(one, _LABEL) for one in names])
+        axes.set(xlim=(0, None), ylim=(len(names) - 0.4, -0.6), xlabel=safe_text(unit, _LABEL))
         axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_formatter(_in_short)
-        axes.xaxis.set_major_locator(part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
+        axes.xaxis.set(
+            major_formatter=_in_short,
+            major_locator=part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True),
+        )
         if len(parts) > 1:
             _legend(axes, len(parts))
 
-    return _chart(label, 1.1 + 0.34 * len(names), draw, grid="x")
+    return _chart(label, 1.1 + 0.34 * len(names), draw, grid="x") if names else None
 
 
-def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element:
-    """Return lines over time: by name, Unix ms and values."""
+def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element | None:
+    """Return lines over time: by name, Unix ms and values; None without any."""
 
     def draw(axes: Any) -> None:
         for number, (name, points) in enumerate(series.items()):
             axes.plot(
                 [dt.datetime.fromtimestamp(at / 1000, dt.UTC) for at, _ in points],
                 [value for _, value in points],
-                label=_name(name),
+                label=safe_text(name, _LABEL),
                 color=LINES[number % len(LINES)],
                 linewidth=1.8,
                 marker="o",
                 ms=2.5,
             )
-        axes.set(ylim=(0, None), ylabel=_name(unit))
+        axes.set(ylim=(0, None), ylabel=safe_text(unit, _LABEL))
         dates = part("report", "matplotlib.dates")
         locator = dates.AutoDateLocator(minticks=3, maxticks=8)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        axes.xaxis.set(major_locator=locator, major_formatter=dates.ConciseDateFormatter(locator))
         _legend(axes, 2)
 
-    return _chart(label, 3.1, draw)
+    return _chart(label, 3.1, draw) if series else None
 
 
-def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> Element:
-    """Return vertical bars, from left to right."""
+def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> Element | None:
+    """Return vertical bars, from left to right; None without names."""
 
     def draw(axes: Any) -> None:
         axes.bar(range(len(names)), amounts, color=GO, width=0.7)
-        axes.set(xlim=(-0.6, max(len(names), 12) - 0.4), ylabel=_name(unit))
+        axes.set(xlim=(-0.6, max(len(names), 12) - 0.4), ylabel=safe_text(unit, _LABEL))
         step = max(1, -(-len(names) // 10))
-        axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
+        axes.set_xticks(range(0, len(names), step), [safe_text(one, _LABEL) for one in names[::step]])
         axes.yaxis.set_major_formatter(_in_short)
 
-    return _chart(label, 2.8, draw)
+    return _chart(label, 2.8, draw) if names else None
 
 
 def _chart(label: str, height: float, draw: Callable[[Any], None], grid: str = "y") -> Element:
@@ -314,10 +314,6 @@ def _legend(axes: Any, most: int) -> None:
     )  # fmt: skip
 
 
-def _name(text: str) -> str:
-    return short(printable(text), _LABEL)
-
-
 def _in_short(value: float, _position: int) -> str:
     """Return an amount at an axis: ``5 k``, ``1.2 M``."""
     units = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"))
@@ -328,7 +324,11 @@ def _in_short(value: float, _position: int) -> str:
 def _cleaned(one: ET.Element) -> Element:
     made = ET.Element(
         _plain(one.tag),
-        {_plain(key): _colored(value) for key, value in one.items() if not _plain(key).lower().startswith("on")},
+        {
+            _plain(key): _GIVEN.sub(lambda some: _COLORS[some[0]], value)
+            for key, value in one.items()
+            if not _plain(key).lower().startswith("on")
+        },
     )
     made.text, made.tail = one.text, one.tail
     made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _ALLOWED)
@@ -337,9 +337,3 @@ def _cleaned(one: ET.Element) -> Element:
 
 def _plain(name: str) -> str:
     return name.rpartition("}")[2]
-
-
-def _colored(value: str) -> str:
-    for given, ours in _COLORS.items():
-        value = value.replace(given, ours)
-    return value

@@ -1,13 +1,17 @@
-"""A plan and past trims as pages: what would go, what went, what holds it, disks over time."""
+"""A plan, past trims and a saved forecast as pages: what would go, what went, what holds it, disks over time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
+from pydantic import AliasPath, Field
+
+from kretain.render.forecast import COSTS, FORMAT, price
 from kretain.render.history import partitions_of, run_row
-from kretain.render.output import about, moment, number, signed, size
+from kretain.render.output import about, joined, moment, number, signed, size
 from kretain.render.page.elements import (
     DRAWN,
     GO,
@@ -15,7 +19,6 @@ from kretain.render.page.elements import (
     LINES,
     MOST_ROWS,
     STAY,
-    Child,
     Element,
     bars,
     cards,
@@ -29,10 +32,12 @@ from kretain.render.page.elements import (
 from retention_cli.audit.log import Run
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Action, Reason, Unknown
-from retention_cli.core.printable import shell_word, short
+from retention_cli.core.printable import shell_word, short, shown
 from retention_cli.core.units import count
+from retention_cli.forecast.value import Span
 from retention_cli.memory.disk import DiskSample, growth
-from retention_cli.plan.value import NO_FILE, Plan
+from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes
+from retention_cli.plan.value import NO_FILE, Plan, Totals
 from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
 _MOST_RUNS: Final = 60
@@ -59,21 +64,16 @@ def plan_page(
     ``context`` the names of the contexts with the cluster's address.
     """
     found = summarize(plan)
-    totals = found.totals
+    totals, source = found.totals, plan.policy_source
+    one_off = source == NO_FILE or plan.rules == "one-off"
     return page(
         f"Trim plan for {context or plan.cluster_id}",
-        _lead(found),
+        _lead(totals),
         [
             *([("Context", context)] if context else []),
             ("Cluster", plan.cluster_id),
             ("Brokers", short(plan.bootstrap)),
-            (
-                "Policy",
-                ", ".join(
-                    ([] if plan.policy_source == NO_FILE else [plan.policy_source])
-                    + (["one-off rules"] if (plan.policy_source == NO_FILE or plan.rules == "one-off") else [])
-                ),
-            ),
+            ("Policy", joined(source != NO_FILE and source, one_off and "one-off rules", by=", ")),
             ("Made at", moment(plan.created_at_ms)),
             *([("Topics", ", ".join(plan.topics[:6]))] if plan.topics else []),
         ],
@@ -90,29 +90,33 @@ def plan_page(
         ),
         _topics(found),
         _consumers(found),
-        *_reasons(found, plan),
+        *(
+            section(
+                title,
+                *(_reason(*why, one, plan) for why, one in found.reasons[:MOST_ROWS] if why[0] == action),
+                note=_of(len(found.reasons), "reason") if action == "hold" else None,
+            )
+            for action, title in _ACTIONS.items()
+        ),
         *more,
         _disks_over_time(disks, notes),
     )
 
 
-def _lead(found: PlanSummary) -> str:
-    totals = found.totals
+def _lead(totals: Totals) -> str:
     if not totals.trim:
         held = f"{count(totals.hold, 'partition is', 'partitions are')} on hold." if totals.hold else "All is known."
         return f"Nothing to trim. {held}"
-    bytes_of = "" if totals.size_bytes is None else f", about {size(totals.size_bytes)} of the leaders' logs"
-    unread = (
-        f"{count(totals.unconsumed, 'of them is', 'of them are')} have not been read by every consumer that counts."
+    return joined(
+        f"{count(totals.records, 'record')} to trim",
+        totals.size_bytes is not None and f", about {size(totals.size_bytes)} of the leaders' logs",
+        f". {count(totals.unconsumed, 'of them is', 'of them are')} have not been read by every consumer that counts."
         if totals.unconsumed
-        else "Every consumer that counts has read them."
+        else ". Every consumer that counts has read them.",
     )
-    return f"{count(totals.records, 'record')} to trim{bytes_of}. {unread}"
 
 
 def _topics(found: PlanSummary) -> Element | None:
-    if not found.topics:
-        return None
     drawn = [one for one in sorted(found.topics, key=lambda one: (-one.records, one.name)) if one.records][:DRAWN]
     return section(
         "Topics",
@@ -124,20 +128,15 @@ def _topics(found: PlanSummary) -> Element | None:
                 "stays": (STAY, [one.staying for one in drawn]),
                 "on hold": (HOLD, [one.held_records for one in drawn]),
             },
-        )
-        if drawn
-        else None,
+        ),
         table(
             ("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold"),
             (
                 (
                     element("code", short(one.name) if len(one.name) < _NAME else one.name[:_NAME] + "…"),
-                    number(one.totals.partitions),
-                    number(one.records),
-                    number(one.totals.records),
+                    *map(number, (one.totals.partitions, one.records, one.totals.records)),
                     size(one.totals.size_bytes),
-                    number(one.totals.unconsumed),
-                    number(one.totals.hold),
+                    *map(number, (one.totals.unconsumed, one.totals.hold)),
                 )
                 for one in found.topics[:MOST_ROWS]
             ),
@@ -147,8 +146,6 @@ def _topics(found: PlanSummary) -> Element | None:
 
 
 def _consumers(found: PlanSummary) -> Element | None:
-    if not found.consumers:
-        return None
     shown = found.consumers[:MOST_ROWS]
     names = [short(name.removeprefix("group:")) for name, _ in shown]
     return section(
@@ -170,33 +167,29 @@ def _consumers(found: PlanSummary) -> Element | None:
     )
 
 
-def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
-    for action, title in _ACTIONS.items():
-        if mine := [_reason(*why, one, plan) for why, one in found.reasons[:MOST_ROWS] if why[0] == action]:
-            yield section(title, *mine, note=_of(len(found.reasons), "reason") if action == "hold" else None)
-
-
 def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.first[0], one.partitions - len(one.first)
-    named = ", ".join(short(str(tp)) for tp in one.first)
-    where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {named}"
-    line = command_for(reason.code).format(
-        topic=shell_word(first.topic), place=shell_word(f"{first.topic}:{first.partition}")
+    named = ", ".join(short(str(tp)) for tp in one.first) + (f" and {more:,} more" if more > 0 else "")
+    fields = {"topic": shell_word(first.topic), "place": shell_word(f"{first.topic}:{first.partition}")}
+    command = joined(
+        command_for(reason.code).format_map(fields),
+        plan.policy_source != NO_FILE and f" -p {shell_word(plan.policy_source)}",
+        f" -b {shell_word(plan.bootstrap)}",
     )
-    policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
     return element(
         "div",
         element("p", element("span", reason.code, class_="tag"), reason.text),
-        element("p", where + (f" and {more:,} more" if more > 0 else ""), class_="note"),
-        element("p", element("code", f"{line}{policy} -b {shell_word(plan.bootstrap)}")),
+        element(
+            "p", f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {named}", class_="note"
+        ),
+        element("p", element("code", command)),
         class_=f"reason {action}",
     )
 
 
 def _of(there: int, noun: str) -> str:
-    return (
-        f"All {count(there, noun)}." if 1 < there <= MOST_ROWS else f"{min(there, MOST_ROWS)} of {count(there, noun)}."
-    )
+    which = "All" if 1 < there <= MOST_ROWS else f"{min(there, MOST_ROWS)} of"
+    return f"{which} {count(there, noun)}."
 
 
 def history_page(
@@ -204,15 +197,15 @@ def history_page(
     disks: Mapping[str, Sequence[DiskSample]],
     notes: Sequence[str],
     where: str,
-    more: Sequence[Element | None] = (),
-    contexts: Mapping[str, str] = MappingProxyType({}),
+    more: Sequence[Element | None],
+    contexts: Mapping[str, str],
 ) -> str:
     """Return the page of past runs, oldest first; ``where`` is the state directory that they are from.
 
     ``disks`` are the ledgers' looks, ``notes`` what of them could not be read, ``more`` other parts of the page,
     ``contexts`` the names of the contexts with a cluster's address, by its id.
     """
-    rows = [run_row(run) for run in runs]
+    rows = [*map(run_row, runs)]
     clusters = sorted({one["cluster"] for one in rows})
     records = sum(one["records"] for one in rows)
     failed = sum(one["exit"] != 0 for one in rows)
@@ -236,13 +229,15 @@ def history_page(
                 (number(failed), "runs with an exit other than 0", "bad" if failed else ""),
             ]
         ),
-        *(_days(rows), _topics_of(runs), _runs(rows)) if rows else (),
+        _days(rows),
+        _topics_of(runs),
+        _runs(rows),
         *more,
         _disks_over_time(disks, notes),
     )
 
 
-def _days(rows: Sequence[Mapping[str, Any]]) -> Element:
+def _days(rows: Sequence[Mapping[str, Any]]) -> Element | None:
     days = {day: sum(some) for day, some in by_key((one["at"][:10], one["records"]) for one in rows).items()}
     last = sorted(days)[-_MOST_RUNS:]
     return section(
@@ -256,8 +251,6 @@ def _topics_of(runs: Sequence[Run]) -> Element | None:
     rows = (row for run in runs for row in partitions_of(run) if row["outcome"] == "trimmed")
     gone = {name: sum(some) for name, some in by_key((row["topic"], row["records"]) for row in rows).items()}
     most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:DRAWN]
-    if not most:
-        return None
     return section(
         "Trimmed, by topic",
         bars("Trimmed records, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])}),
@@ -265,7 +258,7 @@ def _topics_of(runs: Sequence[Run]) -> Element | None:
     )
 
 
-def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
+def _runs(rows: Sequence[Mapping[str, Any]]) -> Element | None:
     newest = rows[-_MOST_RUNS:][::-1]
     return section(
         "Runs",
@@ -274,9 +267,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
             (
                 (
                     element("code", one["run"]),
-                    short(one["cluster"]),
-                    short(f"{one['user']}@{one['host']}"),
-                    short(one["policy"]),
+                    *map(short, (one["cluster"], f"{one['user']}@{one['host']}", one["policy"])),
                     f"{one['trimmed']:,} of {one['planned']:,}",
                     number(one["failed"] + one["unverified"]),
                     number(one["records"]),
@@ -296,41 +287,214 @@ def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[
     seen = {name: samples for name, samples in disks.items() if samples}
     fullest = sorted(seen, key=lambda name: (-_percent(seen[name][-1]), name))
     if not fullest:
-        return section("Disks over time", *(element("p", note, class_="note") for note in notes)) if notes else None
+        return section("Disks over time", *(element("p", note, class_="note") for note in notes))
     drawn = [name for name in fullest if len(seen[name]) > 1][: len(LINES)]
-    more = f" The fullest {_MOST_DISKS} of {len(fullest):,}." if len(fullest) > _MOST_DISKS else ""
     return section(
         "Disks over time",
         lines(
             "How full the fullest disks were over time, in percent",
             {f"broker {name}": [(one.wall_ms, _percent(one)) for one in seen[name]] for name in drawn},
             "% in use",
-        )
-        if drawn
-        else None,
+        ),
         table(
             ("disk", "in use", "used", "size", "a day", "full in", "seen at"),
             (_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]),
         ),
         *(element("p", one) for one in notes),
-        note=f"As kretain saw them, including all trims in that time.{more}",
+        note="As kretain saw them, including all trims in that time."
+        + (f" The fullest {_MOST_DISKS} of {len(fullest):,}." if len(fullest) > _MOST_DISKS else ""),
     )
 
 
-def _disk_cells(name: str, samples: Sequence[DiskSample]) -> Sequence[Child]:
+def _disk_cells(name: str, samples: Sequence[DiskSample]) -> tuple[Element | str, ...]:
     last = samples[-1]
     found = growth(samples[:-1], last)
-    full = None if isinstance(found, Unknown) else found.full_in_ms
     return (
         element("code", f"broker {name}"),
         f"{_percent(last):.1f} %",
         size(last.used_bytes),
         size(last.total_bytes),
         "?" if isinstance(found, Unknown) else signed(found.bytes_per_day),
-        "?" if isinstance(found, Unknown) else "—" if full is None else about(full),
+        "?" if isinstance(found, Unknown) else "—" if found.full_in_ms is None else about(found.full_in_ms),
         moment(last.wall_ms),
     )
 
 
 def _percent(sample: DiskSample) -> float:
     return 100 * sample.used_bytes / sample.total_bytes if sample.total_bytes else 0.0
+
+
+Money = Annotated[float, Field(ge=0)] | None
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Bill(StrictModel):
+    """Money, as a forecast's JSON has it: null is unknown or without end."""
+
+    cost_now_low: Money = None
+    cost_now_high: Money = None
+    cost_saved_so_far_low: Money = None
+    cost_saved_so_far_high: Money = None
+    cost_saved_month_low: Money = None
+    cost_saved_month_high: Money = None
+    cost_unread_month_low: Money = None
+    cost_unread_month_high: Money = None
+
+    def cells(self) -> Iterator[str]:
+        ends = [getattr(self, name) for name in _Bill.model_fields]
+        for low, high in zip(ends[::2], ends[1::2], strict=True):
+            yield price(Unknown(()) if low is None else Span(low, math.inf if high is None else high))
+
+
+class _Label(_Bill):
+    label: str
+
+
+class _Consumer(_Bill):
+    consumer: str
+
+
+class _Cost(_Bill):
+    currency: str | None
+    labels: list[_Label]
+    consumers: list[_Consumer]
+
+
+class _Topic(_Bill):
+    topic: str
+    alone_bytes_high: Count | None
+    policy_bytes_high: Count | None
+
+
+class _Group(StrictModel):
+    group: str
+    topic: str
+    lag: Count
+    cause: str | None
+    seconds_to_loss: Count | None
+
+
+class _Disk(StrictModel):
+    broker: int
+    dirs: list[str]
+    full_alone_in_known: bool
+    full_alone_in_ms_low: Count | None
+    full_policy_in_known: bool
+    full_policy_in_ms_low: Count | None
+
+
+class _Totals(StrictModel):
+    topics: Count
+    steady: Count
+    unknown: Count
+    endless_alone: Count
+    saved_bytes_low: Count | None
+    saved_bytes_high: Count | None
+
+
+class _SavedForecast(StrictModel):
+    created_at: str
+    cluster_id: Annotated[str, Field(validation_alias=AliasPath("cluster", "id"))]
+    policy_source: Annotated[str, Field(validation_alias=AliasPath("policy", "source"))]
+    totals: _Totals
+    topics: list[_Topic]
+    groups: list[_Group]
+    disks: list[_Disk]
+    cost: _Cost | None = None
+
+
+def forecast_parts(path: Path, cluster_id: str | None) -> list[Element | None]:
+    """Return a saved forecast's parts: what is kept and lost, when disks are full; what it costs if it has prices.
+
+    The forecast must be of the cluster, if one is given.
+
+    Raises:
+        SavedPlanError: it can't be read, is no forecast, or is of another cluster.
+    """
+    content = json_in(read_bytes(path), path)
+    if content.get("format") != FORMAT:
+        raise SavedPlanError(f"{path} has format {shown(content.get('format'))}; a forecast's is {FORMAT}")
+    found = checked(_SavedForecast, content, path)
+    if cluster_id is not None and found.cluster_id != cluster_id:
+        raise SavedPlanError(f"{path} is a forecast for cluster {shown(found.cluster_id)}, the plan for {cluster_id}")
+    return [_retention_and_loss(found), None if found.cost is None else _money(found.cost, found.topics)]
+
+
+def _retention_and_loss(found: _SavedForecast) -> Element | None:
+    totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
+    more = "" if high == low else " or more" if high is None else f" to {size(high)}"
+    saves = "an unknown amount" if low is None else size(low) + more
+    losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST_ROWS]
+    return section(
+        "Forecast",
+        element(
+            "p",
+            f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
+            f"{totals.steady:,} steady, {totals.endless_alone:,} without limit by brokers alone, "
+            f"{totals.unknown:,} unknown. It saves {saves}, one replica each.",
+            class_="note",
+        ),
+        _steady_state(found.topics),
+        table(
+            ("who loses data next", "topic", "to", "lag", "left if it stops now"),
+            (
+                (
+                    *(element("code", short(name)) for name in (one.group, one.topic)),
+                    one.cause or "",
+                    number(one.lag),
+                    about(1000 * (one.seconds_to_loss or 0)),
+                )
+                for one in losing
+            ),
+            left=3,
+        ),
+        table(
+            ("disk", "full by brokers alone", "full with the policy"),
+            (
+                (
+                    element("code", short(f"broker {one.broker}, {' + '.join(one.dirs)}")),
+                    _full(one.full_alone_in_known, one.full_alone_in_ms_low),
+                    _full(one.full_policy_in_known, one.full_policy_in_ms_low),
+                )
+                for one in found.disks[:MOST_ROWS]
+            ),
+        ),
+    )
+
+
+def _steady_state(topics: Sequence[_Topic]) -> Element | None:
+    """Return the chart of the topics of which brokers alone would keep the most; None if nothing is known."""
+    known = [
+        (one.topic, one.alone_bytes_high, one.policy_bytes_high)
+        for one in topics
+        if one.policy_bytes_high is not None and one.alone_bytes_high is not None
+    ]
+    drawn = sorted(known, key=lambda one: (-one[1], one[0]))[:DRAWN]
+    return bars(
+        "The most bytes kept in steady state: by the policy, and what brokers alone would add",
+        [topic for topic, _, _ in drawn],
+        {
+            "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
+            "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
+        },
+        "bytes",
+    )
+
+
+def _full(known: bool, ms: int | None) -> str:
+    return "?" if not known else "never" if ms is None else f"in {about(ms)} at the earliest"
+
+
+def _money(cost: _Cost, topics: Sequence[_Topic]) -> Element | None:
+    most = sorted(topics, key=lambda one: (-(one.cost_now_high or 0), one.topic))[:MOST_ROWS]
+    rows: list[tuple[str, _Bill]] = [
+        ("all topics", cost),
+        *((f"label {one.label}", one) for one in cost.labels[:MOST_ROWS]),
+        *((f"topic {one.topic}", one) for one in most),
+        *((f"consumer {one.consumer}", one) for one in cost.consumers[:MOST_ROWS]),
+    ]
+    return section(
+        f"Money, in {short(cost.currency)}" if cost.currency else "Money",
+        table(("", *COSTS.values()), ((element("code", short(name)), *one.cells()) for name, one in rows)),
+        note="Saved so far is at most this. Kept unread: what a month costs because a consumer is behind.",
+    )
