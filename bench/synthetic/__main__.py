@@ -53,7 +53,6 @@ async def _serve(cluster: Cluster) -> None:
 
 
 def main() -> None:
-    """Parse the shape and serve it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", type=json.loads, default={}, help="fields of bench.seed.Shape, as JSON")
     parser.add_argument("--number", type=int, default=0, help="which cluster it is")

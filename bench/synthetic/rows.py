@@ -80,7 +80,6 @@ class Reader:
         return value - 1
 
     def text(self) -> str:
-        """Decode a string."""
         size = self.length()
         raw = self.data[self.position : self.position + size]
         self.position += size

@@ -164,7 +164,6 @@ class SimKafka:
         return name, len(logs) - 1
 
     def logs(self) -> Iterator[tuple[Tp, Partition]]:
-        """Yield all partitions of all topics."""
         return (((name, n), log) for name, topic in self.topics.items() for n, log in enumerate(topic.partitions))
 
     def partition(self, tp: Tp) -> Partition:
@@ -182,16 +181,11 @@ class SimKafka:
         txn: int | None = None,
     ) -> Record:
         """Append a data record stamped by its producer (None: now), unless the topic stamps append times."""
-        topic = self.topics[tp[0]]
+        topic, log = self.topics[tp[0]], self.partition(tp)
         when = self.now_ms if topic.append_time else (self.now_ms if stamp is None else stamp)
         event = event_ms if event_ms is not None else when
-
-        def made(offset: int, epoch: int) -> Record:
-            return Record(
-                next(self._uids), offset, epoch, when, "data", topic.append_time, self.now_ms, event, header, txn
-            )
-
-        return self.partition(tp).append(made)
+        place = (next(self._uids), log.log.end, log.epoch)
+        return log.append(Record(*place, when, "data", topic.append_time, self.now_ms, event, header, txn))
 
     def begin_transaction(self, tp: Tp) -> int:
         txn = next(self._txns)
@@ -201,14 +195,10 @@ class SimKafka:
     def end_transaction(self, tp: Tp, txn: int, state: Literal["committed", "aborted"]) -> None:
         """Write the marker, stamped with wall-clock time, and let the transaction's records be."""
         log, append_time = self.partition(tp), self.topics[tp[0]].append_time
-        if log.leader is None:
-            return
-
-        def made(offset: int, epoch: int) -> Record:
-            return Record(next(self._uids), offset, epoch, self.now_ms, "marker", append_time, self.now_ms, None, None)
-
-        log.append(made)
-        log.txns[txn] = state
+        if log.leader is not None:
+            place = (next(self._uids), log.log.end, log.epoch)
+            log.append(Record(*place, self.now_ms, "marker", append_time, self.now_ms, None, None))
+            log.txns[txn] = state
 
     def compact(self, tp: Tp, every: int) -> None:
         """Clean: every so many-th data record below the active segment is superseded. Offsets stay."""
@@ -383,9 +373,8 @@ class Partition:
 
     # -- what happens to it ---------------------------------------------------------
 
-    def append(self, make: Callable[[int, int], Record]) -> Record:
-        """Append one record (of an offset and an epoch) to all replicas in sync; it has a leader."""
-        record = make(self.log.end, self.epoch)
+    def append(self, record: Record) -> Record:
+        """Append a record, which is of our end and epoch, to all replicas in sync; it has a leader."""
         for broker in self.in_sync:
             replica = self.replicas[broker]
             replica.begin_epoch(record.epoch)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import Message
 
-from retention_cli.brokers import commits, groups, log_offsets, records
+from retention_cli.brokers import groups, log_offsets, records
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound, OpenTransaction
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicConfig, TopicMetadata
@@ -79,7 +79,6 @@ class Schemas(SchemaRegistry):
         self._kafka = kafka
 
     def value(self, kind: Kind, raw: bytes | None, path: Sequence[str]) -> Any:
-        del kind
         if self._kafka.lose("schema"):
             raise SchemaError("schema 1, which could not be fetched from http://simulated: it answered HTTP 503")
         try:
@@ -89,7 +88,7 @@ class Schemas(SchemaRegistry):
 
 
 class SimReader(ClusterReader):
-    """What one kretain reads by. It has no connections: an engine that reaches past it, for its ``wire``, fails."""
+    """What one kretain reads by. It has no connections: its ``wire`` answers what is asked about groups, and no more."""
 
     def __init__(self, kafka: SimKafka, clock: SimClock) -> None:
         self.settings = ConnectionSettings("simulated:9092")
@@ -100,7 +99,7 @@ class SimReader(ClusterReader):
         self.on_list: Callable[[], None] = lambda: None
         self._kafka = kafka
         self._configs_asked = 0
-        self._sim = SimWire(kafka, self)
+        self.wire: Any = SimWire(kafka, self)
         self._unsettled = set[str]()
 
     @property
@@ -172,30 +171,19 @@ class SimReader(ClusterReader):
 
     # -- groups ----------------------------------------------------------------------
 
-    def _until(self, patience_s: float | None) -> float:
+    def _deadline(self, patience_s: float | None = None) -> float:
         return self._kafka.elapsed_s + (self.timeout_s if patience_s is None else patience_s)
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
-        listed = self._sim.run(groups.list_groups, sorted(brokers), self._until(patience_s))
+        listed = super().list_groups(sorted(brokers), patience_s)
         self.on_list()
         return listed
 
     def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
         self._ask("group_rights")
-        return self._sim.run(groups.group_rights, list(names), self._until(None))
-
-    def describe_members(
-        self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
-    ) -> None:
-        self._sim.run(groups.describe_members, listed, on_group, self._until(patience_s), self._unsettled)
-
-    def read_pending(
-        self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
-    ) -> list[commits.CommitsUnknown]:
-        return self._sim.run(commits.read_pending, list(names), topics, self._until(patience_s))
+        return super().group_rights(names)
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        del partitions
         return {}  # they are only told
 
     def read_outside(self, source: FloorSource) -> outside.Read:
@@ -211,9 +199,6 @@ class SimReader(ClusterReader):
         for (topic, partition), (offset, _epoch) in sorted(group.commits.items()):
             rows.setdefault(topic, []).append((partition, offset))
         return {source.name: Consumer(rows)}
-
-    def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
-        self._sim.run(commits.read_commits, list(names), on_group, self._until(patience_s))
 
     # -- offsets -----------------------------------------------------------------------
 
@@ -327,7 +312,6 @@ class SimReader(ClusterReader):
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float, *, uncommitted: bool = False
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
-        del seconds
         return {tp: self._searched(tp, one) for tp, one in searches.items()}
 
     def _searched(self, tp: TopicPartition, search: records.Search) -> records.Reached | RequestFailedError:
@@ -365,7 +349,6 @@ class SimReader(ClusterReader):
         *,
         scan: bool = False,
     ) -> dict[TopicPartition, RequestFailedError | None]:
-        del deadline, scan
         return {
             tp: None
             if span.start >= span.end

@@ -102,7 +102,6 @@ class Simulated(ExitStack):
         self.callback(shutil.rmtree, self.root, ignore_errors=True)
 
     def apply(self, *steps: Step) -> None:
-        """Do one step after another."""
         for name, *numbers in steps:
             getattr(self, f"do_{name}")(*numbers)
 

@@ -196,7 +196,6 @@ def do_fail(world: World, call: int, times: int) -> None:
 
 
 def do_registry(world: World, times: int) -> None:
-    """The next schemas can't be had."""
     world.kafka.failing["schema"] = 1 + times % 3
 
 

@@ -262,7 +262,6 @@ def do_kill(world: World, number: int) -> None:
 
 
 def do_clock(world: World, number: int, how: int) -> None:
-    """An operator's clock jumps, or is set right."""
     one = world.operators[number % 2]
     one.clock.off_ms = CLOCKS_MS[how % len(CLOCKS_MS)]
     if abs(one.clock.off_ms) > MINUTE:
@@ -322,7 +321,6 @@ def remembers(world: World, one: Operator, memory: MemoryTruth) -> None:
 
 
 def do_forget(world: World, number: int, group: int) -> None:
-    """``kretain groups forget``."""
     one, name = world.operators[number % 2], group_name(world.rules, group)
     do_finish(world, number)
     with contextlib.suppress(StateError), closing(memories_of(world, one)) as memories:

@@ -271,7 +271,6 @@ class BothOfThree(Both):
         super().__init__(world, reader, TopicPartition(self.name, 0), 1)
 
     def elect(self, _chance: random.Random) -> None:
-        """The other replica, which has everything, leads."""
         before = self._epoch()
         move_leader(self.world, self.name)
         await_led(self.readers[0], self.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +16,7 @@ from typing import Any, Final, cast
 import pytest
 from greenlet import getcurrent
 
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import TopicConfig
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark import plans, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
@@ -30,18 +29,9 @@ from tests.simulation.scene import Operator
 from tests.simulation.steps_runs import memories_of, planned, reading_of, selection_of
 from tests.simulation.world import World
 
-_RUNS: dict[Any, tuple[World, TaskReader]] = {}
+_RUNS: dict[Any, tuple[World, SimReader]] = {}
 """The run of each greenlet."""
 _LARGEST_SLICE = 2
-
-
-class TaskReader(SimReader):
-    """What a client and its tasks read by."""
-
-    def topic_configs(
-        self, topics: Sequence[str], patience_s: float | None = None
-    ) -> dict[str, TopicConfig | RequestFailedError]:
-        return self.topic_configs_soon(topics, patience_s).result()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -122,7 +112,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _by_spark(world: World, one: Operator, sender: type[Sender] = Sender) -> Rows:
     """Make a plan, and remember what was seen."""
-    reader, clock_ms = TaskReader(world.kafka, one.clock), one.clock.wall_ms
+    reader, clock_ms = SimReader(world.kafka, one.clock), one.clock.wall_ms
     _RUNS[getcurrent()] = world, reader
     try:
         with closing(memories_of(world, one)) as memories:

@@ -150,7 +150,6 @@ def deleted_by(trace: Trace) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Replay one trace of a file, by its number; return 1 if it deletes what it must not."""
     deleted, why = deleted_by(traces_in(Path(sys.argv[1]).read_text(encoding="utf-8"))[int(sys.argv[2])])
     sys.stdout.write(f"{why}\n")
     return 1 if deleted else 0

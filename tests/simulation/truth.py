@@ -224,7 +224,6 @@ class Truth:
         return max(self.largest_event.get((tp, source, one and source != "header"), 0) for one in append_times)
 
     def forget_events(self, tp: Tp) -> None:
-        """A topic is another one now."""
         self.largest_event = {key: time_ms for key, time_ms in self.largest_event.items() if key[0] != tp}
 
     def committed(self, group: str, tp: Tp, log: Partition, offset: int) -> None:

@@ -105,7 +105,6 @@ def flights() -> Iterator[Flight]:
 
 @functools.cache  # there are only 8,760 of them
 def _hour_ms(text: str) -> int:
-    """Return the Unix ms of ``2013-01-01T10:00:00Z``."""
     return int(dt.datetime.fromisoformat(text).timestamp() * 1000)
 
 

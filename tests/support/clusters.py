@@ -45,7 +45,6 @@ class FaultyNode(Node):
                     raise EmbeddedError(f"port {port} is in use ({error.strerror})") from error
 
     def start(self) -> None:
-        """Start the broker's process, if its ports are free."""
         self.refuse_taken_ports()
         Node.start(self)
 

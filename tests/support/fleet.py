@@ -184,7 +184,6 @@ class Fleet:
     # -- policy -----------------------------------------------------------------------------------------
 
     def policy(self) -> str:
-        """Return a random policy's YAML."""
         rng = self.rng
         lines = ["version: 1", f'groups: {{ignore: ["{self.stray}"], latest: ["{self.late}"]}}', "topics:"]
         lines.append(f'  - {{match: ["{self.prefix}-*", "_{self.prefix}-*"], retention.commitoffset.enable: false}}')

@@ -27,11 +27,10 @@ def batch(
     return header + b"v" * (size - len(header))
 
 
-def old_message(offset: int, stamp: int | None, size: int = 200, *, attributes: int = 0) -> bytes:
+def old_message(offset: int, stamp: int | None, *, attributes: int = 0) -> bytes:
     """Return a message of before KIP-98: magic 1, magic 0 where there is no stamp."""
-    head = struct.pack(">qiIbb", offset, size - 12, 0xC0FFEE, 0 if stamp is None else 1, attributes)
-    head += b"" if stamp is None else struct.pack(">q", stamp)
-    return head + b"v" * (size - len(head))
+    head = struct.pack(">qiIbb", offset, 188, 0xC0FFEE, 0 if stamp is None else 1, attributes)
+    return (head + (b"" if stamp is None else struct.pack(">q", stamp))).ljust(200, b"v")
 
 
 @dataclass

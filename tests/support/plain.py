@@ -71,7 +71,6 @@ def before(
 
 
 def after(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, act: Callable[[], object]) -> None:
-    """Let something happen right after each call of a method."""
     honest = getattr(owner, method)
 
     def followed(*arguments: Any, **more: Any) -> Any:

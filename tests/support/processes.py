@@ -120,11 +120,11 @@ def beside(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[by
             process.kill()
 
 
-def port_of(process: subprocess.Popen[bytes], folder: Path, seconds: float = 120) -> int:
+def port_of(process: subprocess.Popen[bytes], folder: Path) -> int:
     """Wait until it listens; return its port, as the kernel knows it."""
     import psutil
 
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 120
     while True:
         assert process.poll() is None, (folder / "log").read_text()
         for one in psutil.Process(process.pid).net_connections("tcp"):

@@ -16,8 +16,8 @@ class Raw(str):
         return b"bad\xff\xfe"
 
 
-def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
+def send_raw(world: World, topic: str, name: str) -> None:
     from kafka import KafkaProducer
 
     with closing(KafkaProducer(bootstrap_servers=world.bootstrap)) as producer:
-        producer.send(topic, value, headers=[(name, b"2")], partition=0).get(30)
+        producer.send(topic, b"x", headers=[(name, b"2")], partition=0).get(30)

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from retention_cli.brokers.log_offsets import LogDirState
 from tests.support.clusters import EmbeddedKafka
+from tests.support.facts import known
 from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, run_cli, wait_until
 
 RECORD = 10_000
@@ -50,13 +52,10 @@ class Filled:
 
     def described(self) -> tuple[int, int, int]:
         """Total, used, and the replicas' bytes of all dirs on the first one's volume."""
-        with reader_for(self.world.bootstrap) as reader:
-            [dirs] = reader.log_dirs(reader.brokers()).values()
-        assert not isinstance(dirs, Exception)
-        total, usable = dirs[0].total_bytes, dirs[0].usable_bytes
-        assert isinstance(total, int)
-        assert isinstance(usable, int)
-        return total, total - usable, sum(replica.size_bytes for one in dirs for replica in one.replicas)
+        [dirs] = log_dirs_of(self.world).values()
+        total = known(dirs[0].total_bytes)
+        in_use = total - known(dirs[0].usable_bytes)
+        return total, in_use, sum(replica.size_bytes for one in dirs for replica in one.replicas)
 
     def scan(self, name: str) -> str:
         return str(scan_all(self.kafka, self.root / name) / "1.parquet")
@@ -97,15 +96,19 @@ def scan_all(kafka: EmbeddedKafka, folder: Path, check: int | None = 0) -> Path:
     return folder
 
 
+def log_dirs_of(world: World) -> dict[int, list[LogDirState]]:
+    """Return what each broker says of its dirs; all of them answer."""
+    with reader_for(world.bootstrap) as reader:
+        answers: Any = reader.log_dirs(reader.brokers())
+    return answers  # type: ignore[no-any-return]
+
+
 def used(world: World) -> dict[int, tuple[str, int]]:
     """Each broker's only dir, and its replicas' bytes."""
-    found = {}
-    with reader_for(world.bootstrap) as reader:
-        for broker, dirs in reader.log_dirs(reader.brokers()).items():
-            assert not isinstance(dirs, Exception)
-            [one] = dirs
-            found[broker] = (one.path, sum(replica.size_bytes for replica in one.replicas))
-    return found
+    return {
+        broker: (one.path, sum(replica.size_bytes for replica in one.replicas))
+        for broker, [one] in log_dirs_of(world).items()
+    }
 
 
 def await_copies(world: World, topics: Collection[str], least_bytes: int = 1) -> None:
@@ -113,10 +116,7 @@ def await_copies(world: World, topics: Collection[str], least_bytes: int = 1) ->
 
     def copied() -> bool:
         sizes: dict[str, set[int]] = {name: set() for name in topics}
-        with reader_for(world.bootstrap) as reader:
-            answers = reader.log_dirs(reader.brokers())
-        for dirs in answers.values():
-            assert not isinstance(dirs, Exception)
+        for dirs in log_dirs_of(world).values():
             for replica in dirs[0].replicas:
                 sizes.setdefault(replica.tp.topic, set()).add(replica.size_bytes)
         return all(len(sizes[name]) == 1 and min(sizes[name]) >= least_bytes for name in topics)
@@ -135,5 +135,5 @@ def disk_in(plan: Cli) -> Any:
 
 def percent_of(filled: Filled, bytes_below: int) -> float:
     """A ceiling that is exceeded by so many bytes by what is in use now."""
-    total, used, _ = filled.described()
-    return round(100 * (used - bytes_below) / total, 2)
+    total, in_use, _ = filled.described()
+    return round(100 * (in_use - bytes_below) / total, 2)

@@ -48,8 +48,6 @@ PLAN_SERIES: dict[str, Series] = {
 
 @dataclass
 class Watcher:
-    """A running ``kretain watch``."""
-
     process: subprocess.Popen[bytes]
     log: Path
     ended: bool = False
@@ -70,10 +68,10 @@ class Watcher:
             time.sleep(0.5)
         assert words in self.text, self.text
 
-    def wait_passes(self, more: int, seconds: float = 30) -> list[str]:
+    def wait_passes(self, more: int) -> list[str]:
         """Wait for so many more passes; return their lines."""
         there = len(self.passes())
-        wait_until(lambda: len(self.passes()) >= there + more, f"{more} more passes in:\n{self.text}", seconds)
+        wait_until(lambda: len(self.passes()) >= there + more, f"{more} more passes in:\n{self.text}", 30)
         return self.passes()[there:]
 
     def send(self, number: signal.Signals) -> None:
@@ -87,7 +85,6 @@ class Watcher:
         return self.process.wait(seconds)
 
     def get(self, path: str, accept: str = "application/openmetrics-text") -> tuple[int, str]:
-        """Ask its HTTP server."""
         self.wait_for("/healthz")
         found = re.search(r"http://([^/]+)/metrics", self.text)
         assert found is not None

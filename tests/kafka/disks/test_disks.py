@@ -17,8 +17,8 @@ from pyarrow import parquet
 from retention_cli.core.units import format_bytes
 from tests.support.clusters import EmbeddedKafka
 from tests.support.says import says
-from tests.support.volumes import RECORD, await_copies, scan_all, trimmed, used, volume
-from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, wait_until, written
+from tests.support.volumes import RECORD, await_copies, log_dirs_of, scan_all, trimmed, used, volume
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, wait_until, written
 
 ROOM = 48
 """MiB of each broker's volume."""
@@ -28,10 +28,8 @@ FILLED = 12 * MIB // RECORD
 
 def usage(world: World) -> list[float]:
     """Return how full each broker's only dir is, in percent."""
-    with reader_for(world.bootstrap) as reader:
-        answers: Any = reader.log_dirs(reader.brokers())
-    sizes = [(one.total_bytes, one.usable_bytes) for [one] in answers.values()]
-    return [100 * (total - usable) / total for total, usable in sizes]
+    dirs: Any = log_dirs_of(world).values()
+    return [100 * (1 - one.usable_bytes / one.total_bytes) for [one] in dirs]
 
 
 @dataclass

@@ -18,8 +18,8 @@ from kretain.embedded import jars
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import locked
 from tests.support.says import says
-from tests.support.volumes import RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
-from tests.support.world import HOUR, MIB, World, now_ms, reader_for, wait_until, written
+from tests.support.volumes import RECORD, Filled, disk_in, filled, log_dirs_of, percent_of, trimmed, volume
+from tests.support.world import HOUR, MIB, World, now_ms, wait_until, written
 
 SETTINGS: Final = {
     "log.retention.check.interval.ms": "500",
@@ -46,9 +46,7 @@ def test_replica_moving_between_dirs_is_left_until_it_arrives(two_volumes: Fille
     moving, *_ = [one.topic(stem, 10, age) for stem, age in (("moving", 30), ("second", 20), ("third", 10))]
 
     def placed() -> list[str]:
-        with reader_for(one.world.bootstrap) as reader:
-            [dirs] = reader.log_dirs(reader.brokers()).values()
-        assert not isinstance(dirs, Exception)
+        [dirs] = log_dirs_of(one.world).values()
         return [folder.path for folder in dirs for replica in folder.replicas if replica.tp.topic == moving]
 
     set_broker(one.world, "replica.alter.log.dirs.io.max.bytes.per.second", "100000")

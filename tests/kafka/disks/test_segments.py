@@ -62,7 +62,6 @@ def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
 
 
 def scanned(dirs: Iterable[Path], out: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
-    """Scan, and return these topics' rows."""
     report = scan([str(one) for one in dirs], str(out), now_ms=now_ms())
     mine = [one for one in report.incomplete if one.topic in topics]
     assert not mine, mine

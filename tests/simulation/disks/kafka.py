@@ -211,8 +211,8 @@ class DiskReader(SimReader):
         total, usable = self._kafka.room(place)
         return LogDirState(place.path, total, usable, replicas)
 
-    def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:
-        del own  # settings that a broker does not know are left out
+    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+        # settings that a broker does not know are left out
         return {name: {key: _SETTINGS[key] for key in keys if key in _SETTINGS} for name in topics}
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Any]:

@@ -41,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
     return logs.partition(tmp_path)
 
 
-def paces(count: int, *, step: int = 10, start: int = T, each: int = 2) -> list[list[int]]:
-    return [[start + step * n + more for more in range(each)] for n in range(count)]
+def paces(count: int) -> list[list[int]]:
+    return [[T + 10 * n, T + 10 * n + 1] for n in range(count)]
 
 
 def test_segment_facts_match_what_a_broker_wrote(folder: Path) -> None:

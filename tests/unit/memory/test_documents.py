@@ -229,8 +229,8 @@ def about(*, seen: object = 7, stood: object = 5, digest: object = "64", ids: ob
     return [[seen, stood, digest, {"a": "x"} if ids is None else ids], *ABOUT[1:]]
 
 
-def with_number(at: int, value: int, size: int = 4) -> bytes:
-    return ROWS[:at] + value.to_bytes(size, "little", signed=True) + ROWS[at + size :]
+def with_number(at: int, value: int) -> bytes:
+    return ROWS[:at] + value.to_bytes(4, "little", signed=True) + ROWS[at + 4 :]
 
 
 def test_undamaged_base_document_is_valid() -> None:
