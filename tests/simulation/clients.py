@@ -22,6 +22,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.policy.live import Message
 from retention_cli.state.own_topics import BrokerClock, StateTopic
 from tests.simulation.kafka import SimKafka
+from tests.support.facts import known
 
 
 class KilledError(BaseException):
@@ -93,9 +94,7 @@ class Hub:
         if process.killed:  # it unwinds: no request of it goes out any more
             raise KilledError
         process.last = what
-        parent = getcurrent().parent
-        assert parent is not None
-        parent.switch()
+        known(getcurrent().parent).switch()
         if process.killed:
             raise KilledError
 

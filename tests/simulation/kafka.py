@@ -137,10 +137,6 @@ class SimKafka:
         self.state_end += 1
         return Appended(0, self.state_end - 1, self.now_ms)
 
-    def compact_state(self) -> None:
-        """Clean it: of each key the last word stays."""
-        self.state_messages = sorted({one.key: one for one in self.state_messages}.values(), key=lambda one: one.offset)
-
     # -- topics ------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int, *, append_time: bool = False) -> Topic:

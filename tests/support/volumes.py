@@ -43,8 +43,9 @@ class Filled:
     world: World
     root: Path
 
-    def topic(self, stem: str, mib: int, age_h: int) -> str:
-        name = self.world.topic(stem, segment_bytes=str(MIB), file_delete_delay_ms=str(HOUR))
+    def topic(self, stem: str, mib: int, age_h: int, replicas: int = 1, **config: Any) -> str:
+        usual = {"segment_bytes": str(MIB), "file_delete_delay_ms": str(HOUR)}
+        name = self.world.topic(stem, 1, replicas, **usual | config)
         first = now_ms() - age_h * HOUR
         stamps = [first + 1000 * n for n in range(mib * MIB // RECORD)]
         self.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)

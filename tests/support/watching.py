@@ -19,6 +19,7 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from retention_cli.watch.measured import Series
+from tests.support.facts import known
 from tests.support.trims import audit_of
 from tests.support.world import World, consumed, wait_until
 
@@ -86,8 +87,7 @@ class Watcher:
 
     def get(self, path: str, accept: str = "application/openmetrics-text") -> tuple[int, str]:
         self.wait_for("/healthz")
-        found = re.search(r"http://([^/]+)/metrics", self.text)
-        assert found is not None
+        found = known(re.search(r"http://([^/]+)/metrics", self.text))
         request = urllib.request.Request(f"http://{found[1]}{path}", headers={"Accept": accept})
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310

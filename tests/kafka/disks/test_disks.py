@@ -17,13 +17,14 @@ from pyarrow import parquet
 from retention_cli.core.units import format_bytes
 from tests.support.clusters import EmbeddedKafka
 from tests.support.says import says
-from tests.support.volumes import RECORD, await_copies, log_dirs_of, scan_all, trimmed, used, volume
+from tests.support.volumes import RECORD, Filled, await_copies, log_dirs_of, scan_all, trimmed, used, volume
 from tests.support.world import HOUR, MIB, Cli, World, now_ms, wait_until, written
 
 ROOM = 48
 """MiB of each broker's volume."""
 CEILING = 50
 FILLED = 12 * MIB // RECORD
+AGES_H = {"old": 30, "middle": 20, "young": 10}
 
 
 def usage(world: World) -> list[float]:
@@ -33,11 +34,9 @@ def usage(world: World) -> list[float]:
 
 
 @dataclass
-class Full:
+class Full(Filled):
     """Three brokers whose volumes are nearly full, by three topics of another age each."""
 
-    kafka: EmbeddedKafka
-    world: World
     topics: dict[str, str] = field(default_factory=dict)
     inventory: Path = Path()
     """Made once: nothing is written and nothing goes before the last test."""
@@ -60,13 +59,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Full]:
     with ExitStack() as stack:
         dirs = [[stack.enter_context(volume(root / f"volume-{n}", ROOM)) / "logs"] for n in (1, 2, 3)]
         kafka = stack.enter_context(EmbeddedKafka(nodes=3, log_dirs=dirs, settings=settings))
-        found = Full(kafka, World(kafka.bootstrap, root / "state"))
-        for stem, age in (("old", 30 * HOUR), ("middle", 20 * HOUR), ("young", 10 * HOUR)):
-            name = found.world.topic(stem, replicas=3, segment_bytes=str(MIB), min_insync_replicas="1")
-            found.topics[stem] = name
-            first = now_ms() - age
-            stamps = [first + 1000 * n for n in range(FILLED)]
-            found.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)
+        found = Full(kafka, World(kafka.bootstrap, root / "state"), root)
+        for stem, age in AGES_H.items():
+            found.topics[stem] = found.topic(stem, 12, age, 3, min_insync_replicas="1", file_delete_delay_ms="100")
         wait_until(lambda: min(usage(found.world)) > 70, "replicas of all topics on all volumes")
         for stem, offset in (("old", 250), ("middle", FILLED), ("young", FILLED)):
             found.world.commit("reader", found.topics[stem], offset)

@@ -208,8 +208,8 @@ LOCAL_BYTES: Final = 4 * MIB
 class Tiered(Filled):
     """A broker with one topic whose oldest segments are remote alone."""
 
-    topic_name: str
     remote: Path
+    topic_name: str = ""
 
     def far(self) -> list[Path]:
         return sorted(self.remote.rglob("*.log"))
@@ -233,17 +233,9 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
         folder = stack.enter_context(volume(root / "volume", 96))
         kafka = stack.enter_context(EmbeddedKafka(1, version=VERSION, log_dirs=[[folder / "logs"]], settings=settings))
         world = World(kafka.bootstrap, root / "state")
-        topic = world.topic(
-            "tiered",
-            remote_storage_enable="true",
-            local_retention_bytes=str(LOCAL_BYTES),
-            segment_bytes=str(MIB),
-            file_delete_delay_ms="1000",
-        )
-        first = now_ms() - 30 * HOUR
-        stamps = [first + 1000 * n for n in range(12 * MIB // RECORD)]
-        world.produce_at(topic, stamps, value=lambda: os.urandom(RECORD), batch=50)
-        one = Tiered(kafka, world, root, topic, root / "remote")
+        one = Tiered(kafka, world, root, root / "remote")
+        remote = {"remote_storage_enable": "true", "local_retention_bytes": str(LOCAL_BYTES)}
+        one.topic_name = one.topic("tiered", 12, 30, 1, **remote, file_delete_delay_ms="1000")
         wait_until(lambda: one.settled() and len(one.far()) >= 6, "segments that are remote alone", 120)
         yield one
 

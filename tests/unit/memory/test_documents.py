@@ -39,7 +39,7 @@ from retention_cli.memory.replica import (
     unpack,
 )
 from retention_cli.state import messages
-from tests.support.facts import HOUR, NOW, why
+from tests.support.facts import HOUR, NOW, known, why
 from tests.support.ledgers import TOPIC_ID, WRITTEN, worst
 from tests.support.says import refusal
 
@@ -297,8 +297,7 @@ def watched(*passes: tuple[int, int, int, int], sweeping: Sweeping = SWEEPING, c
     row: ReplicaSeen | None = None
     for at, start, end, size in passes:
         row = seen_again(row, 7, at, start, end, size, sweeping._replace(segment_bytes=50, compacted=compacted))
-    assert row is not None
-    return row
+    return known(row)
 
 
 @pytest.mark.parametrize(
