@@ -20,7 +20,7 @@ def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
     since = truth.hazards_since(tp, reading.began)
     if truth.excuses(" and ".join(sorted(since)), not since.isdisjoint({*LOGS_CHANGE, "our clock was set"})):
         return
-    if truth.held_since is not None and truth.held_since < reading.hold_seen:
+    if truth.held_since is not None and truth.held_since < reading.began:
         _violated(truth, tp, offset, f"G7: it was on hold since event {truth.held_since}")
     if offset > log.last_stable:
         _violated(truth, tp, offset, f"G1: L is {log.last_stable}")

@@ -172,16 +172,14 @@ class SimKafka:
         tp: Tp,
         *,
         stamp: int | None = None,
-        event_ms: int | None = None,
         header: bytes | None = None,
         txn: int | None = None,
     ) -> Record:
         """Append a data record stamped by its producer (None: now), unless the topic stamps append times."""
         topic, log = self.topics[tp[0]], self.partition(tp)
         when = self.now_ms if topic.append_time else (self.now_ms if stamp is None else stamp)
-        event = event_ms if event_ms is not None else when
         place = (next(self._uids), log.log.end, log.epoch)
-        return log.append(Record(*place, when, "data", topic.append_time, self.now_ms, event, header, txn))
+        return log.append(Record(*place, when, "data", topic.append_time, self.now_ms, header, txn))
 
     def begin_transaction(self, tp: Tp) -> int:
         txn = next(self._txns)
@@ -193,7 +191,7 @@ class SimKafka:
         log, append_time = self.partition(tp), self.topics[tp[0]].append_time
         if log.leader is not None:
             place = (next(self._uids), log.log.end, log.epoch)
-            log.append(Record(*place, self.now_ms, "marker", append_time, self.now_ms, None, None))
+            log.append(Record(*place, self.now_ms, "marker", append_time, self.now_ms, None))
             log.txns[txn] = state
 
     def compact(self, tp: Tp, every: int) -> None:
@@ -220,7 +218,7 @@ class Record(NamedTuple):
     """A record as it lies in a log, and what no client can see of it.
 
     ``uid`` identifies it even after its offset has gone to another record. ``append_time`` says that the broker stamped
-    its batch. ``written_ms`` is when it was truly appended, ``event_ms`` its true event time, None of a marker.
+    its batch. ``written_ms`` is when it was truly appended.
     """
 
     uid: int
@@ -230,7 +228,6 @@ class Record(NamedTuple):
     kind: Literal["data", "marker"]
     append_time: bool
     written_ms: int
-    event_ms: int | None
     header: bytes | None
     txn: int | None = None
 

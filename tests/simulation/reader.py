@@ -27,7 +27,7 @@ from retention_cli.observe.floors.sources.interface import Consumer, Reach, Sour
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
 from tests.simulation.clients import LATE, SimClock
-from tests.simulation.kafka import BROKERS, NO_STAMP, Partition, Record, Replica, SimKafka, Topic, offsets_partition
+from tests.simulation.kafka import BROKERS, NO_STAMP, Partition, Record, Replica, SimKafka, offsets_partition
 from tests.simulation.wire import SimWire
 
 _RECORDS_A_FETCH = 3
@@ -101,10 +101,7 @@ class SimReader(ClusterReader):
         self._configs_asked = 0
         self.wire: Any = SimWire(kafka, self)
         self._unsettled = set[str]()
-
-    @property
-    def schemas(self) -> Schemas:
-        return Schemas(self._kafka)
+        self.schemas = Schemas(kafka)
 
     def _lost(self, call: str) -> RequestFailedError | None:
         """Carry out a request; return the error where it got lost."""
@@ -116,9 +113,6 @@ class SimReader(ClusterReader):
             raise lost
 
     # -- the cluster ---------------------------------------------------------------
-
-    def brokers(self) -> list[int]:
-        return list(BROKERS)
 
     def metadata(
         self, topics: Iterable[str] | None = None, only: Mapping[str, Container[int]] | None = None
@@ -158,16 +152,17 @@ class SimReader(ClusterReader):
         return later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
 
     def _configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
-        return {name: self._config(self._kafka.topics[name]) for name in topics}
-
-    def _config(self, topic: Topic) -> TopicConfig:
-        return TopicConfig(
-            frozenset({"delete"}),
-            topic.retention_ms,
-            "LogAppendTime" if topic.append_time else "CreateTime",
-            topic.storage == "tiered",
-            topic.storage == "diskless",
-        )
+        known = {name: self._kafka.topics[name] for name in topics}
+        return {
+            name: TopicConfig(
+                frozenset({"delete"}),
+                one.retention_ms,
+                "LogAppendTime" if one.append_time else "CreateTime",
+                one.storage == "tiered",
+                one.storage == "diskless",
+            )
+            for name, one in known.items()
+        }
 
     # -- groups ----------------------------------------------------------------------
 
@@ -232,10 +227,8 @@ class SimReader(ClusterReader):
         here = (one for name, one in self._kafka.groups.items() if offsets_partition(name) == number)
         return Found(1 if spec == "last-stable" and any(one.pending for one in here) else 2)
 
-    def list_offsets(
-        self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders
-    ) -> list[dict[TopicPartition, log_offsets.Answer]]:
-        return [{tp: self._listed(tp, spec, leaders) for tp, spec in one.items()} for one in wanted]
+    def list_offsets_soon(self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders) -> Any:
+        return ready([{tp: self._listed(tp, spec, leaders) for tp, spec in one.items()} for one in wanted])
 
     def _listed(self, tp: TopicPartition, spec: log_offsets.Spec, leaders: Leaders) -> log_offsets.Answer:
         if (lost := self._lost(f"list_offsets {spec if isinstance(spec, str) else 'time'}")) is not None:
@@ -250,9 +243,6 @@ class SimReader(ClusterReader):
         if spec == "latest":
             self.on_ends((tp.topic, tp.partition))
         return self._offset(log, spec)
-
-    def list_offsets_soon(self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders) -> Any:
-        return ready(self.list_offsets(wanted, leaders))
 
     def epoch_ends(
         self, wanted: Sequence[tuple[TopicPartition, int]], leaders: Leaders

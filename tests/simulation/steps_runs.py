@@ -69,14 +69,13 @@ def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
 
 
 def planned(world: World, one: Operator, reading: Reading, reader: SimReader, memories: Memories) -> Plan:
-    now_ms = one.clock.wall_ms()
-    reading.began, reading.planned_ms = world.truth.number, now_ms
+    reading.began = world.truth.number
     reading.rules = world.wanted
     plan = LocalPlanner().plan(
         PlanJob(
             reader,
             selection_of(world, one),
-            now_ms,
+            one.clock.wall_ms(),
             past_day=lambda _cluster: Amount(),
             memories=memories,
             clock_ms=one.clock.wall_ms,
@@ -85,6 +84,7 @@ def planned(world: World, one: Operator, reading: Reading, reader: SimReader, me
     world.truth.passed(reading, one.topics)
     world.outcomes.update(f"plan {decision.action}" for decision in plan.decisions)
     one.saved = plan
+    reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
     return plan
 
 
@@ -107,11 +107,8 @@ def carry_out_saved(world: World, late: bool, one: Operator) -> None:
 def carry_out_plan(
     world: World, one: Operator, plan: Plan, reading: Reading, reader: SimReader, memories: Memories
 ) -> None:
-    if plan.created_at_ms == reading.planned_ms:
-        reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
-
     def selection() -> Selection:
-        reading.hold_seen = reading.began = world.truth.number
+        reading.began = world.truth.number
         reading.began_s = world.kafka.elapsed_s
         reading.rules = world.wanted
         return selection_of(world, one)

@@ -87,7 +87,7 @@ class Replay:
             return
         tp, kafka = self.world.tp(self.number), self.world.kafka
         ahead_ms = kafka.now_ms + 48 * HOUR
-        record = kafka.append(tp, stamp=ahead_ms, event_ms=ahead_ms, header=str(ahead_ms).encode())
+        record = kafka.append(tp, stamp=ahead_ms, header=str(ahead_ms).encode())
         self.world.counts_events(tp, [record])
 
     def _recheck(self) -> None:

@@ -153,10 +153,8 @@ class Reading:
     clock: SimClock
     shared: bool = False
     who: str = ""
-    planned_ms: int = 0
     began: int = 0
     began_s: float = 0.0
-    hold_seen: int = 0
     unconsumed: dict[Tp, int] = field(default_factory=dict)
     seen: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     moved: dict[Tp, int] = field(default_factory=dict)

@@ -78,7 +78,7 @@ class World(Simulated):
         if self.memories != "each":
             self.operators[1].memory = self.operators[0].memory
         for one in self.operators:
-            self.callback(lambda one=one: one.process.kill())
+            self.callback(lambda operator: operator.process.kill(), one)
 
     def apply(self, *steps: Step) -> None:
         """Do one step after another.

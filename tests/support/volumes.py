@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,15 @@ class Filled:
     kafka: EmbeddedKafka
     world: World
     root: Path
+    topics: dict[str, str] = field(default_factory=dict)
+    """By their stems."""
+
+    def starts(self) -> dict[str, int]:
+        return {stem: self.world.ends(name)[0] for stem, name in self.topics.items()}
 
     def topic(self, stem: str, mib: int, age_h: int, replicas: int = 1, **config: Any) -> str:
         usual = {"segment_bytes": str(MIB), "file_delete_delay_ms": str(HOUR)}
-        name = self.world.topic(stem, 1, replicas, **usual | config)
+        name = self.topics[stem] = self.world.topic(stem, 1, replicas, **usual | config)
         first = now_ms() - age_h * HOUR
         stamps = [first + 1000 * n for n in range(mib * MIB // RECORD)]
         self.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)

@@ -208,12 +208,11 @@ _SERVER = "org.apache.hadoop.hdfs.server"
 
 @dataclass(frozen=True)
 class Hdfs:
-    """A name node that answers at ``url``, what its clients have in their environment, and its one data node."""
+    """A name node that answers at ``url``, and what its clients have in their environment."""
 
     url: str
     environ: dict[str, str]
     name_node: Process
-    data_node: Process
 
 
 @contextlib.contextmanager
@@ -242,7 +241,7 @@ def hdfs(folder: Path) -> Iterator[Hdfs]:
     subprocess.run(form, check=True, capture_output=True, timeout=120)
     with SparkProcesses(folder) as processes:
         name_node = processes.run("namenode", [*command, f"{_SERVER}.namenode.NameNode"])
-        data_node = processes.run("datanode", [*command, f"{_SERVER}.datanode.DataNode"])
+        processes.run("datanode", [*command, f"{_SERVER}.datanode.DataNode"])
         status = f"http://{HOST}:{page}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 
         def ready() -> bool:
@@ -254,7 +253,7 @@ def hdfs(folder: Path) -> Iterator[Hdfs]:
         (folder / "client").mkdir()
         (folder / "client" / "log4j.properties").write_text(LOGGING.replace("INFO", "ERROR"))
         path = [str(folder / "client"), str(conf), *(str(jar) for jar in sorted(lib.glob("*.jar")))]
-        yield Hdfs(url, {"CLASSPATH": ":".join(path)}, name_node, data_node)
+        yield Hdfs(url, {"CLASSPATH": ":".join(path)}, name_node)
 
 
 def libhdfs() -> Path:
