@@ -290,10 +290,8 @@ class Replica:
 
     def segments(self) -> Iterator[list[Record]]:
         """Segments that lie on the disk, dead records and all."""
-        found: dict[int, list[Record]] = {}
-        for one in self.records:
-            found.setdefault(one.offset // SEGMENT_RECORDS, []).append(one)
-        return iter(found.values())
+        parts = itertools.groupby(self.records, lambda one: one.offset // SEGMENT_RECORDS)
+        return (list(part) for _, part in parts)
 
     def sweep(self) -> None:
         """Delete the segments that lie wholly below S; never the active one."""

@@ -24,12 +24,12 @@ from retention_cli.brokers.security.client_files import (
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.support.says import refusal
+from tests.support.world import written
 
 
 def properties(tmp_path: Path, **settings: object) -> Path:
-    path = tmp_path / "client.properties"
-    path.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
-    return path
+    lines = (f"{key.replace('_', '.')}={value}\n" for key, value in settings.items())
+    return written(tmp_path / "client.properties", "".join(lines))
 
 
 SECRET = "s3cret!"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import socket
@@ -68,11 +69,10 @@ class FaultyNode(Node):
     def _identified(self, meta: bytes, cluster_id: str) -> bytes:
         """Return a log dir's ``meta.properties`` with this node's ids, and a new id for the folder."""
         ids = {"cluster.id": cluster_id, "node.id": str(self.node_id), "directory.id": new_id()}
-        lines = []
-        for line in meta.decode().splitlines():
-            key, _, value = line.partition("=")
-            lines.append(f"{key}={ids.get(key, value)}" if value else line)
-        return "\n".join([*lines, ""]).encode()
+        text = meta.decode()
+        for key, value in ids.items():
+            text = re.sub(rf"^{re.escape(key)}=.*$", f"{key}={value}", text, flags=re.MULTILINE)
+        return text.encode()
 
     def terminate(self) -> None:
         """Ask the broker to shut down cleanly, and kill it if it does not."""

@@ -28,8 +28,8 @@ _COLD = ("PYTHON", "LC_", "LANG")
 @functools.cache
 def _server() -> str:
     """Start this session's server, once; return its socket's path. It ends with us."""
-    folder = tempfile.TemporaryDirectory(prefix="kretain-forks-")
-    path = str(Path(folder.name) / "socket")
+    session = contextlib.ExitStack()
+    path = str(Path(session.enter_context(tempfile.TemporaryDirectory(prefix="kretain-forks-"))) / "socket")
     process = subprocess.Popen(
         [sys.executable, fork_server.__file__, path],
         stdin=subprocess.PIPE,
@@ -37,17 +37,10 @@ def _server() -> str:
         env={key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")},
         start_new_session=True,
     )
-    assert process.stdin is not None
+    session.enter_context(process)  # at the end its stdin is closed, and it is waited for
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-
-    def end() -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(10)
-        folder.cleanup()
-
-    atexit.register(end)
+    atexit.register(session.close)
     return path
 
 

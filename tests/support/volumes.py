@@ -15,7 +15,7 @@ import pytest
 from retention_cli.brokers.log_offsets import LogDirState
 from tests.support.clusters import EmbeddedKafka
 from tests.support.facts import known
-from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, run_cli, wait_until
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, run_cli, wait_until, written
 
 RECORD = 10_000
 
@@ -71,8 +71,7 @@ class Filled:
         path = self.root / f"{percent}-{len(list(self.root.glob('*.yaml')))}.yaml"
         ceiling = f"disks: {{log.retention.disk.usage.percent: {percent}, shared: true}}"
         lines = "".join(f"  - {{{entry}, unconsumed: trim}}\n" for entry in entries or ['match: "*"'])
-        path.write_text(f"version: 1\n{ceiling}\ntopics:\n{lines}")
-        return path
+        return written(path, f"version: 1\n{ceiling}\ntopics:\n{lines}")
 
     def plan(self, policy: Path, *more: str, fresh: str | None = None) -> Cli:
         world = self.world if fresh is None else World(self.world.bootstrap, self.root / fresh)

@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from retention_cli.watch.measured import Series
 from tests.support.facts import known
 from tests.support.trims import audit_of
-from tests.support.world import World, consumed, wait_until
+from tests.support.world import World, consumed, wait_until, written
 
 PLAIN = """
 import faulthandler, signal
@@ -136,8 +136,7 @@ def policy_of(world: World, *topics: str, more: str = "") -> Path:
     path = world.state_dir.parent / "policy.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     entries = "\n".join(consumed(topic).partition("topics:\n")[2] for topic in topics)
-    path.write_text(f"version: 1\n{more}topics:\n{entries}\n")
-    return path
+    return written(path, f"version: 1\n{more}topics:\n{entries}\n")
 
 
 @contextmanager

@@ -140,18 +140,11 @@ MOST = 60
 class Stuffed(Filled):
     """Three brokers that don't sweep while a test runs; by the policy's word each is full to the last byte."""
 
-    def policy_in(self, folder: Path, *entry: str) -> Path:
-        capacity = ", ".join(f'"{broker}:{path}": {size}' for broker, (path, size) in used(self.world).items())
-        lines = [
-            "version: 1",
-            "disks:",
-            f"  log.retention.disk.usage.percent: {MOST}",
-            f"  capacity: {{{capacity}}}",
-            "topics:",
-            "  - match: stuffed-*",
-            *(f"    {one}" for one in entry),
-        ]
-        return written(folder / "policy.yaml", "\n".join([*lines, ""]))
+    def policy_in(self, folder: Path) -> Path:
+        capacity = {f"{broker}:{path}": size for broker, (path, size) in used(self.world).items()}
+        disks = {"log.retention.disk.usage.percent": MOST, "capacity": capacity}
+        topics = [{"match": "stuffed-*", "unconsumed": "trim"}]
+        return written(folder / "policy.yaml", json.dumps({"version": 1, "disks": disks, "topics": topics}))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +182,7 @@ def freed_by(inventory: Path, bounds: dict[str, int]) -> dict[int, int]:
 
 def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: Stuffed, tmp_path: Path) -> None:
     """The issue's figure, on each disk of a real cluster; and the plan says that it is estimated."""
-    policy, inventory = stuffed.policy_in(tmp_path, "unconsumed: trim"), scan_all(stuffed.kafka, tmp_path / "inventory")
+    policy, inventory = stuffed.policy_in(tmp_path), scan_all(stuffed.kafka, tmp_path / "inventory")
     exact = stuffed.world.cli("plan", "-p", str(policy), "--inventory", str(inventory), "-o", "json", check=0)
     guess = stuffed.world.cli("plan", "-p", str(policy), "-o", "json", check=0)
     assert trimmed(guess)
@@ -211,7 +204,7 @@ def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: S
 
 def test_disk_estimate_does_not_count_a_previous_trim_twice(stuffed: Stuffed, tmp_path: Path) -> None:
     """Last in this module: data goes. Nothing is swept yet: its bytes count as on their way, and its topics hold."""
-    policy = str(stuffed.policy_in(tmp_path, "unconsumed: trim"))
+    policy = str(stuffed.policy_in(tmp_path))
     first = stuffed.world.cli("trim", "-p", policy, "--yes", "-o", "json", check=0)
     gone = {row["topic"] for row in first.json()["partitions"] if row["outcome"] == "trimmed"}
     assert gone

@@ -74,7 +74,7 @@ class Going:
 
 def segments_of(replica: Replica) -> list[Segment]:
     """Return what a replica has on its disk, dead segments and all; the last one is active."""
-    rows = [list(one) for one in replica.segments()]
+    rows = list(replica.segments())
     if not rows:
         base = replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS
         return [Segment(base, replica.end, 0, active=True, newest_ms=NO_STAMP)]
