@@ -125,21 +125,11 @@ def policy(topic: str, archive: Path | str, **more: str) -> str:
 def odd_flights(count: int) -> Iterator[Whole]:
     """Flights as they are, and with all that a record may have: nulls, empty ones, headers twice, any bytes."""
     for number, flight in enumerate(itertools.islice(flights(), count)):
-        key: bytes | None = flight.key.encode()
-        value: bytes | None = flight.value
+        odd_keys = {17: None, 19: b"", 29: bytes(range(number % 256))}
+        odd_values = {23: None, 31: b"", 37: os.urandom(50)}
+        key = next((odd for every, odd in odd_keys.items() if number % every == 0), flight.key.encode())
+        value = next((odd for every, odd in odd_values.items() if number % every == 0), flight.value)
         headers: list[tuple[str, bytes | None]] = []
-        if number % 17 == 0:
-            key = None
-        elif number % 19 == 0:
-            key = b""
-        elif number % 29 == 0:
-            key = bytes(range(number % 256))
-        if number % 23 == 0:
-            value = None
-        elif number % 31 == 0:
-            value = b""
-        elif number % 37 == 0:
-            value = os.urandom(50)
         if number % 2 == 0:
             headers = [("carrier", flight.key.encode()), ("n", b"%d" % number)]
         if number % 6 == 0:

@@ -121,13 +121,28 @@ def partition(folder: Path, name: str = "orders-0", topic_id: str | None = TOPIC
 
 def filled(folder: Path, segments: int = 3, batches: int = 60, *, began_ms: int = 1_700_000_000_000) -> list[Made]:
     """Put segments into a partition's folder, the last of them active."""
-    made, base, stamp = [], 0, began_ms
-    for number in range(segments):
-        stamps = [[stamp + 10 * n, stamp + 10 * n + 5] for n in range(batches)]
-        one = segment(base, stamps, closed=number + 1 < segments)
-        base, stamp = one.next_offset, stamp + 10 * batches
+    firsts = [[began_ms + 10 * (number * batches + n) for n in range(batches)] for number in range(segments)]
+    return put(folder, [[[first, first + 5] for first in some] for some in firsts])
+
+
+def put(
+    folder: Path,
+    parts: Sequence[Iterable[Sequence[int]]],
+    size: int = 200,
+    base: int = 0,
+    *,
+    grown: bool = False,
+    **how: Any,
+) -> list[Made]:
+    """Put segments of these batches into a partition's folder; the last is active, ``grown``: and preallocated."""
+    made = []
+    for number, batches in enumerate(parts, start=1):
+        one = segment(base, batches, size, closed=number < len(parts), **how)
+        if grown and number == len(parts):
+            preallocated(one, 8192)
         one.write(folder)
         made.append(one)
+        base = one.next_offset
     return made
 
 

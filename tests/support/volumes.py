@@ -120,11 +120,9 @@ def await_copies(world: World, topics: Collection[str], least_bytes: int = 1) ->
     """Wait until all replicas of each topic's partition take as much."""
 
     def copied() -> bool:
-        sizes: dict[str, set[int]] = {name: set() for name in topics}
-        for dirs in log_dirs_of(world).values():
-            for replica in dirs[0].replicas:
-                sizes.setdefault(replica.tp.topic, set()).add(replica.size_bytes)
-        return all(len(sizes[name]) == 1 and min(sizes[name]) >= least_bytes for name in topics)
+        replicas = [one for dirs in log_dirs_of(world).values() for one in dirs[0].replicas]
+        sizes = [{one.size_bytes for one in replicas if one.tp.topic == name} for name in topics]
+        return all(len(found) == 1 and min(found) >= least_bytes for found in sizes)
 
     wait_until(copied, "followers that have caught up")
 

@@ -74,19 +74,13 @@ class Going:
 
 def segments_of(replica: Replica) -> list[Segment]:
     """Return what a replica has on its disk, dead segments and all; the last one is active."""
-    rows = list(replica.segments())
-    if not rows:
-        base = replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS
-        return [Segment(base, replica.end, 0, active=True, newest_ms=NO_STAMP)]
     found = []
-    for n, records in enumerate(rows):
-        last = n == len(rows) - 1
-        number = records[0].offset // SEGMENT_RECORDS
-        end = replica.end if last else (number + 1) * SEGMENT_RECORDS
-        size = sum(map(record_bytes, records))
-        newest = max(one.stamp for one in records)
-        found.append(Segment(number * SEGMENT_RECORDS, end, size, active=last, newest_ms=newest))
-    return found
+    for records in replica.segments():
+        base = records[0].offset // SEGMENT_RECORDS * SEGMENT_RECORDS
+        size, newest = sum(map(record_bytes, records)), max(one.stamp for one in records)
+        found.append(Segment(base, base + SEGMENT_RECORDS, size, active=False, newest_ms=newest))
+    empty = Segment(replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS, replica.end, 0, active=True, newest_ms=NO_STAMP)
+    return [*found[:-1], (found or [empty])[-1]._replace(end=replica.end, active=True)]
 
 
 class DiskKafka(SimKafka):

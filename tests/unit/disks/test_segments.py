@@ -626,16 +626,7 @@ ANYTHING = st.lists(
 
 def write(root: Path, parts: list[list[list[int]]], size: int, *, grown: bool) -> tuple[Path, list[Made]]:
     folder = logs.partition(logs.log_dir(root / "data"))
-    made, base = [], 7
-    for number, batches in enumerate(parts):
-        last = number + 1 == len(parts)
-        one = logs.segment(base, batches, size, closed=not last, interval=200)
-        if last and grown:
-            logs.preallocated(one, 8192)
-        one.write(folder)
-        made.append(one)
-        base = one.next_offset
-    return folder, made
+    return folder, logs.put(folder, parts, size, 7, grown=grown, interval=200)
 
 
 @contextmanager
