@@ -20,7 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 from kretain.embedded import jars, node
 from kretain.embedded.java import find_java
 from tests.support.clusters import EmbeddedKafka
-from tests.support.processes import locked
+from tests.support.processes import once
 from tests.support.world import World
 
 ROOM = 12 << 30
@@ -42,16 +42,14 @@ use_memory()
 def archived_classes() -> None:
     """Every broker of a session starts from one archive of classes; the first session on a machine makes it."""
     content = f"{find_java().resolve()}\0{EmbeddedKafka().class_path()}".encode()
-    archive = jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa"
-    archive.parent.mkdir(parents=True, exist_ok=True)
     options = node.JVM_OPTIONS
-    with locked(archive.with_suffix(".lock")):
-        if not archive.exists():
-            part = archive.with_suffix(".part")
-            node.JVM_OPTIONS = (*options, f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off")
-            with EmbeddedKafka() as kafka:
-                kafka.node(1).terminate()
-            part.replace(archive)
+
+    def make(file: Path) -> None:
+        node.JVM_OPTIONS = (*options, f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")
+        with EmbeddedKafka() as kafka:
+            kafka.node(1).terminate()
+
+    archive = once(jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa", make)
     node.JVM_OPTIONS = (*options, f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off")
 
 

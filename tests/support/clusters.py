@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -38,12 +39,10 @@ class FaultyNode(Node):
 
     def refuse_taken_ports(self) -> None:
         for port in self.ports:
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the broker: TIME_WAIT is free
-                try:
-                    probe.bind(("127.0.0.1", port))
-                except OSError as error:
-                    raise EmbeddedError(f"port {port} is in use ({error.strerror})") from error
+            try:
+                socket.create_server(("127.0.0.1", port)).close()  # like the broker: TIME_WAIT is free
+            except OSError as error:
+                raise EmbeddedError(f"port {port} is in use ({os.strerror(error.errno or 0)})") from error
 
     def start(self) -> None:
         self.refuse_taken_ports()

@@ -9,13 +9,14 @@ import functools
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -139,6 +140,18 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def once(target: Path, make: Callable[[Path], object]) -> Path:
+    """Return a file or folder that all sessions on this machine share: the first one makes it, under another name."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(target.parent / ".lock"):
+        if not target.exists():
+            part = target.with_name(f".{target.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            make(part)
+            part.rename(target)
+    return target
 
 
 @contextlib.contextmanager

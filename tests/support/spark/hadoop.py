@@ -22,7 +22,7 @@ import pytest
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
-from tests.support.processes import beside, locked, port_of
+from tests.support.processes import beside, locked, once, port_of
 from tests.support.spark.clusters import HOST, Process, SparkProcesses, asked, own_folder, spark_home
 from tests.support.world import wait_until
 
@@ -44,33 +44,20 @@ log4j.appender.stderr.layout.ConversionPattern=%d %p %c{1}: %m%n
 def resolved(group: str, artifact: str, version: str) -> Path:
     """Return a folder with the jars of an artifact and of all that it needs, downloaded once."""
     root = jars.cache_dir() / "jars"
-    root.mkdir(parents=True, exist_ok=True)
-    target = root / f"{artifact}-{version}"
     (ivy,) = (spark_home() / "jars").glob("ivy-*.jar")
-    with locked(root / ".lock"):
-        if not target.is_dir():
-            part = root / f".{target.name}.part"
-            command = [
-                *(str(find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
-                *(
-                    "-dependency",
-                    group,
-                    artifact,
-                    version,
-                    "-confs",
-                    "default",
-                    "-types",
-                    "jar",
-                    "bundle",
-                    "maven-plugin",
-                ),
-                *("-retrieve", f"{part}/[artifact]-[revision](-[classifier]).[ext]"),
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-            assert (part / f"{artifact}-{version}.jar").is_file(), done.stdout + done.stderr
-            assert "FAILED DOWNLOADS" not in done.stdout, done.stdout
-            part.rename(target)
-    return target
+
+    def download(into: Path) -> None:
+        command = [
+            *(str(find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
+            *("-dependency", group, artifact, version),
+            *("-confs", "default", "-types", "jar", "bundle", "maven-plugin"),
+            *("-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert (into / f"{artifact}-{version}.jar").is_file(), done.stdout + done.stderr
+        assert "FAILED DOWNLOADS" not in done.stdout, done.stdout
+
+    return once(root / f"{artifact}-{version}", download)
 
 
 @dataclass(frozen=True)
