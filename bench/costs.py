@@ -59,14 +59,11 @@ def every_time_rule(bench: Bench) -> None:
     first = timed()
     bench.check(first)
     bench.say("plan by R1-R4, first run, seconds", first.seconds)
-    alone, every = [], []
-    for _ in range(bench.rounds):
-        alone.append(run(bench.kretain("plan")))
-        every.append(timed())
-    bench.say("plan by R1-R4, warm ledger, seconds", statistics.median(one.seconds for one in every))
-    bench.say("plan by R1-R4, peak MiB", max(one.peak_mib for one in every))
-    pairs = [many.seconds / one.seconds for one, many in zip(alone, every, strict=True)]
-    bench.say("plan by R1-R4, warm / R1 alone (median of pairs)", statistics.median(pairs), "<= 1.6")
+    pairs = [(run(bench.kretain("plan")), timed()) for _ in range(bench.rounds)]
+    bench.say("plan by R1-R4, warm ledger, seconds", statistics.median(every.seconds for _, every in pairs))
+    bench.say("plan by R1-R4, peak MiB", max(every.peak_mib for _, every in pairs))
+    ratio = statistics.median(every.seconds / alone.seconds for alone, every in pairs)
+    bench.say("plan by R1-R4, warm / R1 alone (median of pairs)", ratio, "<= 1.6")
     shutil.rmtree(state)
 
 

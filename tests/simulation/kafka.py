@@ -147,10 +147,8 @@ class SimKafka:
 
     def delete(self, name: str, *, clear_commits: bool) -> None:
         del self.topics[name]
-        if clear_commits:
-            for group in self.groups.values():
-                if group.kind == "outside":
-                    continue
+        for group in self.groups.values():
+            if clear_commits and group.kind != "outside":
                 group.commits = {tp: one for tp, one in group.commits.items() if tp[0] != name}
                 group.pending = {tp: one for tp, one in group.pending.items() if tp[0] != name}
 

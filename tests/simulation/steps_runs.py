@@ -152,8 +152,8 @@ def carry_out_plan(
     one.reports.append(report)
     check_report(world, report, reading, began, {tp for tp, _ in deleter.late})
     if job.audit.evidence is None and report.sent:
-        for found in verify_runs(one.folder, [report.run])[0].findings:
-            world.truth.violations.append(f"evidence is refused: {found.where}: {found.text}")
+        findings = verify_runs(one.folder, [report.run])[0].findings
+        world.truth.violations += [f"evidence is refused: {found.where}: {found.text}" for found in findings]
 
 
 def check_report(

@@ -621,3 +621,19 @@ def ask_coordinator(bootstrap: str, group: str, request: Any) -> Any:
     coordinator = coordinator_of(bootstrap, group)
     with reader_for(bootstrap) as reader:
         return reader.wire.run(reader.wire.ask, request, coordinator)
+
+
+class Raw(str):
+    """A header's name in bytes that are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: object) -> bytes:
+        return b"bad\xff\xfe"
+
+
+def send_raw(world: World, topic: str, name: str) -> None:
+    from kafka import KafkaProducer
+
+    with closing(KafkaProducer(bootstrap_servers=world.bootstrap)) as producer:
+        producer.send(topic, b"x", headers=[(name, b"2")], partition=0).get(30)
