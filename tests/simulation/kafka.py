@@ -34,7 +34,6 @@ class Topic:
     topic_id: str
     partitions: list[Partition]
     append_time: bool = False
-    retention_ms: int = -1
     storage: Storage = "local"
 
 

@@ -156,7 +156,7 @@ class SimReader(ClusterReader):
         return {
             name: TopicConfig(
                 frozenset({"delete"}),
-                one.retention_ms,
+                -1,
                 "LogAppendTime" if one.append_time else "CreateTime",
                 one.storage == "tiered",
                 one.storage == "diskless",

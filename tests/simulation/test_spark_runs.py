@@ -9,8 +9,9 @@ import functools
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
@@ -34,23 +35,13 @@ _RUNS: dict[Any, tuple[World, SimReader]] = {}
 _LARGEST_SLICE = 2
 
 
-@dataclass(frozen=True)
-class Here:
-    """A value that was sent to tasks (:class:`retention_cli.engines.spark.shipping.Sent`)."""
-
-    raw: bytes
-
-    def load(self) -> Any:
-        return from_bytes(self.raw)
-
-    load_once = load
-
-
 class Sender:
     """See :class:`retention_cli.engines.spark.shipping.Sender`."""
 
-    def send(self, value: Any) -> Here:
-        return Here(to_bytes(value))
+    def send(self, value: Any) -> Any:
+        """Return what tasks are given (:class:`retention_cli.engines.spark.shipping.Sent`)."""
+        load = functools.partial(from_bytes, to_bytes(value))
+        return SimpleNamespace(load=load, load_once=load)
 
     def connection(self, _settings: object) -> ConnectionRef:
         return ConnectionRef(SentFile("simulated"))
@@ -306,7 +297,7 @@ def test_ledger_that_another_run_writes_while_it_is_cut_is_cut_again() -> None:
     class Noting(Sender):
         interrupted = False
 
-        def send(self, value: Any) -> Here:
+        def send(self, value: Any) -> Any:
             if isinstance(value, Handed):
                 sent.append(value)
                 if self.interrupted and len(sent) == 1:

@@ -37,7 +37,7 @@ class Fleet:
 
     def __init__(self, world: World, seed: int, topics: int = 25) -> None:
         self.world = world
-        self.seed, self.rng = seed, random.Random(seed)
+        self.rng = random.Random(seed)
         self.prefix = f"fleet{seed}-{os.getpid()}"
         self.base = now_ms()
         self.topics = [self._topic(number) for number in range(topics)]
