@@ -79,8 +79,10 @@ def segments_of(replica: Replica) -> list[Segment]:
         base = records[0].offset // SEGMENT_RECORDS * SEGMENT_RECORDS
         size, newest = sum(map(record_bytes, records)), max(one.stamp for one in records)
         found.append(Segment(base, base + SEGMENT_RECORDS, size, active=False, newest_ms=newest))
-    empty = Segment(replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS, replica.end, 0, active=True, newest_ms=NO_STAMP)
-    return [*found[:-1], (found or [empty])[-1]._replace(end=replica.end, active=True)]
+    if not found:
+        base = replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS
+        found = [Segment(base, replica.end, 0, active=True, newest_ms=NO_STAMP)]
+    return [*found[:-1], found[-1]._replace(end=replica.end, active=True)]
 
 
 class DiskKafka(SimKafka):

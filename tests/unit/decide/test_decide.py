@@ -357,7 +357,8 @@ def worked_out(
     group has not read only by the operator's word. The wall clock guard lets the two go that were there when
     kretain first looked; where it never looked it knows nothing; and append times need no memory.
     """
-    bounds = [*[4 if log_append else 3] * age, *[2 if unconsumed == "trim" else COMMITTED] * event]
+    by_age, by_event = 4 if log_append else 3, 2 if unconsumed == "trim" else COMMITTED
+    bounds = [bound for bound, on in ((by_age, age), (by_event, event)) if on]
     if not bounds:
         return "keep", None
     if not wall or log_append:
