@@ -219,9 +219,4 @@ def build_yardstick(folder: Path, scratch: Path) -> Path | None:
 def leader_epochs(bootstrap: str) -> dict[TopicPartition, tuple[int | None, int]]:
     """Return who leads each partition, and in which epoch."""
     with reader_for(bootstrap) as reader:
-        topics = reader.metadata().topics
-    return {
-        TopicPartition(topic.name, number): (one.leader, one.leader_epoch)
-        for topic in topics.values()
-        for number, one in topic.partitions.items()
-    }
+        return {tp: (one.leader, one.leader_epoch) for tp, one in reader.metadata().partitions_of().items()}

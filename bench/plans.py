@@ -63,7 +63,6 @@ class Plans:
 
 
 def main() -> None:
-    """Time the shapes that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--yardstick", type=Path, default=HERE.parent / "shared" / "yardstick" / "kadm")
     parser.add_argument("--base", type=Path, help="another checkout, timed in turn with this one")

@@ -33,7 +33,6 @@ def help_beside_typer() -> float:
 
 
 def main() -> None:
-    """Seed, measure, print; with ``--out`` also as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--yardstick", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "yardstick" / "kadm"

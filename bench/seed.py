@@ -61,7 +61,6 @@ class Shape:
         return [(first + number) % self.topics for number in range(min(self.topics_a_group, self.topics))]
 
     def records_in(self, topic: int, partition: int) -> int:
-        """Return how many records a partition holds."""
         spread = (topic * self.partitions_a_topic + partition) * 619 % 1_000
         return 0 if spread < self.empty_share * 1_000 else self.records
 

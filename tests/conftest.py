@@ -19,7 +19,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from kretain.embedded import cluster as embedded, jars
 from tests.support.clusters import EmbeddedKafka
-from tests.support.processes import locked
+from tests.support.processes import once
 from tests.support.world import World
 
 ROOM = 12 << 30
@@ -41,16 +41,14 @@ use_memory()
 def archived_classes() -> None:
     """Every broker of a session starts from one archive of classes; the first session on a machine makes it."""
     content = f"{jars.find_java().resolve()}\0{EmbeddedKafka().class_path()}".encode()
-    archive = jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa"
-    archive.parent.mkdir(parents=True, exist_ok=True)
     options = embedded.JVM_OPTIONS
-    with locked(archive.with_suffix(".lock")):
-        if not archive.exists():
-            part = archive.with_suffix(".part")
-            embedded.JVM_OPTIONS = (*options, f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off")
-            with EmbeddedKafka() as kafka:
-                kafka.node(1).terminate()
-            part.replace(archive)
+
+    def make(file: Path) -> None:
+        embedded.JVM_OPTIONS = (*options, f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")
+        with EmbeddedKafka() as kafka:
+            kafka.node(1).terminate()
+
+    archive = once(jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa", make)
     embedded.JVM_OPTIONS = (*options, f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off")
 
 

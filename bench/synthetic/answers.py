@@ -153,13 +153,13 @@ class Broker:
         return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
 
     def _coordinators(self, request: Any, _version: int) -> Any:
-        where = {node: (host, port) for node, host, port in self._ports}
-        kind = FindCoordinatorResponse.Coordinator
-        made = []
-        for key in request.coordinator_keys:
-            node = self._cluster.coordinator(key)
-            host, port = where[node]
-            made.append(kind(key=key, node_id=node, host=host, port=port, error_code=0, error_message=""))
+        where = {node: {"node_id": node, "host": host, "port": port} for node, host, port in self._ports}
+        made = [
+            FindCoordinatorResponse.Coordinator(
+                key=key, **where[self._cluster.coordinator(key)], error_code=0, error_message=""
+            )
+            for key in request.coordinator_keys
+        ]
         return FindCoordinatorResponse(throttle_time_ms=0, coordinators=made)
 
     def _listing(self, _request: Any, _version: int) -> Any:

@@ -46,11 +46,9 @@ class Cluster:
         self._listings = 0
 
     def leader(self, topic: int, partition: int) -> int:
-        """Return the broker that leads a partition."""
         return (topic * self.shape.partitions_a_topic + partition) % self.brokers + 1
 
     def coordinator(self, group: str) -> int:
-        """Return the broker that coordinates a group."""
         return self.group_of[group] % self.brokers + 1
 
     def topic_id(self, name: str) -> uuid.UUID:

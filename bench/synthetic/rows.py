@@ -80,7 +80,6 @@ class Reader:
         return value - 1
 
     def text(self) -> str:
-        """Decode a string."""
         size = self.length()
         raw = self.data[self.position : self.position + size]
         self.position += size
@@ -194,10 +193,11 @@ class Metadata:
         else:
             leaders = []
         known = number is not None or name == OFFSETS_TOPIC
-        rows = []
-        for partition, leader in enumerate(leaders):
-            listed = array([INT32.pack(leader)])
-            rows.append(_PARTITION.pack(0, partition, leader, 0) + listed + listed + b"\1\0")
+        listed = {leader: array([INT32.pack(leader)]) for leader in leaders}
+        rows = [
+            _PARTITION.pack(0, partition, leader, 0) + 2 * listed[leader] + b"\1\0"
+            for partition, leader in enumerate(leaders)
+        ]
         head = INT16.pack(0 if known else _UNKNOWN_TOPIC) + text(name)
         ident = cluster.topic_id(name).bytes if known else bytes(16)
         return head + ident + (b"\1" if name == OFFSETS_TOPIC else b"\0") + array(rows) + _NO_OPERATIONS + b"\0"

@@ -66,7 +66,6 @@ _NUMBER: Final = re.compile(rb"-?\d+")
 
 
 def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """Return one of the seeds with one to six changes."""
     data = bytearray(chance.choice(seeds))
     for _ in range(chance.randint(1, 6)):
         at = chance.randrange(len(data) + 1)

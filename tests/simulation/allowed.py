@@ -20,7 +20,7 @@ def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
     since = truth.hazards_since(tp, reading.began)
     if truth.excuses(" and ".join(sorted(since)), not since.isdisjoint({*LOGS_CHANGE, "our clock was set"})):
         return
-    if truth.held_since is not None and truth.held_since < reading.hold_seen:
+    if truth.held_since is not None and truth.held_since < reading.began:
         _violated(truth, tp, offset, f"G7: it was on hold since event {truth.held_since}")
     if offset > log.last_stable:
         _violated(truth, tp, offset, f"G1: L is {log.last_stable}")
@@ -142,24 +142,20 @@ def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record], *, s
     assert rules.event_h is not None
     append_time = truth.kafka.topics[tp[0]].append_time
     largest = truth.largest(rules.source, tp, (True, False) if switched else (append_time,))
-    times = [told(one.header) for one in gone] if rules.header else [one.stamp for one in gone]
-    for one, time_ms in zip(gone, times, strict=True):
-        if time_ms is None and rules.avro:
-            continue
-        if time_ms is None:
-            return f"R2: {one.offset} has no event time that can be read"
-        if not rules.header:
-            continue
-        if time_ms < YEAR_2000_MS:
-            return f"G9: {one.offset} has event time {time_ms}"
-        if time_ms >= largest - rules.event_h * HOUR:
-            return f"R2: {one.offset} is only {(largest - time_ms) / HOUR:.1f} h older than the newest ever"
     if not rules.header:
         why = _not_before("R2", gone, largest - rules.event_h * HOUR)
         ever = max((time_ms for key, time_ms in truth.largest_event.items() if key[0] == tp), default=0)
         if why is not None and _not_before("R2", gone, ever - rules.event_h * HOUR) is None:
             why += ", and not by an event time of other settings"
         return why
+    for one in gone:
+        if (time_ms := told(one.header)) is None:
+            if not rules.avro:
+                return f"R2: {one.offset} has no event time that can be read"
+        elif time_ms < YEAR_2000_MS:
+            return f"G9: {one.offset} has event time {time_ms}"
+        elif time_ms >= largest - rules.event_h * HOUR:
+            return f"R2: {one.offset} is only {(largest - time_ms) / HOUR:.1f} h older than the newest ever"
     return None
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 from greenlet import getcurrent, greenlet
 
@@ -16,12 +18,11 @@ from retention_cli.brokers.errors import BrokerError, NotSentError, RequestFaile
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.writer import Appended
 from retention_cli.core.clock import Clock
-from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.decide.guards.our_clock import compare_clocks
+from retention_cli.core.model import TopicPartition
 from retention_cli.policy.live import Message
-from retention_cli.state import messages
 from retention_cli.state.own_topics import BrokerClock, StateTopic
 from tests.simulation.kafka import SimKafka
+from tests.support.facts import known
 
 
 class KilledError(BaseException):
@@ -63,8 +64,8 @@ class Process:
             assert self.alive, f"{self.name} ended before {request}"
             self.step()
 
-    def finish(self, at_most: int = 100_000) -> None:
-        self.step(at_most)
+    def finish(self) -> None:
+        self.step(100_000)
         assert not self.alive, f"{self.name} does not end: {self.last}"
 
     def kill(self) -> None:
@@ -93,9 +94,7 @@ class Hub:
         if process.killed:  # it unwinds: no request of it goes out any more
             raise KilledError
         process.last = what
-        parent = getcurrent().parent
-        assert parent is not None
-        parent.switch()
+        known(getcurrent().parent).switch()
         if process.killed:
             raise KilledError
 
@@ -188,10 +187,9 @@ class SimDeleter(Deleter):
 
 
 class SimStateTopic(StateTopic):
-    """The shared topic in memory."""
-
     def __init__(self, kafka: SimKafka) -> None:
         self._kafka = kafka
+        self._writer: Any = SimpleNamespace(append_all=self._append, connect=lambda: None, close=lambda: None)
 
     def _ask(self, call: str) -> None:
         self._kafka.pause(call)
@@ -209,7 +207,7 @@ class SimStateTopic(StateTopic):
         self._ask("state")
         return [one for one in self._kafka.state_messages if start <= one.offset < end]
 
-    def append(self, messages: Sequence[tuple[bytes, bytes | None]]) -> list[Appended | BrokerError]:
+    def _append(self, _topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> list[Appended | BrokerError]:
         """Append; of what gets lost half is carried out, and nobody knows which."""
         self._kafka.pause("state append")
         lost = self._kafka.lose("state append")
@@ -217,12 +215,6 @@ class SimStateTopic(StateTopic):
         placed: list[Appended | BrokerError] = [self._kafka.append_state(key, value) for key, value in arriving]
         self._kafka.pause("state appended")
         return [BrokerError("timed out") for _ in messages] if lost else placed
-
-    def connect(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class SimBrokerClock(BrokerClock):
@@ -232,17 +224,10 @@ class SimBrokerClock(BrokerClock):
         self.compared = False
         self._kafka = kafka
         self._clock_ms = clock_ms
+        self._writer: Any = SimpleNamespace(append=self._append, close=lambda: None)
 
-    def close(self) -> None:
-        pass
-
-    def compare(self) -> Unknown | None:
-        before = self._clock_ms()
+    def _append(self, _topic: str, key: bytes, value: bytes | None) -> Appended:
         self._kafka.pause("clock")
         if self._kafka.lose("clock"):
-            return Unknown.because("G8", f"no time: {RequestFailedError('timed out', retriable=True)}")
-        value = messages.encode(None, messages.Written(before, 0))
-        stamp = self._kafka.append_state(messages.CLOCK_KEY.encode(), value).broker_ms
-        assert stamp is not None
-        self.compared = True
-        return compare_clocks(before, stamp, self._clock_ms())
+            raise RequestFailedError("timed out", retriable=True)
+        return self._kafka.append_state(key, value)

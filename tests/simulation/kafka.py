@@ -34,7 +34,6 @@ class Topic:
     topic_id: str
     partitions: list[Partition]
     append_time: bool = False
-    retention_ms: int = -1
     storage: Storage = "local"
 
 
@@ -138,10 +137,6 @@ class SimKafka:
         self.state_end += 1
         return Appended(0, self.state_end - 1, self.now_ms)
 
-    def compact_state(self) -> None:
-        """Clean it: of each key the last word stays."""
-        self.state_messages = sorted({one.key: one for one in self.state_messages}.values(), key=lambda one: one.offset)
-
     def cut_state(self, end: int) -> None:
         """Elect a leader for that topic that lacks all from this offset on."""
         self.state_messages = [one for one in self.state_messages if one.offset < end]
@@ -157,10 +152,8 @@ class SimKafka:
 
     def delete(self, name: str, *, clear_commits: bool) -> None:
         del self.topics[name]
-        if clear_commits:
-            for group in self.groups.values():
-                if group.kind == "outside":
-                    continue
+        for group in self.groups.values():
+            if clear_commits and group.kind != "outside":
                 group.commits = {tp: one for tp, one in group.commits.items() if tp[0] != name}
                 group.pending = {tp: one for tp, one in group.pending.items() if tp[0] != name}
 
@@ -170,7 +163,6 @@ class SimKafka:
         return name, len(logs) - 1
 
     def logs(self) -> Iterator[tuple[Tp, Partition]]:
-        """Yield all partitions of all topics."""
         return (((name, n), log) for name, topic in self.topics.items() for n, log in enumerate(topic.partitions))
 
     def partition(self, tp: Tp) -> Partition:
@@ -183,21 +175,14 @@ class SimKafka:
         tp: Tp,
         *,
         stamp: int | None = None,
-        event_ms: int | None = None,
         header: bytes | None = None,
         txn: int | None = None,
     ) -> Record:
         """Append a data record stamped by its producer (None: now), unless the topic stamps append times."""
-        topic = self.topics[tp[0]]
+        topic, log = self.topics[tp[0]], self.partition(tp)
         when = self.now_ms if topic.append_time else (self.now_ms if stamp is None else stamp)
-        event = event_ms if event_ms is not None else when
-
-        def made(offset: int, epoch: int) -> Record:
-            return Record(
-                next(self._uids), offset, epoch, when, "data", topic.append_time, self.now_ms, event, header, txn
-            )
-
-        return self.partition(tp).append(made)
+        place = (next(self._uids), log.log.end, log.epoch)
+        return log.append(Record(*place, when, "data", topic.append_time, self.now_ms, header, txn))
 
     def begin_transaction(self, tp: Tp) -> int:
         txn = next(self._txns)
@@ -207,14 +192,10 @@ class SimKafka:
     def end_transaction(self, tp: Tp, txn: int, state: Literal["committed", "aborted"]) -> None:
         """Write the marker, stamped with wall-clock time, and let the transaction's records be."""
         log, append_time = self.partition(tp), self.topics[tp[0]].append_time
-        if log.leader is None:
-            return
-
-        def made(offset: int, epoch: int) -> Record:
-            return Record(next(self._uids), offset, epoch, self.now_ms, "marker", append_time, self.now_ms, None, None)
-
-        log.append(made)
-        log.txns[txn] = state
+        if log.leader is not None:
+            place = (next(self._uids), log.log.end, log.epoch)
+            log.append(Record(*place, self.now_ms, "marker", append_time, self.now_ms, None))
+            log.txns[txn] = state
 
     def compact(self, tp: Tp, every: int) -> None:
         """Clean: every so many-th data record below the active segment is superseded. Offsets stay."""
@@ -240,7 +221,7 @@ class Record(NamedTuple):
     """A record as it lies in a log, and what no client can see of it.
 
     ``uid`` identifies it even after its offset has gone to another record. ``append_time`` says that the broker stamped
-    its batch. ``written_ms`` is when it was truly appended, ``event_ms`` its true event time, None of a marker.
+    its batch. ``written_ms`` is when it was truly appended.
     """
 
     uid: int
@@ -250,7 +231,6 @@ class Record(NamedTuple):
     kind: Literal["data", "marker"]
     append_time: bool
     written_ms: int
-    event_ms: int | None
     header: bytes | None
     txn: int | None = None
 
@@ -313,10 +293,8 @@ class Replica:
 
     def segments(self) -> Iterator[list[Record]]:
         """Segments that lie on the disk, dead records and all."""
-        found: dict[int, list[Record]] = {}
-        for one in self.records:
-            found.setdefault(one.offset // SEGMENT_RECORDS, []).append(one)
-        return iter(found.values())
+        parts = itertools.groupby(self.records, lambda one: one.offset // SEGMENT_RECORDS)
+        return (list(part) for _, part in parts)
 
     def sweep(self) -> None:
         """Delete the segments that lie wholly below S; never the active one."""
@@ -389,9 +367,8 @@ class Partition:
 
     # -- what happens to it ---------------------------------------------------------
 
-    def append(self, make: Callable[[int, int], Record]) -> Record:
-        """Append one record (of an offset and an epoch) to all replicas in sync; it has a leader."""
-        record = make(self.log.end, self.epoch)
+    def append(self, record: Record) -> Record:
+        """Append a record, which is of our end and epoch, to all replicas in sync; it has a leader."""
         for broker in self.in_sync:
             replica = self.replicas[broker]
             replica.begin_epoch(record.epoch)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import Message
 
-from retention_cli.brokers import commits, groups, log_offsets, records
+from retention_cli.brokers import groups, log_offsets, records
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound, OpenTransaction
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicConfig, TopicMetadata
@@ -27,7 +27,7 @@ from retention_cli.observe.floors.sources.interface import Consumer, Reach, Sour
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
 from tests.simulation.clients import LATE, SimClock
-from tests.simulation.kafka import BROKERS, NO_STAMP, Partition, Record, Replica, SimKafka, Topic, offsets_partition
+from tests.simulation.kafka import BROKERS, NO_STAMP, Partition, Record, Replica, SimKafka, offsets_partition
 from tests.simulation.wire import SimWire
 
 _RECORDS_A_FETCH = 3
@@ -79,7 +79,6 @@ class Schemas(SchemaRegistry):
         self._kafka = kafka
 
     def value(self, kind: Kind, raw: bytes | None, path: Sequence[str]) -> Any:
-        del kind
         if self._kafka.lose("schema"):
             raise SchemaError("schema 1, which could not be fetched from http://simulated: it answered HTTP 503")
         try:
@@ -89,7 +88,7 @@ class Schemas(SchemaRegistry):
 
 
 class SimReader(ClusterReader):
-    """What one kretain reads by. It has no connections: an engine that reaches past it, for its ``wire``, fails."""
+    """What one kretain reads by. It has no connections: its ``wire`` answers what is asked about groups, and no more."""
 
     def __init__(self, kafka: SimKafka, clock: SimClock) -> None:
         self.settings = ConnectionSettings("simulated:9092")
@@ -100,12 +99,9 @@ class SimReader(ClusterReader):
         self.on_list: Callable[[], None] = lambda: None
         self._kafka = kafka
         self._configs_asked = 0
-        self._sim = SimWire(kafka, self)
+        self.wire: Any = SimWire(kafka, self)
         self._unsettled = set[str]()
-
-    @property
-    def schemas(self) -> Schemas:
-        return Schemas(self._kafka)
+        self.schemas = Schemas(kafka)
 
     def _lost(self, call: str) -> RequestFailedError | None:
         """Carry out a request; return the error where it got lost."""
@@ -117,9 +113,6 @@ class SimReader(ClusterReader):
             raise lost
 
     # -- the cluster ---------------------------------------------------------------
-
-    def brokers(self) -> list[int]:
-        return list(BROKERS)
 
     def metadata(
         self, topics: Iterable[str] | None = None, only: Mapping[str, Container[int]] | None = None
@@ -159,43 +152,33 @@ class SimReader(ClusterReader):
         return later(lambda: self._configs(topics)) if self._configs_asked % 2 else ready(self._configs(topics))
 
     def _configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
-        return {name: self._config(self._kafka.topics[name]) for name in topics}
-
-    def _config(self, topic: Topic) -> TopicConfig:
-        return TopicConfig(
-            frozenset({"delete"}),
-            topic.retention_ms,
-            "LogAppendTime" if topic.append_time else "CreateTime",
-            topic.storage == "tiered",
-            topic.storage == "diskless",
-        )
+        known = {name: self._kafka.topics[name] for name in topics}
+        return {
+            name: TopicConfig(
+                frozenset({"delete"}),
+                -1,
+                "LogAppendTime" if one.append_time else "CreateTime",
+                one.storage == "tiered",
+                one.storage == "diskless",
+            )
+            for name, one in known.items()
+        }
 
     # -- groups ----------------------------------------------------------------------
 
-    def _until(self, patience_s: float | None) -> float:
+    def _deadline(self, patience_s: float | None = None) -> float:
         return self._kafka.elapsed_s + (self.timeout_s if patience_s is None else patience_s)
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
-        listed = self._sim.run(groups.list_groups, sorted(brokers), self._until(patience_s))
+        listed = super().list_groups(sorted(brokers), patience_s)
         self.on_list()
         return listed
 
     def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
         self._ask("group_rights")
-        return self._sim.run(groups.group_rights, list(names), self._until(None))
-
-    def describe_members(
-        self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
-    ) -> None:
-        self._sim.run(groups.describe_members, listed, on_group, self._until(patience_s), self._unsettled)
-
-    def read_pending(
-        self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
-    ) -> list[commits.CommitsUnknown]:
-        return self._sim.run(commits.read_pending, list(names), topics, self._until(patience_s))
+        return super().group_rights(names)
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        del partitions
         return {}  # they are only told
 
     def read_outside(self, source: FloorSource) -> outside.Read:
@@ -211,9 +194,6 @@ class SimReader(ClusterReader):
         for (topic, partition), (offset, _epoch) in sorted(group.commits.items()):
             rows.setdefault(topic, []).append((partition, offset))
         return {source.name: Consumer(rows)}
-
-    def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
-        self._sim.run(commits.read_commits, list(names), on_group, self._until(patience_s))
 
     # -- offsets -----------------------------------------------------------------------
 
@@ -247,10 +227,8 @@ class SimReader(ClusterReader):
         here = (one for name, one in self._kafka.groups.items() if offsets_partition(name) == number)
         return Found(1 if spec == "last-stable" and any(one.pending for one in here) else 2)
 
-    def list_offsets(
-        self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders
-    ) -> list[dict[TopicPartition, log_offsets.Answer]]:
-        return [{tp: self._listed(tp, spec, leaders) for tp, spec in one.items()} for one in wanted]
+    def list_offsets_soon(self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders) -> Any:
+        return ready([{tp: self._listed(tp, spec, leaders) for tp, spec in one.items()} for one in wanted])
 
     def _listed(self, tp: TopicPartition, spec: log_offsets.Spec, leaders: Leaders) -> log_offsets.Answer:
         if (lost := self._lost(f"list_offsets {spec if isinstance(spec, str) else 'time'}")) is not None:
@@ -265,9 +243,6 @@ class SimReader(ClusterReader):
         if spec == "latest":
             self.on_ends((tp.topic, tp.partition))
         return self._offset(log, spec)
-
-    def list_offsets_soon(self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders) -> Any:
-        return ready(self.list_offsets(wanted, leaders))
 
     def epoch_ends(
         self, wanted: Sequence[tuple[TopicPartition, int]], leaders: Leaders
@@ -327,7 +302,6 @@ class SimReader(ClusterReader):
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float, *, uncommitted: bool = False
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
-        del seconds
         return {tp: self._searched(tp, one) for tp, one in searches.items()}
 
     def _searched(self, tp: TopicPartition, search: records.Search) -> records.Reached | RequestFailedError:
@@ -365,7 +339,6 @@ class SimReader(ClusterReader):
         *,
         scan: bool = False,
     ) -> dict[TopicPartition, RequestFailedError | None]:
-        del deadline, scan
         return {
             tp: None
             if span.start >= span.end

@@ -188,8 +188,10 @@ def _healthy(chance: random.Random) -> list[Step]:
     found: list[Step] = []
     for number in (0, 1) if chance.random() < 0.8 else (0, 1, 2):
         age = chance.choice((1, 2, 3, 4, 4))
-        found.append(("produce", number, chance.randrange(6), age, chance.choice((age, 4, 3, 1))))
-        found.append(("read", 0, number, chance.randrange(8), chance.randrange(2)))
+        found += [
+            ("produce", number, chance.randrange(6), age, chance.choice((age, 4, 3, 1))),
+            ("read", 0, number, chance.randrange(8), chance.randrange(2)),
+        ]
     return found
 
 

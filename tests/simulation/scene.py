@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -80,17 +81,15 @@ _create.__defaults__ = tuple(BLOCK_RECORDS if n == event_scan.FIRST_BLOCK_RECORD
 
 @functools.cache
 def policy(rules: Rules, topics: tuple[str, ...], hold: bool, state: str) -> Policy:
-    lines = ["version: 1", f"state: {state}"]
-    if told := rules.groups():
-        lines.append(f"groups: {{{', '.join(told)}}}")
-    if rules.outside:
-        lines += ["floors:", f"  - {{file: /simulated, name: {GROUPS[-1]}}}"]
-    lines.append("topics:")
-    for name in topics:
-        lines += [f"  - match: {name}", *(f"    {line}" for line in rules.entry())]
-        if hold:
-            lines.append("    hold: a case")
-    return parse_policy("\n".join(lines), "policy.yaml", "sha256:simulated")
+    entry = rules.entry() | ({"hold": "a case"} if hold else {})
+    told = {
+        "version": 1,
+        "state": state,
+        "groups": rules.groups(),
+        "floors": [{"file": "/simulated", "name": GROUPS[-1]}] * rules.outside,
+        "topics": [{"match": name, **entry} for name in topics],
+    }
+    return parse_policy(json.dumps(told), "policy.yaml", "sha256:simulated")
 
 
 class Simulated(ExitStack):
@@ -102,7 +101,6 @@ class Simulated(ExitStack):
         self.callback(shutil.rmtree, self.root, ignore_errors=True)
 
     def apply(self, *steps: Step) -> None:
-        """Do one step after another."""
         for name, *numbers in steps:
             getattr(self, f"do_{name}")(*numbers)
 

@@ -16,7 +16,6 @@ _SMALL = 12
 
 
 def violation_of(run: Run, rules: str, sequence: Sequence[Step]) -> str | None:
-    """Return what a sequence violates, None where nothing."""
     try:
         run(rules, sequence)
     except ViolationError as error:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.simulation.kafka import BROKERS, HOUR, NO_STAMP, Tp
-from tests.simulation.scene import AGES_MS, EDGES_MS, RULES, TIMES_MS
+from tests.simulation.scene import AGES_MS, EDGES_MS, TIMES_MS
 from tests.simulation.truth import Moved
 
 if TYPE_CHECKING:
@@ -117,9 +117,7 @@ def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = 
     header = {5: b"no time", 6: str(event_ms // 1000).encode(), 7: b"9" * 4400, 8: b"\xff"}.get(
         event, str(event_ms).encode()
     )
-    timestamped = not RULES[world.rules].header and stamp != NO_STAMP
-    record = world.kafka.append(tp, stamp=stamp, event_ms=stamp if timestamped else event_ms, header=header, txn=txn)
-    world.counts_events(tp, [record])
+    world.counts_events(tp, [world.kafka.append(tp, stamp=stamp, header=header, txn=txn)])
 
 
 def do_produce(world: World, number: int, count: int, age: int, event: int) -> None:
@@ -196,7 +194,6 @@ def do_fail(world: World, call: int, times: int) -> None:
 
 
 def do_registry(world: World, times: int) -> None:
-    """The next schemas can't be had."""
     world.kafka.failing["schema"] = 1 + times % 3
 
 
@@ -226,8 +223,9 @@ def do_deposed(world: World, times: int) -> None:
 
 
 def do_compact_state(world: World) -> None:
-    """The log cleaner runs over what all share."""
-    world.kafka.compact_state()
+    """The log cleaner runs over what all share: of each key the last word stays."""
+    last = {one.key: one for one in world.kafka.state_messages}
+    world.kafka.state_messages = sorted(last.values(), key=lambda one: one.offset)
 
 
 def do_policy(world: World, topic: int, how: int) -> None:

@@ -69,14 +69,13 @@ def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
 
 
 def planned(world: World, one: Operator, reading: Reading, reader: SimReader, memories: Memories) -> Plan:
-    now_ms = one.clock.wall_ms()
-    reading.began, reading.planned_ms = world.truth.number, now_ms
+    reading.began = world.truth.number
     reading.rules = world.wanted
     plan = LocalPlanner().plan(
         PlanJob(
             reader,
             selection_of(world, one),
-            now_ms,
+            one.clock.wall_ms(),
             past_day=lambda _cluster: Amount(),
             memories=memories,
             clock_ms=one.clock.wall_ms,
@@ -85,6 +84,7 @@ def planned(world: World, one: Operator, reading: Reading, reader: SimReader, me
     world.truth.passed(reading, one.topics)
     world.outcomes.update(f"plan {decision.action}" for decision in plan.decisions)
     one.saved = plan
+    reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
     return plan
 
 
@@ -107,11 +107,8 @@ def carry_out_saved(world: World, late: bool, one: Operator) -> None:
 def carry_out_plan(
     world: World, one: Operator, plan: Plan, reading: Reading, reader: SimReader, memories: Memories
 ) -> None:
-    if plan.created_at_ms == reading.planned_ms:
-        reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
-
     def selection() -> Selection:
-        reading.hold_seen = reading.began = world.truth.number
+        reading.began = world.truth.number
         reading.began_s = world.kafka.elapsed_s
         reading.rules = world.wanted
         return selection_of(world, one)
@@ -155,8 +152,8 @@ def carry_out_plan(
     one.reports.append(report)
     check_report(world, report, reading, began, {tp for tp, _ in deleter.late})
     if job.audit.evidence is None and report.sent:
-        for found in verify_runs(one.folder, [report.run])[0].findings:
-            world.truth.violations.append(f"evidence is refused: {found.where}: {found.text}")
+        findings = verify_runs(one.folder, [report.run])[0].findings
+        world.truth.violations += [f"evidence is refused: {found.where}: {found.text}" for found in findings]
 
 
 def check_report(
@@ -262,7 +259,6 @@ def do_kill(world: World, number: int) -> None:
 
 
 def do_clock(world: World, number: int, how: int) -> None:
-    """An operator's clock jumps, or is set right."""
     one = world.operators[number % 2]
     one.clock.off_ms = CLOCKS_MS[how % len(CLOCKS_MS)]
     if abs(one.clock.off_ms) > MINUTE:
@@ -322,7 +318,6 @@ def remembers(world: World, one: Operator, memory: MemoryTruth) -> None:
 
 
 def do_forget(world: World, number: int, group: int) -> None:
-    """``kretain groups forget``."""
     one, name = world.operators[number % 2], group_name(world.rules, group)
     do_finish(world, number)
     with contextlib.suppress(StateError), closing(memories_of(world, one)) as memories:

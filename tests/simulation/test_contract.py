@@ -27,6 +27,7 @@ from tests.simulation.clients import SimClock, SimDeleter
 from tests.simulation.kafka import Group, Partition, SimKafka
 from tests.simulation.reader import SimReader
 from tests.support.clusters import EmbeddedKafka
+from tests.support.facts import known
 from tests.support.leaders import SETTINGS, move_leader
 from tests.support.world import HOUR, MINUTE, QUIET, World, commit_raw, end_transaction, now_ms, reader_for, wait_until
 
@@ -134,10 +135,8 @@ class Both:
         offset = log.high_watermark + 1 if chance.random() < 0.2 else chance.randrange(0, log.last_stable + 1)
         found: list[Outcome] = []
         for reader, deleter in zip(self.readers, self.deleters, strict=True):
-            leader = self._partition(reader).leader
-            assert leader is not None
             deleter.delete(
-                {leader: {self.tp: offset}},
+                {known(self._partition(reader).leader): {self.tp: offset}},
                 lambda _tp, outcome: found.append(outcome),
                 timeout_s=30,
                 good_until=reader.clock.since_boot() + 30,
@@ -271,7 +270,6 @@ class BothOfThree(Both):
         super().__init__(world, reader, TopicPartition(self.name, 0), 1)
 
     def elect(self, _chance: random.Random) -> None:
-        """The other replica, which has everything, leads."""
         before = self._epoch()
         move_leader(self.world, self.name)
         await_led(self.readers[0], self.name)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 from greenlet import getcurrent
 
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import TopicConfig
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark import plans, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
@@ -30,37 +30,18 @@ from tests.simulation.scene import Operator
 from tests.simulation.steps_runs import memories_of, planned, reading_of, selection_of
 from tests.simulation.world import World
 
-_RUNS: dict[Any, tuple[World, TaskReader]] = {}
+_RUNS: dict[Any, tuple[World, SimReader]] = {}
 """The run of each greenlet."""
 _LARGEST_SLICE = 2
-
-
-class TaskReader(SimReader):
-    """What a client and its tasks read by."""
-
-    def topic_configs(
-        self, topics: Sequence[str], patience_s: float | None = None
-    ) -> dict[str, TopicConfig | RequestFailedError]:
-        return self.topic_configs_soon(topics, patience_s).result()  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Here:
-    """A value that was sent to tasks (:class:`retention_cli.engines.spark.shipping.Sent`)."""
-
-    raw: bytes
-
-    def load(self) -> Any:
-        return from_bytes(self.raw)
-
-    load_once = load
 
 
 class Sender:
     """See :class:`retention_cli.engines.spark.shipping.Sender`."""
 
-    def send(self, value: Any) -> Here:
-        return Here(to_bytes(value))
+    def send(self, value: Any) -> Any:
+        """Return what tasks are given (:class:`retention_cli.engines.spark.shipping.Sent`)."""
+        load = functools.partial(from_bytes, to_bytes(value))
+        return SimpleNamespace(load=load, load_once=load)
 
     def connection(self, _settings: object) -> ConnectionRef:
         return ConnectionRef(SentFile("simulated"))
@@ -122,7 +103,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _by_spark(world: World, one: Operator, sender: type[Sender] = Sender) -> Rows:
     """Make a plan, and remember what was seen."""
-    reader, clock_ms = TaskReader(world.kafka, one.clock), one.clock.wall_ms
+    reader, clock_ms = SimReader(world.kafka, one.clock), one.clock.wall_ms
     _RUNS[getcurrent()] = world, reader
     try:
         with closing(memories_of(world, one)) as memories:
@@ -316,7 +297,7 @@ def test_ledger_that_another_run_writes_while_it_is_cut_is_cut_again() -> None:
     class Noting(Sender):
         interrupted = False
 
-        def send(self, value: Any) -> Here:
+        def send(self, value: Any) -> Any:
             if isinstance(value, Handed):
                 sent.append(value)
                 if self.interrupted and len(sent) == 1:

@@ -9,6 +9,7 @@ import pytest
 from retention_cli.core.model import TopicPartition
 from tests.simulation.scene import Step
 from tests.simulation.world import World
+from tests.support.facts import known
 
 CUT: list[Step] = [
     *[("produce", 0, 5, 0, 0), ("fall_behind", 0), ("produce", 0, 5, 0, 0)],
@@ -121,6 +122,5 @@ def test_first_plan_of_a_topic_that_was_switched_holds_if_a_producer_stamped_its
     """G3: a recheck remembers who stamped it, the plan has to look."""
     with World("R4 G3") as world:
         world.apply(("produce", 2, 0, 3, 0), ("append_time", 1), ("plan", 1, 0))
-        plan = world.operators[1].saved
-    assert plan is not None
+        plan = known(world.operators[1].saved)
     assert [(row.tp, row.action) for row in plan.decisions if row.high_watermark] == [(TopicPartition("b", 0), "hold")]

@@ -87,7 +87,7 @@ class Replay:
             return
         tp, kafka = self.world.tp(self.number), self.world.kafka
         ahead_ms = kafka.now_ms + 48 * HOUR
-        record = kafka.append(tp, stamp=ahead_ms, event_ms=ahead_ms, header=str(ahead_ms).encode())
+        record = kafka.append(tp, stamp=ahead_ms, header=str(ahead_ms).encode())
         self.world.counts_events(tp, [record])
 
     def _recheck(self) -> None:
@@ -150,7 +150,6 @@ def deleted_by(trace: Trace) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Replay one trace of a file, by its number; return 1 if it deletes what it must not."""
     deleted, why = deleted_by(traces_in(Path(sys.argv[1]).read_text(encoding="utf-8"))[int(sys.argv[2])])
     sys.stdout.write(f"{why}\n")
     return 1 if deleted else 0

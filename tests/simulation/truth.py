@@ -5,11 +5,10 @@ Each delete that takes effect is held against docs/rules.md by the records' true
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tests.simulation.clients import SimClock
 from tests.simulation.kafka import HOUR, Partition, Record, SimKafka, Tp
@@ -51,22 +50,22 @@ class Rules:
     def source(self) -> str:
         return "header" if self.header else "timestamp" if self.explicit else "default"
 
-    def groups(self) -> list[str]:
+    def groups(self) -> dict[str, Any]:
         told = {
-            "latest": list(self.latest),
-            "stale.epochs": list(self.stale),
-            "require": list(self.require),
+            "latest": self.latest,
+            "stale.epochs": self.stale,
+            "require": self.require,
             "offsets.topic": "hidden" if self.hidden else None,
             "watch.first": None if self.watch_h is None else f"{self.watch_h}h",
             "start": {name: f"{hours}h" for name, hours in self.start.items()},
             "scope": None if self.scope is None else f"{self.scope}*",
         }
-        return [f"{key}: {json.dumps(value)}" for key, value in told.items() if value]
+        return {key: value for key, value in told.items() if value}
 
-    def entry(self) -> list[str]:
+    def entry(self) -> dict[str, Any]:
         place = "avro:/et" if self.avro else "json:/et" if self.json else "header:et"
         told = {
-            "retention.commitoffset.enable": None if self.consumed_h is None else "true",
+            "retention.commitoffset.enable": None if self.consumed_h is None else True,
             "retention.commitoffset.hours": self.consumed_h,
             "retention.ms": _ms(self.forced_h),
             "retention.max.eventtime.ms": _ms(self.event_h),
@@ -76,7 +75,7 @@ class Rules:
             "retention.min.wallclock.ms": _ms(self.wallclock_h),
             "unconsumed": self.unconsumed,
         }
-        return [f"{key}: {value}" for key, value in told.items() if value is not None]
+        return {key: value for key, value in told.items() if value is not None}
 
 
 def _ms(hours: int | None) -> int | None:
@@ -153,10 +152,8 @@ class Reading:
     clock: SimClock
     shared: bool = False
     who: str = ""
-    planned_ms: int = 0
     began: int = 0
     began_s: float = 0.0
-    hold_seen: int = 0
     unconsumed: dict[Tp, int] = field(default_factory=dict)
     seen: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     moved: dict[Tp, int] = field(default_factory=dict)
@@ -224,7 +221,6 @@ class Truth:
         return max(self.largest_event.get((tp, source, one and source != "header"), 0) for one in append_times)
 
     def forget_events(self, tp: Tp) -> None:
-        """A topic is another one now."""
         self.largest_event = {key: time_ms for key, time_ms in self.largest_event.items() if key[0] != tp}
 
     def committed(self, group: str, tp: Tp, log: Partition, offset: int) -> None:

@@ -85,10 +85,10 @@ class SimWire:
         _ELAPSED.kafka = self._kafka
 
     def run(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Carry out a coroutine of the engine, whose first argument is this wire."""
+        """Carry out a coroutine of the engine."""
         self.goes_on()
         try:
-            work(self, *args).send(None)
+            work(*args).send(None)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         finally:

@@ -33,6 +33,7 @@ from tests.simulation.scene import (
 from tests.simulation.steps_logs import do_end_transaction, do_hold
 from tests.simulation.steps_runs import do_finish, do_forget, memories_of, planned, reading_of
 from tests.simulation.truth import YEAR_2000_MS, Rules, Truth, told
+from tests.support.facts import known
 
 STEPS: Final[dict[str, Callable[..., None]]] = {
     name.removeprefix("do_"): function
@@ -76,11 +77,8 @@ class World(Simulated):
         ]
         if self.memories != "each":
             self.operators[1].memory = self.operators[0].memory
-        self.callback(self._kill_all)
-
-    def _kill_all(self) -> None:
         for one in self.operators:
-            one.process.kill()
+            self.callback(lambda operator: operator.process.kill(), one)
 
     def apply(self, *steps: Step) -> None:
         """Do one step after another.
@@ -168,8 +166,7 @@ def settle(world: World) -> None:
     with contextlib.closing(memories_of(world, fresh)) as memories:
         wanted = planned(world, fresh, reading, reader, memories)
     world.apply(("plan", 0))
-    assert one.saved is not None
-    mine = {row.tp: row for row in one.saved.decisions}
+    mine = {row.tp: row for row in known(one.saved).decisions}
     for row in wanted.decisions:
         own = mine[row.tp]
         if any(reason.code == "F10" for reason in own.reasons):

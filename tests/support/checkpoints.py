@@ -48,8 +48,6 @@ def written(folder: Path, **changes: str | None) -> FloorSource:
 
 @dataclass
 class StillClock(Clock):
-    """It is always ``now_ms``."""
-
     now_ms: int
 
     def wall_ms(self) -> int:

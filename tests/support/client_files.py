@@ -24,12 +24,12 @@ from retention_cli.brokers.security.client_files import (
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.support.says import refusal
+from tests.support.world import written
 
 
 def properties(tmp_path: Path, **settings: object) -> Path:
-    path = tmp_path / "client.properties"
-    path.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
-    return path
+    lines = (f"{key.replace('_', '.')}={value}\n" for key, value in settings.items())
+    return written(tmp_path / "client.properties", "".join(lines))
 
 
 SECRET = "s3cret!"
@@ -65,11 +65,15 @@ def pair(number: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     """A key and its self-signed certificate, which is for 127.0.0.1; another one for each number."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kretain-test")])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(NOW).not_valid_after(NOW + dt.timedelta(days=9000))
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    return key, builder.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    builder = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + dt.timedelta(days=9000))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(address, critical=False)
+    )
+    return key, builder.sign(key, hashes.SHA256())
 
 
 def self_signed(number: int = 0) -> str:
@@ -77,8 +81,11 @@ def self_signed(number: int = 0) -> str:
 
 
 def key_pem(password: bytes | None = None) -> str:
-    sealed = ser.NoEncryption() if password is None else ser.BestAvailableEncryption(password)
-    return pair(0)[0].private_bytes(PEM, ser.PrivateFormat.PKCS8, sealed).decode()
+    return pair(0)[0].private_bytes(PEM, ser.PrivateFormat.PKCS8, _sealed(password)).decode()
+
+
+def _sealed(password: bytes | None) -> ser.KeySerializationEncryption:
+    return ser.NoEncryption() if password is None else ser.BestAvailableEncryption(password)
 
 
 def serving(certificate: Path) -> ssl.SSLContext:
@@ -94,9 +101,7 @@ def key_der() -> bytes:
 
 
 def pkcs12_store(password: str | None, *, key: bool) -> bytes:
-    sealed: ser.KeySerializationEncryption = ser.NoEncryption()
-    if password is not None:
-        sealed = ser.BestAvailableEncryption(password.encode())
+    sealed = _sealed(None if password is None else password.encode())
     if key:
         return pkcs12.serialize_key_and_certificates(b"mine", pair(0)[0], pair(0)[1], None, sealed)
     return pkcs12.serialize_key_and_certificates(None, None, None, [pair(0)[1]], sealed)

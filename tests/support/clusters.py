@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import signal
 import socket
@@ -36,15 +38,12 @@ class FaultyNode(Node):
 
     def refuse_taken_ports(self) -> None:
         for port in self.ports:
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the broker: TIME_WAIT is free
-                try:
-                    probe.bind(("127.0.0.1", port))
-                except OSError as error:
-                    raise EmbeddedError(f"port {port} is in use ({error.strerror})") from error
+            try:
+                socket.create_server(("127.0.0.1", port)).close()  # like the broker: TIME_WAIT is free
+            except OSError as error:
+                raise EmbeddedError(f"port {port} is in use ({os.strerror(error.errno or 0)})") from error
 
     def start(self) -> None:
-        """Start the broker's process, if its ports are free."""
         self.refuse_taken_ports()
         Node.start(self)
 
@@ -68,11 +67,10 @@ class FaultyNode(Node):
     def _identified(self, meta: bytes, cluster_id: str) -> bytes:
         """Return a log dir's ``meta.properties`` with this node's ids, and a new id for the folder."""
         ids = {"cluster.id": cluster_id, "node.id": str(self.node_id), "directory.id": new_id()}
-        lines = []
-        for line in meta.decode().splitlines():
-            key, _, value = line.partition("=")
-            lines.append(f"{key}={ids.get(key, value)}" if value else line)
-        return "\n".join([*lines, ""]).encode()
+        text = meta.decode()
+        for key, value in ids.items():
+            text = re.sub(rf"^{re.escape(key)}=.*$", f"{key}={value}", text, flags=re.MULTILINE)
+        return text.encode()
 
     def terminate(self) -> None:
         """Ask the broker to shut down cleanly, and kill it if it does not."""

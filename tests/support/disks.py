@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,17 +72,9 @@ def in_the_way_bytes(outcome: DiskOutcome) -> Counter[TopicPartition]:
     return found
 
 
-@dataclass
-class LogDirAnswers:
-    """A reader of which each look at the log dirs gets the next of these answers."""
-
-    looks: Iterator[Mapping[int, Sequence[LogDirState] | Exception]]
-
-    def brokers(self) -> list[int]:
-        return [1]
-
-    def log_dirs(self, _brokers: object) -> dict[int, Sequence[LogDirState] | Exception]:
-        return dict(next(self.looks))
+def log_dirs_by_turns(looks: Iterator[Mapping[int, Sequence[LogDirState] | Exception]]) -> Any:
+    """Return a reader of which each look at the log dirs gets the next of these answers."""
+    return SimpleNamespace(brokers=lambda: [1], log_dirs=lambda _brokers: dict(next(looks)))
 
 
 class Row(NamedTuple):

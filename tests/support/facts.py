@@ -93,10 +93,8 @@ class Log:
             size_bytes=1000,
         )
         wanted = wanted_lookups(facts, settings, NOW)
-        for time_ms in wanted.times - answers.keys():
-            answers[time_ms] = LookUp(self.offset_at(time_ms))
-        for time_ms in wanted.data - data.keys():
-            data[time_ms] = LookUp(self.offset_at(time_ms))
+        answers |= {time_ms: LookUp(self.offset_at(time_ms)) for time_ms in wanted.times - answers.keys()}
+        data |= {time_ms: LookUp(self.offset_at(time_ms)) for time_ms in wanted.data}
         return facts
 
 

@@ -37,7 +37,7 @@ class Fleet:
 
     def __init__(self, world: World, seed: int, topics: int = 25) -> None:
         self.world = world
-        self.seed, self.rng = seed, random.Random(seed)
+        self.rng = random.Random(seed)
         self.prefix = f"fleet{seed}-{os.getpid()}"
         self.base = now_ms()
         self.topics = [self._topic(number) for number in range(topics)]
@@ -189,7 +189,6 @@ class Fleet:
     # -- policy -----------------------------------------------------------------------------------------
 
     def policy(self) -> str:
-        """Return a random policy's YAML."""
         rng = self.rng
         lines = ["version: 1", f'groups: {{ignore: ["{self.stray}"], latest: ["{self.late}"]}}', "topics:"]
         lines.append(f'  - {{match: ["{self.prefix}-*", "_{self.prefix}-*"], retention.commitoffset.enable: false}}')

@@ -60,18 +60,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     from kretain.__main__ import main
 
     kretain.BEGAN = time.monotonic()
-    code: Any = 1
-    try:
-        main()
-        code = 0
-    except SystemExit as end:
-        code = end.code
-        if isinstance(code, str):
-            sys.stderr.write(f"{code}\n")
-    except BaseException:  # as the interpreter does
-        sys.excepthook(*sys.exc_info())
-    # What a process does at its end: its own ends first (kretain's leaves for good), then the streams.
-    sys.exit(code)
+    main()
 
 
 def serve(path: str) -> tuple[dict[str, Any], list[int]] | None:

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import itertools
 import json
-import shutil
 import ssl
 import tarfile
 import threading
@@ -24,7 +23,7 @@ from joserfc.jwk import RSAKey
 from kafka.record.util import encode_varint
 
 from kretain.embedded import jars
-from tests.support.processes import beside, locked, port_of
+from tests.support.processes import beside, once, port_of
 
 Answer = tuple[int, Mapping[str, str], bytes | Iterable[bytes]]
 """A status, headers and a body, in one piece or in parts; then the headers say how long it is."""
@@ -155,19 +154,15 @@ VERSION: Final = "2.6.13.Final"
 def _unpacked() -> Path:
     """Return a folder with Apicurio's registry, downloaded once."""
     folder = jars.cache_dir() / "jars" / "tests"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"apicurio-registry-{VERSION}"
-    with locked(folder / ".lock"):
-        if not target.is_dir():
-            project = jars.maven(folder).project("io.apicurio", "apicurio-registry-app")
-            archive = project.at_version(VERSION).artifact("all", "tar.gz").resolve()
-            part = folder / f".{target.name}.part"
-            shutil.rmtree(part, ignore_errors=True)
-            with tarfile.open(archive) as packed:
-                packed.extractall(part, filter="data")
-            part.rename(target)
-            archive.unlink()
-    return target
+
+    def unpack(into: Path) -> None:
+        project = jars.maven(folder).project("io.apicurio", "apicurio-registry-app")
+        archive = project.at_version(VERSION).artifact("all", "tar.gz").resolve()
+        with tarfile.open(archive) as packed:
+            packed.extractall(into, filter="data")
+        archive.unlink()
+
+    return once(folder / f"apicurio-registry-{VERSION}", unpack)
 
 
 @contextmanager

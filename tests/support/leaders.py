@@ -65,7 +65,6 @@ def configure_group(world: World, group: str, settings: Mapping[str, str]) -> No
 
 
 def from_the_start(world: World, group: str) -> None:
-    """Have a share group begin with the oldest record."""
     configure_group(world, group, {"share.auto.offset.reset": "earliest"})
 
 

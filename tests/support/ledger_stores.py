@@ -13,10 +13,8 @@ from pathlib import Path
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Decision, Sample
-from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ledger import Ledger
-from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state import messages
 from retention_cli.state.memories import Kind, Memories
@@ -134,11 +132,8 @@ def renew_state_topic(bootstrap: str) -> None:
 
 def plan(world: World, policy: str, machine: str, kind: Kind = "cluster") -> Plan:
     """Plan on a machine that has its own disk."""
-    with reader_for(world.bootstrap) as reader:
-        chosen = world.selection(f"state: {kind}\n{policy}")
-        with closing(memories_of(world.state_dir / machine, kind, reader)) as memories:
-            job = PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories)
-            return LocalPlanner().plan(job)
+    where = world.state_dir / machine
+    return world.plan(f"state: {kind}\n{policy}", memories_by=lambda reader: memories_of(where, kind, reader))
 
 
 def decide(world: World, policy: str, topic: str, machine: str, kind: Kind = "cluster") -> Decision:

@@ -10,6 +10,7 @@ from typing import Any
 
 from retention_cli.brokers.wire.batch_headers import HEADER
 from retention_cli.disks.inventory.scan import PartitionRead, read_partition
+from tests.support.facts import known
 
 INDEX_INTERVAL = 4096
 TOPIC_ID = "qCKCnnUmRDu8xKoaqyCwHA"
@@ -27,11 +28,10 @@ def batch(
     return header + b"v" * (size - len(header))
 
 
-def old_message(offset: int, stamp: int | None, size: int = 200, *, attributes: int = 0) -> bytes:
+def old_message(offset: int, stamp: int | None, *, attributes: int = 0) -> bytes:
     """Return a message of before KIP-98: magic 1, magic 0 where there is no stamp."""
-    head = struct.pack(">qiIbb", offset, size - 12, 0xC0FFEE, 0 if stamp is None else 1, attributes)
-    head += b"" if stamp is None else struct.pack(">q", stamp)
-    return head + b"v" * (size - len(head))
+    head = struct.pack(">qiIbb", offset, 188, 0xC0FFEE, 0 if stamp is None else 1, attributes)
+    return (head + (b"" if stamp is None else struct.pack(">q", stamp))).ljust(200, b"v")
 
 
 @dataclass
@@ -121,20 +121,33 @@ def partition(folder: Path, name: str = "orders-0", topic_id: str | None = TOPIC
 
 def filled(folder: Path, segments: int = 3, batches: int = 60, *, began_ms: int = 1_700_000_000_000) -> list[Made]:
     """Put segments into a partition's folder, the last of them active."""
-    made, base, stamp = [], 0, began_ms
-    for number in range(segments):
-        stamps = [[stamp + 10 * n, stamp + 10 * n + 5] for n in range(batches)]
-        one = segment(base, stamps, closed=number + 1 < segments)
-        base, stamp = one.next_offset, stamp + 10 * batches
+    firsts = [[began_ms + 10 * (number * batches + n) for n in range(batches)] for number in range(segments)]
+    return put(folder, [[[first, first + 5] for first in some] for some in firsts])
+
+
+def put(
+    folder: Path,
+    parts: Sequence[Iterable[Sequence[int]]],
+    size: int = 200,
+    base: int = 0,
+    *,
+    grown: bool = False,
+    **how: Any,
+) -> list[Made]:
+    """Put segments of these batches into a partition's folder; the last is active, ``grown``: and preallocated."""
+    made = []
+    for number, batches in enumerate(parts, start=1):
+        one = segment(base, batches, size, closed=number < len(parts), **how)
+        if grown and number == len(parts):
+            preallocated(one, 8192)
         one.write(folder)
         made.append(one)
+        base = one.next_offset
     return made
 
 
 def read(folder: Path) -> PartitionRead:
-    found = read_partition(str(folder.parent), folder.name)
-    assert found is not None
-    return found
+    return known(read_partition(str(folder.parent), folder.name))
 
 
 def column(found: PartitionRead, name: str) -> list[Any]:

@@ -56,7 +56,6 @@ def mutated(parts: Sequence[str], *mutants: Mutant) -> Iterator[Path]:
 
 
 def run_in(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a module on a copy's code."""
     environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'cli'}"}
     return subprocess.run(
         [sys.executable, "-m", *arguments], cwd=copy, env=environ, capture_output=True, text=True, check=False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,26 +16,19 @@ from confluent_kafka import IllegalStateException
 def meanwhile(*work: Callable[[], None]) -> Iterator[None]:
     """Do each of these over and over while something else goes on; what fails there fails here."""
     done = threading.Event()
-    errors: list[BaseException] = []
 
     def repeat(one: Callable[[], None]) -> None:
-        try:
-            while not done.is_set():
-                one()
-        except BaseException as error:
-            errors.append(error)
+        while not done.is_set():
+            one()
 
-    threads = [threading.Thread(target=repeat, args=(one,)) for one in work]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(len(work)) as pool:
+        repeated = [pool.submit(repeat, one) for one in work]
+        try:
+            yield
+        finally:
+            done.set()
+    for one in repeated:
+        one.result()
 
 
 @contextmanager
@@ -71,7 +65,6 @@ def before(
 
 
 def after(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, act: Callable[[], object]) -> None:
-    """Let something happen right after each call of a method."""
     honest = getattr(owner, method)
 
     def followed(*arguments: Any, **more: Any) -> Any:

@@ -9,13 +9,14 @@ import functools
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -28,8 +29,8 @@ _COLD = ("PYTHON", "LC_", "LANG")
 @functools.cache
 def _server() -> str:
     """Start this session's server, once; return its socket's path. It ends with us."""
-    folder = tempfile.TemporaryDirectory(prefix="kretain-forks-")
-    path = str(Path(folder.name) / "socket")
+    session = contextlib.ExitStack()
+    path = str(Path(session.enter_context(tempfile.TemporaryDirectory(prefix="kretain-forks-"))) / "socket")
     process = subprocess.Popen(
         [sys.executable, fork_server.__file__, path],
         stdin=subprocess.PIPE,
@@ -37,17 +38,10 @@ def _server() -> str:
         env={key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")},
         start_new_session=True,
     )
-    assert process.stdin is not None
+    session.enter_context(process)  # at the end its stdin is closed, and it is waited for
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-
-    def end() -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(10)
-        folder.cleanup()
-
-    atexit.register(end)
+    atexit.register(session.close)
     return path
 
 
@@ -120,11 +114,11 @@ def beside(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[by
             process.kill()
 
 
-def port_of(process: subprocess.Popen[bytes], folder: Path, seconds: float = 120) -> int:
+def port_of(process: subprocess.Popen[bytes], folder: Path) -> int:
     """Wait until it listens; return its port, as the kernel knows it."""
     import psutil
 
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 120
     while True:
         assert process.poll() is None, (folder / "log").read_text()
         for one in psutil.Process(process.pid).net_connections("tcp"):
@@ -146,6 +140,18 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def once(target: Path, make: Callable[[Path], object]) -> Path:
+    """Return a file or folder that all sessions on this machine share: the first one makes it, under another name."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(target.parent / ".lock"):
+        if not target.exists():
+            part = target.with_name(f".{target.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            make(part)
+            part.rename(target)
+    return target
 
 
 @contextlib.contextmanager

@@ -55,7 +55,6 @@ def said(row: Mapping[str, Any]) -> str:
 
 
 def json_of(world: World, *arguments: str, check: int | None = 0, **environ: str) -> Any:
-    """Return what a command prints as JSON."""
     return world.cli(*arguments, "-o", "json", check=check, **environ).json()
 
 

@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 from tests.support.world import Cli
@@ -97,21 +98,17 @@ def run_into(outlet: str, *arguments: str, program: Sequence[str] = ("-m", "kret
     command = [sys.executable, *program, *arguments]
     read, write = os.pipe()
     os.close(read)
-    full = os.open("/dev/full", os.O_WRONLY)
     if outlet == CLOSED:
         command = ["bash", "-c", 'exec "$@" >&-', "bash", *command]
-    try:
+    with os.fdopen(write, "wb") as unread, Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
-            stdout={FULL: full, CLOSED: None, UNREAD: write}[outlet],
+            stdout={FULL: full, CLOSED: None, UNREAD: unread}[outlet],
             stderr=subprocess.PIPE,
             text=True,
             timeout=240,
             check=False,
             env={**{k: v for k, v in os.environ.items() if not k.startswith("KRETAIN_")}, **environ},
         )
-    finally:
-        os.close(write)
-        os.close(full)
     return Cli(done.returncode, "", done.stderr)

@@ -6,14 +6,16 @@ import os
 import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retention_cli.brokers.log_offsets import LogDirState
 from tests.support.clusters import EmbeddedKafka
-from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, run_cli, wait_until
+from tests.support.facts import known
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, run_cli, wait_until, written
 
 RECORD = 10_000
 
@@ -40,9 +42,15 @@ class Filled:
     kafka: EmbeddedKafka
     world: World
     root: Path
+    topics: dict[str, str] = field(default_factory=dict)
+    """By their stems."""
 
-    def topic(self, stem: str, mib: int, age_h: int) -> str:
-        name = self.world.topic(stem, segment_bytes=str(MIB), file_delete_delay_ms=str(HOUR))
+    def starts(self) -> dict[str, int]:
+        return {stem: self.world.ends(name)[0] for stem, name in self.topics.items()}
+
+    def topic(self, stem: str, mib: int, age_h: int, replicas: int = 1, **config: Any) -> str:
+        usual = {"segment_bytes": str(MIB), "file_delete_delay_ms": str(HOUR)}
+        name = self.topics[stem] = self.world.topic(stem, 1, replicas, **usual | config)
         first = now_ms() - age_h * HOUR
         stamps = [first + 1000 * n for n in range(mib * MIB // RECORD)]
         self.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)
@@ -50,13 +58,10 @@ class Filled:
 
     def described(self) -> tuple[int, int, int]:
         """Total, used, and the replicas' bytes of all dirs on the first one's volume."""
-        with reader_for(self.world.bootstrap) as reader:
-            [dirs] = reader.log_dirs(reader.brokers()).values()
-        assert not isinstance(dirs, Exception)
-        total, usable = dirs[0].total_bytes, dirs[0].usable_bytes
-        assert isinstance(total, int)
-        assert isinstance(usable, int)
-        return total, total - usable, sum(replica.size_bytes for one in dirs for replica in one.replicas)
+        [dirs] = log_dirs_of(self.world).values()
+        total = known(dirs[0].total_bytes)
+        in_use = total - known(dirs[0].usable_bytes)
+        return total, in_use, sum(replica.size_bytes for one in dirs for replica in one.replicas)
 
     def scan(self, name: str) -> str:
         return str(scan_all(self.kafka, self.root / name) / "1.parquet")
@@ -66,8 +71,7 @@ class Filled:
         path = self.root / f"{percent}-{len(list(self.root.glob('*.yaml')))}.yaml"
         ceiling = f"disks: {{log.retention.disk.usage.percent: {percent}, shared: true}}"
         lines = "".join(f"  - {{{entry}, unconsumed: trim}}\n" for entry in entries or ['match: "*"'])
-        path.write_text(f"version: 1\n{ceiling}\ntopics:\n{lines}")
-        return path
+        return written(path, f"version: 1\n{ceiling}\ntopics:\n{lines}")
 
     def plan(self, policy: Path, *more: str, fresh: str | None = None) -> Cli:
         world = self.world if fresh is None else World(self.world.bootstrap, self.root / fresh)
@@ -97,29 +101,28 @@ def scan_all(kafka: EmbeddedKafka, folder: Path, check: int | None = 0) -> Path:
     return folder
 
 
+def log_dirs_of(world: World) -> dict[int, list[LogDirState]]:
+    """Return what each broker says of its dirs; all of them answer."""
+    with reader_for(world.bootstrap) as reader:
+        answers: Any = reader.log_dirs(reader.brokers())
+    return answers  # type: ignore[no-any-return]
+
+
 def used(world: World) -> dict[int, tuple[str, int]]:
     """Each broker's only dir, and its replicas' bytes."""
-    found = {}
-    with reader_for(world.bootstrap) as reader:
-        for broker, dirs in reader.log_dirs(reader.brokers()).items():
-            assert not isinstance(dirs, Exception)
-            [one] = dirs
-            found[broker] = (one.path, sum(replica.size_bytes for replica in one.replicas))
-    return found
+    return {
+        broker: (one.path, sum(replica.size_bytes for replica in one.replicas))
+        for broker, [one] in log_dirs_of(world).items()
+    }
 
 
 def await_copies(world: World, topics: Collection[str], least_bytes: int = 1) -> None:
     """Wait until all replicas of each topic's partition take as much."""
 
     def copied() -> bool:
-        sizes: dict[str, set[int]] = {name: set() for name in topics}
-        with reader_for(world.bootstrap) as reader:
-            answers = reader.log_dirs(reader.brokers())
-        for dirs in answers.values():
-            assert not isinstance(dirs, Exception)
-            for replica in dirs[0].replicas:
-                sizes.setdefault(replica.tp.topic, set()).add(replica.size_bytes)
-        return all(len(sizes[name]) == 1 and min(sizes[name]) >= least_bytes for name in topics)
+        replicas = [one for dirs in log_dirs_of(world).values() for one in dirs[0].replicas]
+        sizes = [{one.size_bytes for one in replicas if one.tp.topic == name} for name in topics]
+        return all(len(found) == 1 and min(found) >= least_bytes for found in sizes)
 
     wait_until(copied, "followers that have caught up")
 
@@ -135,5 +138,5 @@ def disk_in(plan: Cli) -> Any:
 
 def percent_of(filled: Filled, bytes_below: int) -> float:
     """A ceiling that is exceeded by so many bytes by what is in use now."""
-    total, used, _ = filled.described()
-    return round(100 * (used - bytes_below) / total, 2)
+    total, in_use, _ = filled.described()
+    return round(100 * (in_use - bytes_below) / total, 2)

@@ -19,8 +19,9 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from retention_cli.watch.measured import Series
+from tests.support.facts import known
 from tests.support.trims import audit_of
-from tests.support.world import World, consumed, wait_until
+from tests.support.world import World, consumed, wait_until, written
 
 PLAIN = """
 import faulthandler, signal
@@ -48,8 +49,6 @@ PLAN_SERIES: dict[str, Series] = {
 
 @dataclass
 class Watcher:
-    """A running ``kretain watch``."""
-
     process: subprocess.Popen[bytes]
     log: Path
     ended: bool = False
@@ -70,10 +69,10 @@ class Watcher:
             time.sleep(0.5)
         assert words in self.text, self.text
 
-    def wait_passes(self, more: int, seconds: float = 30) -> list[str]:
+    def wait_passes(self, more: int) -> list[str]:
         """Wait for so many more passes; return their lines."""
         there = len(self.passes())
-        wait_until(lambda: len(self.passes()) >= there + more, f"{more} more passes in:\n{self.text}", seconds)
+        wait_until(lambda: len(self.passes()) >= there + more, f"{more} more passes in:\n{self.text}", 30)
         return self.passes()[there:]
 
     def send(self, number: signal.Signals) -> None:
@@ -87,10 +86,8 @@ class Watcher:
         return self.process.wait(seconds)
 
     def get(self, path: str, accept: str = "application/openmetrics-text") -> tuple[int, str]:
-        """Ask its HTTP server."""
         self.wait_for("/healthz")
-        found = re.search(r"http://([^/]+)/metrics", self.text)
-        assert found is not None
+        found = known(re.search(r"http://([^/]+)/metrics", self.text))
         request = urllib.request.Request(f"http://{found[1]}{path}", headers={"Accept": accept})
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
@@ -139,8 +136,7 @@ def policy_of(world: World, *topics: str, more: str = "") -> Path:
     path = world.state_dir.parent / "policy.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     entries = "\n".join(consumed(topic).partition("topics:\n")[2] for topic in topics)
-    path.write_text(f"version: 1\n{more}topics:\n{entries}\n")
-    return path
+    return written(path, f"version: 1\n{more}topics:\n{entries}\n")
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -119,8 +119,17 @@ def skipping() -> LateClock:
 
 
 def end_transaction(producer: Producer, *, commit: bool) -> None:
-    end = producer.commit_transaction if commit else producer.abort_transaction
-    end(30)
+    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+@contextmanager
+def passing(*codes: int) -> Iterator[None]:
+    """Let an error of one of these codes pass: what follows in the block is left out."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() not in codes:
+            raise
 
 
 def reader_for(
@@ -168,8 +177,6 @@ def everywhere(bootstrap: str, name: str, so: Callable[[Any], bool]) -> bool:
 
 @dataclass
 class World:
-    """A cluster to do things to."""
-
     bootstrap: str
     state_dir: Path
     contexts: Mapping[str, str] = field(default_factory=dict)
@@ -224,7 +231,6 @@ class World:
         self.admin.incremental_alter_configs([resource])[resource].result(60)
 
     def settings(self, name: str, kind: ResourceType = ResourceType.TOPIC) -> dict[str, Any]:
-        """Return a topic's settings, or a broker's, as the admin client describes them."""
         resource = ConfigResource(kind, name)
         return dict(self.admin.describe_configs([resource])[resource].result(60))
 
@@ -236,22 +242,18 @@ class World:
 
     def delete(self, name: str) -> None:
         def gone() -> bool:
-            try:
+            # The client sends it again where an answer is late.
+            with passing(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
                 self.admin.delete_topics([name])[name].result(60)
-            except KafkaException as error:  # the client sends it again where an answer is late
-                if error.args[0].code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
-                    raise
             return everywhere(self.bootstrap, name, lambda one: not one.partitions)
 
         wait_until(gone, f"end of {name}")
 
     def renew(self, topic: str) -> None:
-        """Delete a topic, and make another one of its name."""
         self.delete(topic)
         self.topic(name=topic)
 
     def groups(self) -> set[str]:
-        """Return the names of all groups that brokers list."""
         with reader_for(self.bootstrap) as reader:
             return {one.name for one in reader.list_groups(reader.brokers())}
 
@@ -347,14 +349,9 @@ class World:
         }
 
         def done() -> bool:
-            try:
+            with suppress(TimeoutError), passing(*late):
                 return ask(next(clients))
-            except TimeoutError:
-                return False
-            except KafkaException as error:
-                if error.args[0].code() not in late:
-                    raise
-                return False
+            return False
 
         wait_until(done, what, 120)
 
@@ -362,28 +359,21 @@ class World:
         tries = itertools.count()
 
         def gone(admin: AdminClient) -> bool:
-            again = next(tries) > 0
-            try:
+            # An earlier request may have gone through, though nobody said so.
+            known = [KafkaError.GROUP_ID_NOT_FOUND] if next(tries) else []
+            with passing(*known):
                 admin.delete_consumer_groups([name], request_timeout=4)[name].result(6)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND or not again:
-                    raise
-            return True  # also where an earlier request went through, though nobody said so
+            return True
 
         self._of_coordinator(gone, f"group {name} deleted")
 
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
-        wanted = TopicPartition(topic, partition, offset)
+        wanted, deleted = TopicPartition(topic, partition, offset), list[Any]()
 
         def done() -> bool:
-            try:
-                self.admin.delete_records([wanted])[wanted].result(60)
-            except KafkaException as error:
-                # The broker that was asked may not know its leader yet.
-                if error.args[0].code() not in {KafkaError._NOENT, *_MOVING}:
-                    raise
-                return False
-            return True
+            with passing(KafkaError._NOENT, *_MOVING):  # the broker that was asked may not know its leader yet
+                deleted.append(self.admin.delete_records([wanted])[wanted].result(60))
+            return bool(deleted)
 
         wait_until(done, f"a leader of {topic}-{partition}")
 
@@ -393,14 +383,9 @@ class World:
 
         def done() -> bool:
             # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
-            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
-            try:
+            client = {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET}
+            with closing(Consumer(client)) as consumer, passing(*_MOVING):
                 found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20))
-            except KafkaException as error:
-                if error.args[0].code() not in _MOVING:
-                    raise
-            finally:
-                consumer.close()
             return bool(found)
 
         wait_until(done, f"a leader of {topic}-{partition}", patience_s)
@@ -408,20 +393,18 @@ class World:
 
     def messages(self, topic: str, partition: int = 0, isolation: str = "read_committed", start: int = 0) -> list[Any]:
         """Return everything that can still be read, from an offset on."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "kretain-test-reads",
-                "logger": QUIET,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": isolation,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 10,  # the end of a log is an empty answer, which a broker holds back for so long
-            }
-        )
+        client = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "kretain-test-reads",
+            "logger": QUIET,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,  # the end of a log is an empty answer, which a broker holds back for so long
+        }
         found: list[Any] = []
-        try:
+        with closing(Consumer(client)) as consumer:
             # Where it is to look for the beginning by itself, librdkafka waits for half a second.
             consumer.assign([TopicPartition(topic, partition, start or self.ends(topic, partition)[0])])
             deadline = time.monotonic() + 90
@@ -433,8 +416,6 @@ class World:
                     elif error.code() == KafkaError._PARTITION_EOF:
                         return found
             raise AssertionError(f"{topic}-{partition} could not be read to its end")
-        finally:
-            consumer.close()
 
     def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[tuple[int, int]]:
         """Return (offset, timestamp) of everything that can still be read."""
@@ -490,12 +471,18 @@ class World:
         return Selection(parse_policy(policy, "policy.yaml", "sha256:test"), topics)
 
     def plan(
-        self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, clock: Clock = SYSTEM
+        self,
+        policy: str,
+        *topics: str,
+        at_ms: int | None = None,
+        remember: bool = True,
+        clock: Clock = SYSTEM,
+        memories_by: Callable[[ClusterReader], Memories] | None = None,
     ) -> Plan:
         state_dir = self.state_dir if remember else self.state_dir.with_name(f"fresh-{next(_numbers)}")
         with (
             reader_for(self.bootstrap, clock=clock, contexts=self.contexts) as reader,
-            closing(Memories(state_dir)) as memories,
+            closing(memories_by(reader) if memories_by else Memories(state_dir)) as memories,
         ):
             return LocalPlanner().plan(
                 PlanJob(
@@ -551,7 +538,6 @@ class World:
             return shipped(job, carry_out(job))
 
     def cli(self, *arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
-        """Run the real command against this cluster."""
         return run_cli(
             *arguments, "-b", self.bootstrap, "--state-dir", str(self.state_dir), stdin=stdin, check=check, **environ
         )
@@ -559,8 +545,6 @@ class World:
 
 @dataclass
 class Cli:
-    """What a command said, and left with."""
-
     code: int
     out: str
     err: str
@@ -601,13 +585,12 @@ def consumed(topic: str, after: str = "1h", **more: str) -> str:
 
 
 def written(path: Path, text: str) -> Path:
-    """Write a file, and return where it is."""
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def commit_raw(world: World, group: str, topic: str, offset: int, *, keep_ms: int = -1) -> None:
-    """Commit any offset, also one below zero; ``keep_ms`` as clients before 2.1 set it (-1: the broker's own time)."""
+def commit_raw(world: World, group: str, topic: str, offset: int) -> None:
+    """Commit any offset, also one below zero."""
     Topic = OffsetCommitRequest.OffsetCommitRequestTopic  # noqa: N806  (a class)
     place = Topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     request = OffsetCommitRequest(
@@ -615,11 +598,11 @@ def commit_raw(world: World, group: str, topic: str, offset: int, *, keep_ms: in
         group_id=group,
         generation_id_or_member_epoch=-1,
         member_id="",
-        retention_time_ms=keep_ms,
+        retention_time_ms=-1,
         topics=[Topic(name=topic, partitions=[place])],
     )
-    answer = ask_coordinator(world.bootstrap, group, request)
-    assert [one.error_code for one in answer.topics[0].partitions] == [0]
+    [done] = ask_coordinator(world.bootstrap, group, request).topics[0].partitions
+    assert done.error_code == 0
 
 
 def coordinator_of(bootstrap: str, group: str) -> int:
@@ -640,3 +623,19 @@ def ask_coordinator(bootstrap: str, group: str, request: Any) -> Any:
     coordinator = coordinator_of(bootstrap, group)
     with reader_for(bootstrap) as reader:
         return reader.wire.run(reader.wire.ask, request, coordinator)
+
+
+class Raw(str):
+    """A header's name in bytes that are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: object) -> bytes:
+        return b"bad\xff\xfe"
+
+
+def send_raw(world: World, topic: str, name: str) -> None:
+    from kafka import KafkaProducer
+
+    with closing(KafkaProducer(bootstrap_servers=world.bootstrap)) as producer:
+        producer.send(topic, b"x", headers=[(name, b"2")], partition=0).get(30)

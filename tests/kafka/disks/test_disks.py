@@ -7,7 +7,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +17,28 @@ from pyarrow import parquet
 from retention_cli.core.units import format_bytes
 from tests.support.clusters import EmbeddedKafka
 from tests.support.says import says
-from tests.support.volumes import RECORD, await_copies, scan_all, trimmed, used, volume
-from tests.support.world import HOUR, MIB, Cli, World, now_ms, reader_for, wait_until, written
+from tests.support.volumes import RECORD, Filled, await_copies, log_dirs_of, scan_all, trimmed, used, volume
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, wait_until, written
 
 ROOM = 48
 """MiB of each broker's volume."""
 CEILING = 50
 FILLED = 12 * MIB // RECORD
+AGES_H = {"old": 30, "middle": 20, "young": 10}
 
 
 def usage(world: World) -> list[float]:
     """Return how full each broker's only dir is, in percent."""
-    with reader_for(world.bootstrap) as reader:
-        answers: Any = reader.log_dirs(reader.brokers())
-    sizes = [(one.total_bytes, one.usable_bytes) for [one] in answers.values()]
-    return [100 * (total - usable) / total for total, usable in sizes]
+    dirs: Any = log_dirs_of(world).values()
+    return [100 * (1 - one.usable_bytes / one.total_bytes) for [one] in dirs]
 
 
 @dataclass
-class Full:
+class Full(Filled):
     """Three brokers whose volumes are nearly full, by three topics of another age each."""
 
-    kafka: EmbeddedKafka
-    world: World
-    topics: dict[str, str] = field(default_factory=dict)
     inventory: Path = Path()
     """Made once: nothing is written and nothing goes before the last test."""
-
-    def starts(self) -> dict[str, int]:
-        return {stem: self.world.ends(name)[0] for stem, name in self.topics.items()}
 
     def run(self, command: str, policy: Path, *more: str, check: int | None = None) -> Cli:
         return self.world.cli(command, "-p", str(policy), *more, check=check)
@@ -62,13 +55,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Full]:
     with ExitStack() as stack:
         dirs = [[stack.enter_context(volume(root / f"volume-{n}", ROOM)) / "logs"] for n in (1, 2, 3)]
         kafka = stack.enter_context(EmbeddedKafka(nodes=3, log_dirs=dirs, settings=settings))
-        found = Full(kafka, World(kafka.bootstrap, root / "state"))
-        for stem, age in (("old", 30 * HOUR), ("middle", 20 * HOUR), ("young", 10 * HOUR)):
-            name = found.world.topic(stem, replicas=3, segment_bytes=str(MIB), min_insync_replicas="1")
-            found.topics[stem] = name
-            first = now_ms() - age
-            stamps = [first + 1000 * n for n in range(FILLED)]
-            found.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)
+        found = Full(kafka, World(kafka.bootstrap, root / "state"), root)
+        for stem, age in AGES_H.items():
+            found.topic(stem, 12, age, 3, min_insync_replicas="1", file_delete_delay_ms="100")
         wait_until(lambda: min(usage(found.world)) > 70, "replicas of all topics on all volumes")
         for stem, offset in (("old", 250), ("middle", FILLED), ("young", FILLED)):
             found.world.commit("reader", found.topics[stem], offset)
@@ -148,29 +137,14 @@ def test_trim_brings_each_disk_under_its_ceiling_oldest_first(full: Full, tmp_pa
 MOST = 60
 
 
-@dataclass
-class Stuffed:
+class Stuffed(Filled):
     """Three brokers that don't sweep while a test runs; by the policy's word each is full to the last byte."""
 
-    kafka: EmbeddedKafka
-    world: World
-    topics: list[str]
-
-    def policy(self, folder: Path, *entry: str) -> Path:
-        capacity = ", ".join(f'"{broker}:{path}": {size}' for broker, (path, size) in used(self.world).items())
-        lines = [
-            "version: 1",
-            "disks:",
-            f"  log.retention.disk.usage.percent: {MOST}",
-            f"  capacity: {{{capacity}}}",
-            "topics:",
-            "  - match: stuffed-*",
-            *(f"    {one}" for one in entry),
-        ]
-        return written(folder / "policy.yaml", "\n".join([*lines, ""]))
-
-    def starts(self) -> dict[str, int]:
-        return {name: self.world.ends(name)[0] for name in self.topics}
+    def policy_in(self, folder: Path) -> Path:
+        capacity = {f"{broker}:{path}": size for broker, (path, size) in used(self.world).items()}
+        disks = {"log.retention.disk.usage.percent": MOST, "capacity": capacity}
+        topics = [{"match": "stuffed-*", "unconsumed": "trim"}]
+        return written(folder / "policy.yaml", json.dumps({"version": 1, "disks": disks, "topics": topics}))
 
 
 @pytest.fixture(scope="module")
@@ -182,17 +156,17 @@ def stuffed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stuffed]:
         "log.index.size.max.bytes": "65536",
     }
     with EmbeddedKafka(3, settings=settings) as kafka:
-        world = World(kafka.bootstrap, tmp_path_factory.mktemp("estimate") / "state")
-        topics = []
+        root = tmp_path_factory.mktemp("estimate")
+        found = Stuffed(kafka, World(kafka.bootstrap, root / "state"), root)
         for _ in range(9):
-            name = world.topic("stuffed", replicas=2, segment_bytes=str(MIB))
+            name = found.world.topic("stuffed", replicas=2, segment_bytes=str(MIB))
             count = (2 * chance.randint(4, 9) + 1) * MIB // 2 // RECORD
             oldest = now_ms() - chance.randint(10, 60) * HOUR
             stamps = [oldest + n * chance.randint(20_000, 60_000) for n in range(count)]
-            world.produce_at(name, sorted(stamps), value=lambda: os.urandom(RECORD), batch=20)
-            topics.append(name)
-        await_copies(world, topics)
-        yield Stuffed(kafka, world, topics)
+            found.world.produce_at(name, sorted(stamps), value=lambda: os.urandom(RECORD), batch=20)
+            found.topics[name] = name
+        await_copies(found.world, found.topics)
+        yield found
 
 
 def freed_by(inventory: Path, bounds: dict[str, int]) -> dict[int, int]:
@@ -208,7 +182,7 @@ def freed_by(inventory: Path, bounds: dict[str, int]) -> dict[int, int]:
 
 def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: Stuffed, tmp_path: Path) -> None:
     """The issue's figure, on each disk of a real cluster; and the plan says that it is estimated."""
-    policy, inventory = stuffed.policy(tmp_path, "unconsumed: trim"), scan_all(stuffed.kafka, tmp_path / "inventory")
+    policy, inventory = stuffed.policy_in(tmp_path), scan_all(stuffed.kafka, tmp_path / "inventory")
     exact = stuffed.world.cli("plan", "-p", str(policy), "--inventory", str(inventory), "-o", "json", check=0)
     guess = stuffed.world.cli("plan", "-p", str(policy), "-o", "json", check=0)
     assert trimmed(guess)
@@ -230,7 +204,7 @@ def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: S
 
 def test_disk_estimate_does_not_count_a_previous_trim_twice(stuffed: Stuffed, tmp_path: Path) -> None:
     """Last in this module: data goes. Nothing is swept yet: its bytes count as on their way, and its topics hold."""
-    policy = str(stuffed.policy(tmp_path, "unconsumed: trim"))
+    policy = str(stuffed.policy_in(tmp_path))
     first = stuffed.world.cli("trim", "-p", policy, "--yes", "-o", "json", check=0)
     gone = {row["topic"] for row in first.json()["partitions"] if row["outcome"] == "trimmed"}
     assert gone

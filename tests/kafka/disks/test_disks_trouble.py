@@ -18,8 +18,8 @@ from kretain.embedded import jars
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import locked
 from tests.support.says import says
-from tests.support.volumes import RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
-from tests.support.world import HOUR, MIB, World, now_ms, reader_for, wait_until, written
+from tests.support.volumes import RECORD, Filled, disk_in, filled, log_dirs_of, percent_of, trimmed, volume
+from tests.support.world import HOUR, MIB, World, now_ms, wait_until, written
 
 SETTINGS: Final = {
     "log.retention.check.interval.ms": "500",
@@ -46,9 +46,7 @@ def test_replica_moving_between_dirs_is_left_until_it_arrives(two_volumes: Fille
     moving, *_ = [one.topic(stem, 10, age) for stem, age in (("moving", 30), ("second", 20), ("third", 10))]
 
     def placed() -> list[str]:
-        with reader_for(one.world.bootstrap) as reader:
-            [dirs] = reader.log_dirs(reader.brokers()).values()
-        assert not isinstance(dirs, Exception)
+        [dirs] = log_dirs_of(one.world).values()
         return [folder.path for folder in dirs for replica in folder.replicas if replica.tp.topic == moving]
 
     set_broker(one.world, "replica.alter.log.dirs.io.max.bytes.per.second", "100000")
@@ -210,8 +208,8 @@ LOCAL_BYTES: Final = 4 * MIB
 class Tiered(Filled):
     """A broker with one topic whose oldest segments are remote alone."""
 
-    topic_name: str
-    remote: Path
+    remote: Path = Path()
+    topic_name: str = ""
 
     def far(self) -> list[Path]:
         return sorted(self.remote.rglob("*.log"))
@@ -235,17 +233,9 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
         folder = stack.enter_context(volume(root / "volume", 96))
         kafka = stack.enter_context(EmbeddedKafka(1, version=VERSION, log_dirs=[[folder / "logs"]], settings=settings))
         world = World(kafka.bootstrap, root / "state")
-        topic = world.topic(
-            "tiered",
-            remote_storage_enable="true",
-            local_retention_bytes=str(LOCAL_BYTES),
-            segment_bytes=str(MIB),
-            file_delete_delay_ms="1000",
-        )
-        first = now_ms() - 30 * HOUR
-        stamps = [first + 1000 * n for n in range(12 * MIB // RECORD)]
-        world.produce_at(topic, stamps, value=lambda: os.urandom(RECORD), batch=50)
-        one = Tiered(kafka, world, root, topic, root / "remote")
+        one = Tiered(kafka, world, root, remote=root / "remote")
+        remote = {"remote_storage_enable": "true", "local_retention_bytes": str(LOCAL_BYTES)}
+        one.topic_name = one.topic("tiered", 12, 30, 1, **remote, file_delete_delay_ms="1000")
         wait_until(lambda: one.settled() and len(one.far()) >= 6, "segments that are remote alone", 120)
         yield one
 

@@ -34,7 +34,6 @@ RECORD = re.compile(r"\| offset: (?P<offset>\d+) (?:CreateTime|LogAppendTime): (
 class Dumped:
     """What DumpLogSegments says of a log file."""
 
-    batches: int = 0
     last: int | None = None
     largest: int | None = None
     end: int = 0
@@ -51,7 +50,6 @@ def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
         if line.startswith("Dumping "):
             now = found.setdefault(Path(line.removeprefix("Dumping ").strip()), Dumped())
         elif (batch := BATCH.search(line)) is not None:
-            now.batches += 1
             now.last = int(batch["last"])
             now.end = int(batch["position"]) + int(batch["size"])
             now.largest = max(int(batch["stamp"]), -1 if now.largest is None else now.largest)
@@ -62,7 +60,6 @@ def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
 
 
 def scanned(dirs: Iterable[Path], out: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
-    """Scan, and return these topics' rows."""
     report = scan([str(one) for one in dirs], str(out), now_ms=now_ms())
     mine = [one for one in report.incomplete if one.topic in topics]
     assert not mine, mine

@@ -23,9 +23,8 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import beside
-from tests.support.raw_headers import Raw, send_raw
 from tests.support.says import json_of, pick, rows_of
-from tests.support.world import HOUR, World, consumed, now_ms, texts, wait_until, written
+from tests.support.world import HOUR, Raw, World, consumed, now_ms, send_raw, texts, wait_until, written
 
 VERSION = "4.3.0"
 """Kafka's 4.4.0 has no connect-mirror in the registry: this one copies between clusters of any version."""

@@ -20,9 +20,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.support.client_files import properties
 from tests.support.http_server import Registry, apicurio, avro_long, framed
-from tests.support.raw_headers import Raw, send_raw
 from tests.support.says import json_of, pick, rows_of, said, says
-from tests.support.world import DAY, HOUR, World, end_transaction, now_ms, texts, wait_until, written
+from tests.support.world import DAY, HOUR, Raw, World, end_transaction, now_ms, send_raw, texts, wait_until, written
 
 NOW = now_ms()
 

@@ -74,19 +74,15 @@ class Going:
 
 def segments_of(replica: Replica) -> list[Segment]:
     """Return what a replica has on its disk, dead segments and all; the last one is active."""
-    rows = [list(one) for one in replica.segments()]
-    if not rows:
-        base = replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS
-        return [Segment(base, replica.end, 0, active=True, newest_ms=NO_STAMP)]
     found = []
-    for n, records in enumerate(rows):
-        last = n == len(rows) - 1
-        number = records[0].offset // SEGMENT_RECORDS
-        end = replica.end if last else (number + 1) * SEGMENT_RECORDS
-        size = sum(map(record_bytes, records))
-        newest = max(one.stamp for one in records)
-        found.append(Segment(number * SEGMENT_RECORDS, end, size, active=last, newest_ms=newest))
-    return found
+    for records in replica.segments():
+        base = records[0].offset // SEGMENT_RECORDS * SEGMENT_RECORDS
+        size, newest = sum(map(record_bytes, records)), max(one.stamp for one in records)
+        found.append(Segment(base, base + SEGMENT_RECORDS, size, active=False, newest_ms=newest))
+    if not found:
+        base = replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS
+        found = [Segment(base, replica.end, 0, active=True, newest_ms=NO_STAMP)]
+    return [*found[:-1], found[-1]._replace(end=replica.end, active=True)]
 
 
 class DiskKafka(SimKafka):
@@ -211,8 +207,8 @@ class DiskReader(SimReader):
         total, usable = self._kafka.room(place)
         return LogDirState(place.path, total, usable, replicas)
 
-    def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:
-        del own  # settings that a broker does not know are left out
+    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+        # settings that a broker does not know are left out
         return {name: {key: _SETTINGS[key] for key in keys if key in _SETTINGS} for name in topics}
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Leaders, Wanted
+from retention_cli.brokers.log_offsets import Leaders, Wanted
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.run import DiskRun
 from retention_cli.observe.cluster import observe
@@ -125,9 +125,9 @@ class Unsteady(DiskReader):
             self._kafka.partition(("a", 1)).elect()
         return super().sizes_soon(leaders)
 
-    def list_offsets(self, wanted: Sequence[Wanted], leaders: Leaders) -> list[dict[TopicPartition, Answer]]:
-        answers = super().list_offsets(wanted, leaders)
-        for specs, found in zip(wanted, answers, strict=True):
+    def list_offsets_soon(self, wanted: Sequence[Wanted], leaders: Leaders) -> Any:
+        answers = super().list_offsets_soon(wanted, leaders)
+        for specs, found in zip(wanted, answers.result(), strict=True):
             for tp in found:
                 if self.loses and tp == ("a", 0) and isinstance(specs[tp], int):
                     found[tp] = RequestFailedError("timed out", retriable=True)

@@ -12,8 +12,9 @@ from confluent_kafka import Message
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
-from retention_cli.brokers.log_offsets import Found, LogDirState, NotFound, Replica
+from retention_cli.brokers.log_offsets import Answer, Found, LogDirState, NotFound, Replica, Spec, Wanted
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicConfig, TopicMetadata, TopicValue
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Reached
 from retention_cli.brokers.writer import Appended
 from retention_cli.core.model import TopicPartition
@@ -148,6 +149,7 @@ class ProtectReader:
 
     timeout_s = 1.0
     settings = SimpleNamespace(bootstrap="simulated")
+    extents: Any = ClusterReader.extents
 
     def __init__(self, kafka: ProtectKafka) -> None:
         self._kafka = kafka
@@ -217,19 +219,6 @@ class ProtectReader:
                 rows = {topic: [(0, offset, epochs.get((name, topic)))] for topic, offset in at.items()}
                 on_group(GroupCommits(name, rows))
 
-    def extents(
-        self, leaders: Mapping[TopicPartition, Any], end: str = "latest"
-    ) -> dict[TopicPartition, Range | RequestFailedError]:
-        return {tp: self._range(tp.topic, self._kafka.hidden if end == "last-stable" else 0) for tp in leaders}
-
-    def _range(self, name: str, hidden: int) -> Range | RequestFailedError:
-        if name == PROTECTED_TOPIC:
-            return Range(0, len(self._kafka.messages) - hidden)
-        one = self._kafka.topics[name]
-        if one.away:
-            return RequestFailedError("has no leader", retriable=True)
-        return Range(one.start, len(one.stamps))
-
     def epoch_ends(
         self, wanted: Sequence[tuple[TopicPartition, int]], _leaders: object
     ) -> dict[tuple[TopicPartition, int], Found]:
@@ -242,12 +231,19 @@ class ProtectReader:
             for tp, one in searches.items()
         }
 
-    def list_offsets(self, wanted: Sequence[Mapping[TopicPartition, int]], _leaders: object) -> list[dict[Any, Any]]:
-        return [{tp: self._at(tp, since) for tp, since in one.items()} for one in wanted]
+    def list_offsets(self, wanted: Sequence[Wanted], _leaders: object) -> list[dict[TopicPartition, Answer]]:
+        return [{tp: self._answer(tp.topic, spec) for tp, spec in one.items()} for one in wanted]
 
-    def _at(self, tp: TopicPartition, since_ms: int) -> Found | NotFound:
-        one = self._kafka.topics[tp.topic]
-        at = next((n for n in range(one.start, len(one.stamps)) if one.stamps[n] >= since_ms), None)
+    def _answer(self, name: str, spec: Spec) -> Answer:
+        if name == PROTECTED_TOPIC:
+            stable = len(self._kafka.messages) - self._kafka.hidden
+            return Found({"earliest": 0, "last-stable": stable}.get(str(spec), len(self._kafka.messages)))
+        one = self._kafka.topics[name]
+        if one.away:
+            return RequestFailedError("has no leader", retriable=True)
+        if isinstance(spec, str):
+            return Found(one.start if spec == "earliest" else len(one.stamps))
+        at = next((n for n in range(one.start, len(one.stamps)) if one.stamps[n] >= spec), None)
         return NotFound() if at is None else Found(at, one.stamps[at])
 
     def log_dirs(self, brokers: Sequence[int]) -> dict[int, list[LogDirState]]:

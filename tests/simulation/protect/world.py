@@ -332,7 +332,6 @@ class ProtectWorld(Simulated):
 
 
 def run(sequence: Sequence[Step]) -> ProtectWorld:
-    """Run a sequence, then let everything be read."""
     with ProtectWorld() as world:
         world.apply(*sequence)
         world.settle()

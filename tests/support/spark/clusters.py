@@ -160,7 +160,6 @@ class SparkServer:
     workers: list[Process]
 
     def environment(self) -> dict[str, str]:
-        """Return what a client process is to be given."""
         return environment(self.folder)
 
 
@@ -200,11 +199,11 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[SparkServer]:
 
 
 @contextlib.contextmanager
-def connect_server(folder: Path, master: str = "local[2]") -> Iterator[SparkServer]:
-    """Run a Spark Connect server, its tasks on this machine or on a standalone cluster (``master``)."""
+def connect_server(folder: Path) -> Iterator[SparkServer]:
+    """Run a Spark Connect server, its tasks on this machine."""
     port = free_ports(1)[0]
     settings = {
-        "spark.master": master,
+        "spark.master": "local[2]",
         "spark.connect.grpc.binding.address": HOST,
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": HOST,

@@ -215,6 +215,6 @@ def difference(one: Plan, other: Plan) -> str:
     return "\n".join(difflib.unified_diff(left, right, "local", "spark", lineterm="", n=0))
 
 
-def reasons_of(plan: Plan, topic: str, partition: int = 0) -> str:
-    row = next(one for one in plan.decisions if one.tp == (topic, partition))
+def reasons_of(plan: Plan, topic: str) -> str:
+    row = next(one for one in plan.decisions if one.tp == (topic, 0))
     return json.dumps([row.action, row.trim_to, [[one.code, one.text] for one in row.reasons]])

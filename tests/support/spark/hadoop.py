@@ -21,7 +21,7 @@ import pytest
 
 from kretain.embedded import jars
 from kretain.embedded.cluster import free_ports
-from tests.support.processes import beside, locked, port_of
+from tests.support.processes import beside, locked, once, port_of
 from tests.support.spark.clusters import HOST, Process, SparkProcesses, asked, own_folder, spark_home
 from tests.support.world import wait_until
 
@@ -43,33 +43,20 @@ log4j.appender.stderr.layout.ConversionPattern=%d %p %c{1}: %m%n
 def resolved(group: str, artifact: str, version: str) -> Path:
     """Return a folder with the jars of an artifact and of all that it needs, downloaded once."""
     root = jars.cache_dir() / "jars"
-    root.mkdir(parents=True, exist_ok=True)
-    target = root / f"{artifact}-{version}"
     (ivy,) = (spark_home() / "jars").glob("ivy-*.jar")
-    with locked(root / ".lock"):
-        if not target.is_dir():
-            part = root / f".{target.name}.part"
-            command = [
-                *(str(jars.find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
-                *(
-                    "-dependency",
-                    group,
-                    artifact,
-                    version,
-                    "-confs",
-                    "default",
-                    "-types",
-                    "jar",
-                    "bundle",
-                    "maven-plugin",
-                ),
-                *("-retrieve", f"{part}/[artifact]-[revision](-[classifier]).[ext]"),
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-            assert (part / f"{artifact}-{version}.jar").is_file(), done.stdout + done.stderr
-            assert "FAILED DOWNLOADS" not in done.stdout, done.stdout
-            part.rename(target)
-    return target
+
+    def download(into: Path) -> None:
+        command = [
+            *(str(jars.find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
+            *("-dependency", group, artifact, version),
+            *("-confs", "default", "-types", "jar", "bundle", "maven-plugin"),
+            *("-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert (into / f"{artifact}-{version}.jar").is_file(), done.stdout + done.stderr
+        assert "FAILED DOWNLOADS" not in done.stdout, done.stdout
+
+    return once(root / f"{artifact}-{version}", download)
 
 
 @dataclass(frozen=True)
@@ -207,12 +194,11 @@ _SERVER = "org.apache.hadoop.hdfs.server"
 
 @dataclass(frozen=True)
 class Hdfs:
-    """A name node that answers at ``url``, what its clients have in their environment, and its one data node."""
+    """A name node that answers at ``url``, and what its clients have in their environment."""
 
     url: str
     environ: dict[str, str]
     name_node: Process
-    data_node: Process
 
 
 @contextlib.contextmanager
@@ -241,7 +227,7 @@ def hdfs(folder: Path) -> Iterator[Hdfs]:
     subprocess.run(form, check=True, capture_output=True, timeout=120)
     with SparkProcesses(folder) as processes:
         name_node = processes.run("namenode", [*command, f"{_SERVER}.namenode.NameNode"])
-        data_node = processes.run("datanode", [*command, f"{_SERVER}.datanode.DataNode"])
+        processes.run("datanode", [*command, f"{_SERVER}.datanode.DataNode"])
         status = f"http://{HOST}:{page}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 
         def ready() -> bool:
@@ -253,7 +239,7 @@ def hdfs(folder: Path) -> Iterator[Hdfs]:
         (folder / "client").mkdir()
         (folder / "client" / "log4j.properties").write_text(LOGGING.replace("INFO", "ERROR"))
         path = [str(folder / "client"), str(conf), *(str(jar) for jar in sorted(lib.glob("*.jar")))]
-        yield Hdfs(url, {"CLASSPATH": ":".join(path)}, name_node, data_node)
+        yield Hdfs(url, {"CLASSPATH": ":".join(path)}, name_node)
 
 
 def libhdfs() -> Path:

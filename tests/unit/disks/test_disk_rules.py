@@ -46,7 +46,7 @@ from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.run import check_saved
 from retention_cli.trim.wait import wait_for_space
-from tests.support.disks import ORDERS, LogDirAnswers, in_the_way_bytes, log_dir, replica, view_of
+from tests.support.disks import ORDERS, in_the_way_bytes, log_dir, log_dirs_by_turns, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, why
 from tests.support.plans import EVERY, KINDS, saved
 from tests.support.says import refusal, says
@@ -389,7 +389,7 @@ def test_trim_wait_ends_once_space_is_freed_or_names_the_missing_bytes(
     """``trim --wait``: brokers count segments no more before their files are deleted (``file.delete.delay.ms``)."""
     paused: list[float] = []
     before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 510), {ORDERS: 500, CLICKS: 10}), 50, freed_bytes=120)
-    reader: Any = LogDirAnswers(iter([{1: [one]} for one in dirs]))
+    reader = log_dirs_by_turns(iter([{1: [one]} for one in dirs]))
     until = time.monotonic() + at_most_s if at_most_s else 0
     found = wait_for_space(reader, [before], R6, until, pause=paused.append, delay_s=delay_s)
     assert len(found) == bool(said)
@@ -437,7 +437,7 @@ def test_partition_with_a_replica_on_a_silent_broker_stays_held_after_a_second_l
     """R6 holds every partition with a replica there, not those alone that were read again."""
     state = DiskRun(DiskRules())
     answer: Any = {1: [LogDirState("/a", 1_000, 500)], 2: RequestFailedError("timed out", retriable=True)}
-    reader: Any = LogDirAnswers(repeat(answer))
+    reader = log_dirs_by_turns(repeat(answer))
     leaders = {tp: PartitionMetadata(1, 0, (1, 2)) for tp in (FIRST, AGAIN)}
     for some in (leaders, {AGAIN: leaders[AGAIN]}):
         state.take_samples(reader, {}, {}, some, Remembered(Ledger(None), {}, some, 0, 0), lambda: 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,16 +47,15 @@ TOPIC = {"segment.bytes": "100", "file.delete.delay.ms": "60000"}
 PLAIN = {"cleanup.policy": "delete", "remote.storage.enable": "false"}
 
 
-@dataclass
-class Brokers:
-    check: Any = field(default_factory=lambda: {"log.retention.check.interval.ms": "300000"})
-    topic: Any = field(default_factory=lambda: TOPIC)
+CHECKS = {"log.retention.check.interval.ms": "300000"}
 
-    def broker_values(self, brokers: list[int], _: object) -> dict[int, Any]:
-        return dict.fromkeys(brokers, self.check)
 
-    def topic_values(self, topics: list[str], _: object) -> dict[str, Any]:
-        return dict.fromkeys(topics, self.topic)
+def settings_of(topic: Any = TOPIC, broker: Any = CHECKS) -> Any:
+    """Return a reader whose topics and brokers have these settings."""
+    return SimpleNamespace(
+        broker_values=lambda brokers, _keys: dict.fromkeys(brokers, broker),
+        topic_values=lambda topics, _keys: dict.fromkeys(topics, topic),
+    )
 
 
 def looked(
@@ -63,7 +63,7 @@ def looked(
     minute: int,
     start: int,
     size: int,
-    brokers: Brokers | None = None,
+    reader: Any = None,
     *,
     future: bool = False,
     path: str = "/a",
@@ -71,9 +71,9 @@ def looked(
     """One look: 100 offsets in all, a replica of this size on broker 1."""
     facts = Log(start, [0] * (100 - start)).facts(Settings())
     copies = [Replica(ORDERS, size, future=False), *([Replica(ORDERS, 1, future=True)] if future else ())]
-    sizes, reader = Sizes(), brokers or Brokers()
-    dirs = {1: [LogDirState(path, 9_000, 4_000, copies)], 2: FAILED}
-    sizes.add(reader, dirs, {ORDERS: facts}, {ORDERS: memory}, minute * MINUTE)  # type: ignore[arg-type]
+    sizes = Sizes()
+    dirs: dict[int, Any] = {1: [LogDirState(path, 9_000, 4_000, copies)], 2: FAILED}
+    sizes.add(reader or settings_of(), dirs, {ORDERS: facts}, {ORDERS: memory}, minute * MINUTE)
     return sizes
 
 
@@ -105,7 +105,7 @@ def test_replica_is_doubted_after_a_log_start_move_until_its_size_falls() -> Non
 
 def test_segments_of_a_larger_segment_bytes_count_until_the_log_start_has_passed_them() -> None:
     """R5: the segment that contains S may have been begun before segment.bytes was lowered, and be mostly dead."""
-    memory, before = PartitionMemory(), Brokers(topic={**TOPIC, "segment.bytes": "400"})
+    memory, before = PartitionMemory(), settings_of({**TOPIC, "segment.bytes": "400"})
     looked(memory, 0, 0, 1_000, before)
     looked(memory, 60, 40, 1_000, before)
     for minute, start, size, held, live in ((120, 40, 700, 700, 300), (180, 100, 100, 150, 50)):
@@ -124,17 +124,17 @@ def test_replica_moving_to_another_dir_is_doubted_and_restarts_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "brokers",
-    [Brokers(check=FAILED), Brokers(topic=FAILED), Brokers(check={}), Brokers(topic={})],
+    ("topic", "broker"),
+    [(TOPIC, FAILED), (FAILED, CHECKS), (TOPIC, {}), ({}, CHECKS)],
     ids=["no broker's", "no topic's", "not of the broker", "not of the topic"],
 )
-def test_unreadable_sweep_settings_leave_the_replica_doubted(brokers: Brokers) -> None:
-    memory = PartitionMemory()
+def test_unreadable_sweep_settings_leave_the_replica_doubted(topic: Any, broker: Any) -> None:
+    memory, brokers = PartitionMemory(), settings_of(topic, broker)
     looked(memory, 0, 50, 1_000, brokers)
     sizes = looked(memory, 6_000, 50, 1_000, brokers)
     assert "could not be read" in doubt(sizes)
     assert sizes.longest([1], ["orders"]) != (300_000, 60_000)
-    assert sizes.segment_bytes == ({"orders": 100} if brokers.topic == TOPIC else {})
+    assert sizes.segment_bytes == ({"orders": 100} if topic == TOPIC else {})
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_unreadable_sweep_settings_leave_the_replica_doubted(brokers: Brokers) -
 )
 def test_segments_deleted_without_a_move_of_the_log_start_may_be_leaving(setting: dict[str, str], bytes_: int) -> None:
     """A cleaner, or a local retention, deletes them; growth hides it. All that the replica had may be leaving."""
-    memory, brokers = PartitionMemory(), Brokers(topic={**TOPIC, **PLAIN, **setting})
+    memory, brokers = PartitionMemory(), settings_of({**TOPIC, **PLAIN, **setting})
     assert [
         looked(memory, minute, 0, size, brokers).may_leave_bytes(DISK, since)
         for minute, size, since in ((0, 1_200, None), (60, 1_000, 0), (120, 1_000, 60 * MINUTE))
@@ -152,7 +152,7 @@ def test_segments_deleted_without_a_move_of_the_log_start_may_be_leaving(setting
 
 
 def test_replica_that_was_away_at_the_last_look_at_its_disk_counts_as_come() -> None:
-    memory, brokers = PartitionMemory(), Brokers(topic={**TOPIC, **PLAIN})
+    memory, brokers = PartitionMemory(), settings_of({**TOPIC, **PLAIN})
     looked(memory, 0, 0, 1_000, brokers)
     assert (
         looked(memory, 60, 0, 1_000, brokers).may_leave_bytes(DISK, 30 * MINUTE),

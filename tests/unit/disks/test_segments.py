@@ -9,7 +9,6 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,8 @@ def folder(tmp_path: Path) -> Path:
     return logs.partition(tmp_path)
 
 
-def paces(count: int, *, step: int = 10, start: int = T, each: int = 2) -> list[list[int]]:
-    return [[start + step * n + more for more in range(each)] for n in range(count)]
+def paces(count: int) -> list[list[int]]:
+    return [[T + 10 * n, T + 10 * n + 1] for n in range(count)]
 
 
 def test_segment_facts_match_what_a_broker_wrote(folder: Path) -> None:
@@ -594,28 +593,17 @@ def flipped(data: bytes, at: int, mask: bytes) -> bytes:
     return bytes(byte ^ masks.get(number, 0) for number, byte in enumerate(data))
 
 
-@dataclass(frozen=True)
-class Harm:
-    """What is done to a file: ``share`` says where, in thousandths of it."""
-
-    kind: str
-    share: int
-    content: bytes
-
-    def do(self, file: Path) -> None:
-        if self.kind == "remove":
-            file.unlink(missing_ok=True)
-        elif file.exists():
-            data = file.read_bytes()
-            file.write_bytes(KINDS[self.kind](data, len(data) * self.share // 1000, self.content))
+def harm(file: Path, kind: str, share: int, content: bytes) -> None:
+    """Do this to a file; ``share`` says where, in thousandths of it."""
+    if kind == "remove":
+        file.unlink(missing_ok=True)
+    elif file.exists():
+        data = file.read_bytes()
+        file.write_bytes(KINDS[kind](data, len(data) * share // 1000, content))
 
 
-ANY_HARM = st.builds(
-    Harm,
-    st.sampled_from([*KINDS, "remove"]),
-    st.integers(0, 1000),
-    st.binary(min_size=1, max_size=30),
-)
+Harm = tuple[str, int, bytes]
+ANY_HARM = st.tuples(st.sampled_from([*KINDS, "remove"]), st.integers(0, 1000), st.binary(min_size=1, max_size=30))
 INDEXES = st.lists(st.tuples(st.sampled_from([".index", ".timeindex"]), st.integers(0, 2), ANY_HARM), max_size=4)
 ANYTHING = st.lists(
     st.tuples(st.sampled_from([".log", ".log", ".index", ".timeindex"]), st.integers(0, 2), ANY_HARM),
@@ -626,16 +614,7 @@ ANYTHING = st.lists(
 
 def write(root: Path, parts: list[list[list[int]]], size: int, *, grown: bool) -> tuple[Path, list[Made]]:
     folder = logs.partition(logs.log_dir(root / "data"))
-    made, base = [], 7
-    for number, batches in enumerate(parts):
-        last = number + 1 == len(parts)
-        one = logs.segment(base, batches, size, closed=not last, interval=200)
-        if last and grown:
-            logs.preallocated(one, 8192)
-        one.write(folder)
-        made.append(one)
-        base = one.next_offset
-    return folder, made
+    return folder, logs.put(folder, parts, size, 7, grown=grown, interval=200)
 
 
 @contextmanager
@@ -645,8 +624,8 @@ def damaged(
     """Write segments, and harm files of them: by suffix, and by the segment's number."""
     with tempfile.TemporaryDirectory() as scratch:
         folder, made = write(Path(scratch), parts, size, grown=grown)
-        for suffix, which, harm in harms:
-            harm.do(folder / f"{made[which].base:020d}{suffix}")
+        for suffix, which, how in harms:
+            harm(folder / f"{made[which].base:020d}{suffix}", *how)
         yield folder, made
 
 
@@ -718,8 +697,8 @@ def test_scan_of_damaged_files_gives_a_readable_inventory_or_a_one_line_error(
         root = Path(scratch)
         folder, _ = write(root, [[[1, 2], [3]], [[4], [5]]], 80, grown=False)
         files = sorted(folder.iterdir()) + ([root / "data" / "meta.properties"] if meta else [])
-        for which, harm in harms:
-            harm.do(files[which % len(files)])
+        for which, how in harms:
+            harm(files[which % len(files)], *how)
         out = root / "out.parquet"
         try:
             report = scan([str(root / "data")], str(out), now_ms=0)

@@ -310,16 +310,15 @@ def test_every_file_copied_into_the_image_exists_and_is_not_ignored() -> None:
 @contextlib.contextmanager
 def root_with(environment: Path, state: Path, folder: Path) -> Iterator[Path]:
     """A root that has this machine's Python and libraries, the environment, and nothing that can be written to."""
-    mounts: list[Path] = []
-    root = folder / "root"
+    root, mounts = folder / "root", contextlib.ExitStack()
 
     def mount(*words: str, at: str) -> None:
         place = root / at
         place.mkdir(parents=True, exist_ok=True)
         subprocess.run(["mount", *words, str(place)], check=True)
-        mounts.append(place)
+        mounts.callback(subprocess.run, ["umount", str(place)], check=True)
 
-    try:
+    with mounts:
         mount("-t", "tmpfs", "tmpfs", at="")
         for name in ("bin", "lib", "lib64"):
             if (here := Path("/") / name).is_symlink():
@@ -333,9 +332,6 @@ def root_with(environment: Path, state: Path, folder: Path) -> Iterator[Path]:
         mount("-t", "proc", "proc", at="proc")
         subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
         yield root
-    finally:
-        for place in reversed(mounts):
-            subprocess.run(["umount", str(place)], check=True)
 
 
 @pytest.mark.long

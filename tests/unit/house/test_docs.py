@@ -576,8 +576,8 @@ def test_every_module_run_in_developer_docs_exists(page: Path) -> None:
 
 @cache
 def names_in_code() -> frozenset[str]:
-    texts = [path.read_text(encoding="utf-8") for path in CODE if path != Path(__file__)]
-    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+    code = (text for name, text in texts().items() if name.endswith(".py"))
+    return frozenset(word for text in code for word in re.findall(r"\w+", text))
 
 
 @pytest.mark.parametrize("page", DEVELOPERS, ids=lambda page: page.name)

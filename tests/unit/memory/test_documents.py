@@ -39,7 +39,7 @@ from retention_cli.memory.replica import (
     unpack,
 )
 from retention_cli.state import messages
-from tests.support.facts import HOUR, NOW, why
+from tests.support.facts import HOUR, NOW, known, why
 from tests.support.ledgers import TOPIC_ID, WRITTEN, worst
 from tests.support.says import refusal
 
@@ -229,8 +229,8 @@ def about(*, seen: object = 7, stood: object = 5, digest: object = "64", ids: ob
     return [[seen, stood, digest, {"a": "x"} if ids is None else ids], *ABOUT[1:]]
 
 
-def with_number(at: int, value: int, size: int = 4) -> bytes:
-    return ROWS[:at] + value.to_bytes(size, "little", signed=True) + ROWS[at + size :]
+def with_number(at: int, value: int) -> bytes:
+    return ROWS[:at] + value.to_bytes(4, "little", signed=True) + ROWS[at + 4 :]
 
 
 def test_undamaged_base_document_is_valid() -> None:
@@ -297,8 +297,7 @@ def watched(*passes: tuple[int, int, int, int], sweeping: Sweeping = SWEEPING, c
     row: ReplicaSeen | None = None
     for at, start, end, size in passes:
         row = seen_again(row, 7, at, start, end, size, sweeping._replace(segment_bytes=50, compacted=compacted))
-    assert row is not None
-    return row
+    return known(row)
 
 
 @pytest.mark.parametrize(

@@ -491,8 +491,9 @@ def test_memory_part_of_a_lost_ledger_is_lost(tmp_path: Path) -> None:
     """F6: a ledger that is lost is not a new one."""
     found = Memories(tmp_path)
     found._open["c"] = Ledger(None, lost=Unknown.because("ledger", "it is damaged"))  # noqa: SLF001
-    for handed in (hand_groups(found, "c", bool), hand_partitions(found, "c", [A])):
-        assert opened(handed, tmp_path).lost == Unknown.because("ledger", "it is damaged")
+    for handed in (hand_groups(found, "c", bool), hand_partitions(found, "c", [A]), hand_over(found, "c")):
+        part = opened(handed, tmp_path)
+        assert (part.on_disk, part.lost) == (False, Unknown.because("ledger", "it is damaged"))
 
 
 def test_changes_in_a_memory_part_are_merged_into_the_ledger(
@@ -658,15 +659,6 @@ def test_ledger_returned_damaged_changes_nothing_and_is_noted(
         {"old": 3},
         [True],
     )
-
-
-def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
-    folder = cluster_folder(tmp_path / "here", CLUSTER)
-    folder.mkdir(parents=True, mode=0o700)
-    (tmp_path / "here").chmod(0o700)
-    (folder / "ledger.sqlite").write_bytes(b"no ledger")
-    found = HandedMemories(hand_over(Memories(tmp_path / "here"), CLUSTER), tmp_path / "there")(CLUSTER)
-    assert (found.on_disk, isinstance(found.lost, Unknown)) == (False, True)
 
 
 def test_ledger_notes_are_handed_over_and_shown_once(here: Memories) -> None:
