@@ -146,7 +146,7 @@ _MAX_TIMESTAMP_VERSION: Final = 7
 _Request: Final = decoded_by(ListOffsetsRequest, ListOffsetsResponse, dict.fromkeys((6, 7), decode))
 
 
-class OffsetRequest(_Request, init=False):  # type: ignore[call-arg,misc]
+class OffsetRequest(_Request, init=False):  # type: ignore[call-arg,misc,valid-type]
     """A request for the look-ups in ``wanted``. ``committed``: read_committed; ``timed``: they are MAX_TIMESTAMP.
 
     A plan looks up every partition five times, and the client takes 20 times as long to encode rows one by one.

@@ -135,8 +135,8 @@ class RaisedSettings:
             why = f"brokers don't stamp {PROTECTED_TOPIC} (message.timestamp.type): kretain can't tell whose turn it is"
             raise RequestFailedError(why, retriable=False)
         if at not in self._read_on():
-            text = f"what was written to {PROTECTED_TOPIC} can't be read: the topic was recreated"
-            raise RequestFailedError(text, retriable=True)
+            why = f"what was written to {PROTECTED_TOPIC} can't be read: the topic was recreated"
+            raise RequestFailedError(why, retriable=True)
         if self._counts[key].place != at:
             self.put_back(writer)
             what = f"{record.setting} of topic {record.topic} now, or was a minute ago"
