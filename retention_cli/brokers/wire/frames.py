@@ -6,6 +6,9 @@ sent before it. Only one that deletes keeps the time that it was sent with: by t
 
 Requests to a broker that throttles (KIP-219) are sent once its time is over; the client would refuse them.
 
+Every connection's broker must be of the same cluster: an address may lead to another one (a port-forward, a load
+balancer, an IP address in use again) with topics of the same names, and offsets of the one mean nothing in the other.
+
 A request that deletes carries the time until which it may be sent (``too_late``). It is checked right before each write
 to the socket, so a buffer, a throttle or a stopped process never sends a stale delete.
 """
@@ -21,6 +24,7 @@ import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
 from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
@@ -42,6 +46,10 @@ class TooLateError(kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
     """A request whose time ran out before all of it was written: it was not sent."""
 
 
+class OtherClusterError(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
+    """A broker is of another cluster than those that this client was connected to before."""
+
+
 class Dated(bytes):
     """The bytes of a request that may be written only until it is ``too_late``."""
 
@@ -56,7 +64,9 @@ class Dated(bytes):
 
 
 class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
-    """The client's connections, with time-outs in turn."""
+    """The client's connections to one cluster (``cluster_id``: None until a broker names it), with time-outs in turn."""
+
+    cluster_id: str | None = None
 
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
         """Return the connection to a node, creating it if there is none."""
@@ -64,7 +74,7 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
             self.broker_version_data = None  # another's, which may be a controller: each is asked for its own
         connection = super().get_connection(node_id, *args, **options)
         if not isinstance(connection, TimedConnection):  # it is new, and the client makes only its own kind
-            connection.deletes = set()
+            connection.deletes, connection.manager = set(), self
             connection.__class__ = TimedConnection
         return connection
 
@@ -72,10 +82,11 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
 class TimedConnection(KafkaConnection):  # type: ignore[misc]
     """A connection whose requests wait for a broker that throttles, and time out in turn.
 
-    ``deletes`` are the futures of those of its requests that delete.
+    ``deletes`` are the futures of those of its requests that delete, ``manager`` has the other connections.
     """
 
     deletes: set[Any]
+    manager: TimedConnections
     _send: Callable[[], tuple[int, Exception | None]]
 
     def connection_made(self, transport: Any) -> None:
@@ -95,6 +106,30 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
             client_id=self.config["client_id"],
             receive_message_max_bytes=self.config["receive_message_max_bytes"],
         )
+
+    async def _get_api_versions(self, timeout_at: float | None = None) -> None:
+        await super()._get_api_versions(timeout_at)
+        if not self.sasl_enabled:
+            await self._check_cluster(timeout_at)
+
+    async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
+        await super()._sasl_authenticate(timeout_at)
+        await self._check_cluster(timeout_at)
+
+    async def _check_cluster(self, timeout_at: float | None) -> None:
+        """Ask which cluster the broker is of, before any other request is sent.
+
+        Raises:
+            OtherClusterError: it is not the one of the other connections.
+        """
+        if MetadataRequest.API_KEY not in self.broker_version_data.api_versions:  # a controller, which is refused later
+            return
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False, min_version=4)  # of no topic
+        found = (await self._send_request(request, timeout_at=timeout_at)).cluster_id
+        self.manager.cluster_id = known = self.manager.cluster_id or found
+        if found != known:
+            text = f"this address leads to another cluster ({found}) than the other brokers' ({known})"
+            raise OtherClusterError(f"{text}: check the addresses, port-forwards and advertised.listeners")
 
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
         """Send a request, or have it wait; return its future response."""
