@@ -64,7 +64,10 @@ class Dated(bytes):
 
 
 class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
-    """The client's connections to one cluster (``cluster_id``: None until a broker names it), with time-outs in turn."""
+    """The client's connections to one cluster, with time-outs in turn.
+
+    ``cluster_id`` is None until a broker names it.
+    """
 
     cluster_id: str | None = None
 

@@ -166,10 +166,10 @@ class Old:
         self.client.ensure_path(path)
         self.client.set(path, str(offset).encode())
 
-    def member(self, group: str, topic: str, pattern: str = "static") -> None:
+    def member(self, group: str, topic: str, pattern: str = "static", host: str = "host-1") -> None:
         """Register a live member, as ``ZookeeperConsumerConnector.registerConsumerInZK`` does."""
         about = {"version": 1, "subscription": {topic: 1}, "pattern": pattern, "timestamp": "1500000000000"}
-        path = f"/consumers/{group}/ids/{group}_host-1-a"
+        path = f"/consumers/{group}/ids/{group}_{host}-a"
         self.client.create(path, json.dumps(about).encode(), ephemeral=True, makepath=True)
 
     def own(self, group: str, topic: str, partition: int = 0) -> None:
@@ -246,6 +246,8 @@ def test_zookeeper_member_without_a_position_is_unknown(world: World, old: Old, 
     ]
     old.own("mirror", "another-topic")
     assert world.decide(policy, topic, remember=False).trim_to == 4
+    old.member("mirror", "another-topic", host="host-2")  # so that one owns it, and the other owns nothing yet
+    assert [one.code for one in world.decide(policy, topic, remember=False).reasons] == ["F3"]
 
 
 @pytest.mark.parametrize("content", ["", "x", "-1", "4.0", "9999999999999999999"])

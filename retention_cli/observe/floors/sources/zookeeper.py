@@ -138,8 +138,9 @@ class _Tree:
             owned = frozenset(owners[f"{_ROOT}/{group}/owners"])
             nodes = [values[f"{_ROOT}/{group}/ids/{member}"] for member in members[f"{_ROOT}/{group}/ids"]]
             subscribed = [_subscription(node[0]) for node in nodes if node is not None]
-            known = owned.union(*(one for one in subscribed if one is not None))
-            found[group] = known if owned or None not in subscribed else None
+            named = frozenset[str]().union(*(one for one in subscribed if one is not None))
+            # What a pattern matches is known once those who have one own something: a topic that no one else names.
+            found[group] = owned | named if None not in subscribed or owned - named else None
         return found
 
     def _below(self, paths: Iterable[str]) -> dict[str, list[str]]:
