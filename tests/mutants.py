@@ -224,6 +224,30 @@ MUTANTS: Final = (
         "other = False and",
     ),
     Mutant(
+        "disks: a capacity without its unit is one",
+        "disks/devices.py",
+        "if not 0 < capacity >= kafka:",
+        "if not capacity:",
+    ),
+    Mutant(
+        "disks: dirs with capacities of their own are one device",
+        "disks/devices.py",
+        "self.sized == other.sized and not (self.own and other.own)",
+        "self.sized == other.sized",
+    ),
+    Mutant(
+        "disks: one capacity is for all that look alike",
+        "disks/devices.py",
+        "if setting_for(rules.capacity, broker, paths) is None:",
+        "if True:",
+    ),
+    Mutant(
+        "disks: the first of several capacities counts",
+        "disks/devices.py",
+        "if sum(_has_own(rules.capacity, broker, path) for path in paths) > 1:",
+        "if False:",
+    ),
+    Mutant(
         "archive: keeps a position beyond the end",
         "trim/recheck.py",
         "offset is None or offset > end",
