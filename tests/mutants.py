@@ -250,7 +250,7 @@ MUTANTS: Final = (
     Mutant(
         "restore: a group continues at its newest position",
         "archive/restore_groups.py",
-        "if archived is not None and was is not None and was.position < archived:",
+        "if was is not None and was.position < archived:",
         "if False:",
     ),
     Mutant(

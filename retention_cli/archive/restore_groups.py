@@ -89,16 +89,19 @@ def choose(reader: ClusterReader, store: Store, job: Job, wanted: WantedGroups) 
         )
     covered = {number: [(one.start, one.end) for one in job.ranges.get(number, ())] for number in job.partitions}
     behind = left_behind(until(store, job.source, positions.read_ms), covered)
-    rows = []
-    for one, number in product(chosen, job.partitions):
-        archived, was = one.offsets.get(number), behind.get((one.name, number))
-        note = _NO_POSITION if archived is None else ""
-        if archived is not None and was is not None and was.position < archived:
-            archived, note = was.position, _TRIMMED
-        rows.append(GroupRow(one.name, number, archived, None, note))
+    rows = (_row(one, number, behind.get((one.name, number))) for one, number in product(chosen, job.partitions))
     plan = GroupPlan(positions, tuple(chosen), left, tuple(rows), behind)
     check_free(reader, job, plan, fresh=not (job.there or job.resumes))
     return plan
+
+
+def _row(group: Stood, number: int, was: Behind | None) -> GroupRow:
+    archived = group.offsets.get(number)
+    if archived is None:
+        return GroupRow(group.name, number, None, None, _NO_POSITION)
+    if was is not None and was.position < archived:
+        return GroupRow(group.name, number, was.position, None, _TRIMMED)
+    return GroupRow(group.name, number, archived, None)
 
 
 def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progress: Progress = silent) -> GroupPlan:
