@@ -224,6 +224,60 @@ MUTANTS: Final = (
         "other = False and",
     ),
     Mutant(
+        "restore: a group skips what was trimmed before it started over",
+        "archive/positions.py",
+        "    return start < end and any(low < end and start < high for low, high in covered)",
+        "    return False",
+    ),
+    Mutant(
+        "restore: a group without a position has read what was trimmed",
+        "archive/positions.py",
+        "if position is not None or key not in stood:",
+        "if position is not None:",
+    ),
+    Mutant(
+        "restore: a group that may not have been named did not exist",
+        "archive/positions.py",
+        "if one.unlisted is not None:",
+        "if False:",
+    ),
+    Mutant(
+        "restore: an earlier position is as of now",
+        "archive/restore_groups.py",
+        "plan.behind.get((row.group, number), now).epoch",
+        "now.epoch",
+    ),
+    Mutant(
+        "restore: a group continues at its newest position",
+        "archive/restore_groups.py",
+        "if was is not None and was.position < archived:",
+        "if False:",
+    ),
+    Mutant(
+        "disks: a capacity without its unit is one",
+        "disks/devices.py",
+        "if not 0 < capacity >= kafka:",
+        "if not capacity:",
+    ),
+    Mutant(
+        "disks: dirs with capacities of their own are one device",
+        "disks/devices.py",
+        "self.sized == other.sized and not (self.own and other.own)",
+        "self.sized == other.sized",
+    ),
+    Mutant(
+        "disks: one capacity is for all that look alike",
+        "disks/devices.py",
+        "if setting_for(rules.capacity, broker, paths) is None:",
+        "if True:",
+    ),
+    Mutant(
+        "disks: the first of several capacities counts",
+        "disks/devices.py",
+        "if sum(_has_own(rules.capacity, broker, path) for path in paths) > 1:",
+        "if False:",
+    ),
+    Mutant(
         "archive: keeps a position beyond the end",
         "trim/recheck.py",
         "offset is None or offset > end",
@@ -421,6 +475,7 @@ MUTANTS: Final = (
 )
 
 NEAREST: Final = {
+    "archive/restore_groups": ("tests/kafka/archive/test_restore.py",),
     "archive/": ("tests/kafka/archive/test_archive.py",),
     "trim/archive_gate": ("tests/kafka/archive/test_archive.py",),
     "trim/": (

@@ -1,17 +1,19 @@
 """Where consumers stood on a topic when its records were archived, and where they continue in what was restored.
 
 Each run that archives a topic keeps one file of it: ``_groups/20261121T030000123Z.json`` in the topic's folder, with
-every consumer that counts, all partitions, and their leader epochs. Only :func:`keep` and :func:`newest` touch files.
+every consumer that counts, all partitions, their leader epochs and log starts. Only :func:`keep`, :func:`newest` and
+:func:`until` touch files.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from itertools import product
+from typing import Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -43,6 +45,7 @@ class Stood:
 class Positions:
     """All consumers of a topic at one moment. ``epochs`` are the partitions' leader epochs: of which log they are (M1).
 
+    ``starts`` are the log start offsets, None if unknown.
     ``unlisted`` says why there may be consumers that are not named (F8, F9), None if all are.
     """
 
@@ -51,6 +54,7 @@ class Positions:
     topic_id: str
     read_ms: int
     epochs: tuple[int | None, ...]
+    starts: tuple[int | None, ...]
     consumers: tuple[Stood, ...] = ()
     unlisted: str | None = None
 
@@ -84,19 +88,33 @@ def newest(store: Store, source: Source, until_ms: int | None = None) -> Positio
         DamagedError: that file is damaged.
         ArchiveError: there are none, or they can't be read.
     """
-    folder = f"{source.folder}/{_FOLDER}"
-    files = [path for path in store.files(folder) if _NAME.fullmatch(path.removeprefix(f"{folder}/"))]
-    limit = None if until_ms is None else re.sub(r"[-:.]", "", timestamp(until_ms)) + ".json"
-    fitting = [path for path in files if limit is None or path.rpartition("/")[2] <= limit]
-    if fitting:
+    if fitting := _paths(store, source, until_ms):
         return _read(store, fitting[-1])
-    if not files:
-        raise ArchiveError(f"{store.shown(folder)} has no positions of groups: an older kretain wrote this archive")
+    folder = store.shown(f"{source.folder}/{_FOLDER}")
+    if not (files := _paths(store, source)):
+        raise ArchiveError(f"{folder} has no positions of groups: an older kretain wrote this archive")
     first = timestamp(_read(store, files[0]).read_ms)
     raise ArchiveError(
-        f"{store.shown(folder)} has no positions of groups from {timestamp(until_ms or 0)} or before; the first are of "
+        f"{folder} has no positions of groups from {timestamp(until_ms or 0)} or before; the first are of "
         f"{first}: name the time to use with --positions-at"
     )
+
+
+def until(store: Store, source: Source, until_ms: int) -> Iterator[Positions]:
+    """Yield all positions on a topic that were read at or before ``until_ms``, by time.
+
+    Raises:
+        DamagedError: a file is damaged.
+        ArchiveError: they can't be read.
+    """
+    return (_read(store, path) for path in _paths(store, source, until_ms))
+
+
+def _paths(store: Store, source: Source, until_ms: int | None = None) -> list[str]:
+    folder = f"{source.folder}/{_FOLDER}"
+    limit = "" if until_ms is None else re.sub(r"[-:.]", "", timestamp(until_ms)) + ".json"
+    names = (path.removeprefix(f"{folder}/") for path in store.files(folder))
+    return [f"{folder}/{name}" for name in names if _NAME.fullmatch(name) and (not limit or name <= limit)]
 
 
 def _read(store: Store, path: str) -> Positions:
@@ -106,6 +124,48 @@ def _read(store: Store, path: str) -> Positions:
         if sound and (found := _FORM.validate_python(data)).path == path:
             return found
     raise DamagedError(f"{store.shown(path)} is damaged, or is not kretain's file for that place")
+
+
+class Behind(NamedTuple):
+    """A group's position before records that it had not read were trimmed, and the partition's leader epoch then."""
+
+    position: int
+    epoch: int | None
+
+
+def left_behind(
+    files: Iterable[Positions], covered: Mapping[int, Sequence[tuple[int, int]]]
+) -> dict[tuple[str, int], Behind]:
+    """Return the earliest position from which a trim deleted archived records of a group, by group and partition. Pure.
+
+    Later positions do not show that the group has read these records: it may have started over behind them. A group
+    without a position that counts stands where it last did, at first at the log start. So does one that is not named
+    where not all are.
+
+    Args:
+        files: a topic's positions, by time.
+        covered: the archived ranges (end exclusive) of each partition to look at.
+    """
+    stood: dict[tuple[str, int], Behind] = {}
+    unnamed: dict[int, Behind] = {}
+    found: dict[tuple[str, int], Behind] = {}
+    for one in files:
+        of = enumerate(zip(one.starts, one.epochs, strict=False))
+        known = [(number, start, epoch) for number, (start, epoch) in of if number in covered and start is not None]
+        for (number, start, epoch), group in product(known, one.consumers):
+            key, position = (group.name, number), group.offsets.get(number)
+            was = stood.get(key, unnamed.get(number))
+            if was is not None and _overlaps(covered[number], was.position, start):
+                found[key] = min(found.get(key, was), was, key=lambda one: one.position)
+            if position is not None or key not in stood:
+                stood[key] = Behind(start if position is None else position, epoch)
+        if one.unlisted is not None:
+            unnamed = {number: Behind(start, epoch) for number, start, epoch in known} | unnamed
+    return found
+
+
+def _overlaps(covered: Iterable[tuple[int, int]], start: int, end: int) -> bool:
+    return start < end and any(low < end and start < high for low, high in covered)
 
 
 class Continuation:

@@ -8,11 +8,11 @@ is unknown, the group continues earlier.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from typing import Final
 
-from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, newest
+from retention_cli.archive.positions import Behind, Continuation, Positions, Stood, gap_at, left_behind, newest, until
 from retention_cli.archive.restore import Job, RestoreRefusedError, WantedGroups, restored_records
 from retention_cli.archive.store import Store
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
@@ -27,6 +27,7 @@ from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.core.units import timestamp
 
 _NO_POSITION: Final = "no position that counts: begins with the first restored record"
+_TRIMMED: Final = "a trim deleted what it had not read: continues there, and reads later records again"
 _GONE: Final = {"gone": "was gone by then, and kretain only remembered it: name it with --group"}
 _LEFT: Final = {
     "streams": "is a streams group: its state and internal topics are not in the archive",
@@ -48,12 +49,16 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What happens to each group. ``left`` says why groups are not reset; the rest derives from ``positions``."""
+    """What happens to each group. ``left`` says why groups are not reset; the rest derives from ``positions``.
+
+    ``behind`` are earlier positions, by group and partition: what followed was trimmed unread, in the log of then.
+    """
 
     positions: Positions
     chosen: tuple[Stood, ...]
     left: Mapping[str, str]
     rows: tuple[GroupRow, ...] = ()
+    behind: Mapping[tuple[str, int], Behind] = field(default_factory=dict)
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Return the offsets to commit, by group and partition."""
@@ -82,14 +87,21 @@ def choose(reader: ClusterReader, store: Store, job: Job, wanted: WantedGroups) 
         raise RestoreRefusedError(
             f"group {name_in_text(missing[0])} {why} (positions of {timestamp(positions.read_ms)})"
         )
-    rows = [
-        GroupRow(one.name, number, archived := one.offsets.get(number), None, _NO_POSITION if archived is None else "")
-        for one in chosen
-        for number in job.partitions
-    ]
-    plan = GroupPlan(positions, tuple(chosen), left, tuple(rows))
+    covered = {number: [(one.start, one.end) for one in job.ranges.get(number, ())] for number in job.partitions}
+    behind = left_behind(until(store, job.source, positions.read_ms), covered)
+    rows = (_row(one, number, behind.get((one.name, number))) for one, number in product(chosen, job.partitions))
+    plan = GroupPlan(positions, tuple(chosen), left, tuple(rows), behind)
     check_free(reader, job, plan, fresh=not (job.there or job.resumes))
     return plan
+
+
+def _row(group: Stood, number: int, was: Behind | None) -> GroupRow:
+    archived = group.offsets.get(number)
+    if archived is None:
+        return GroupRow(group.name, number, None, None, _NO_POSITION)
+    if was is not None and was.position < archived:
+        return GroupRow(group.name, number, was.position, None, _TRIMMED)
+    return GroupRow(group.name, number, archived, None)
 
 
 def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progress: Progress = silent) -> GroupPlan:
@@ -104,11 +116,15 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
     epochs = dict(enumerate(plan.positions.epochs))
     for number in job.partitions:
         some = [row for row in plan.rows if row.partition == number]
-        found = Continuation({row.archived or 0 for row in some}, epochs.get(number), job.starts[number])
-        others = _read_back(reader, store, job, number, found, on_records)
-        offsets, covered = found.ended(), [(segment.start, segment.end) for segment in job.ranges.get(number, ())]
+        now = Behind(0, epochs.get(number))
+        of = {row: plan.behind.get((row.group, number), now).epoch for row in some}
+        positions = by_key((epoch, row.archived or 0) for row, epoch in of.items())
+        all_found = {epoch: Continuation({*at}, epoch, job.starts[number]) for epoch, at in positions.items()}
+        others = _read_back(reader, store, job, number, [*all_found.values()], on_records)
+        covered = [(segment.start, segment.end) for segment in job.ranges.get(number, ())]
         for row in some:
-            at = row.archived or 0
+            at, found = row.archived or 0, all_found[of[row]]
+            offsets = found.ended()
             notes = {
                 "the target has other records before that: continues with the first of those": (
                     others is not None and others < offsets[at]
@@ -117,6 +133,7 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
                 "its position is in a log that was lost: continues where the archived log differs": (
                     at in found.other_log
                 ),
+                _TRIMMED: row.note == _TRIMMED,
                 "the archive lacks its next record: continues after the gap": gap_at(at, covered),
                 "had read all of it: continues with what is written next": at not in found.found and bool(covered),
                 "nothing of it was archived: continues with what is written next": not covered,
@@ -191,7 +208,12 @@ def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupP
 
 
 def _read_back(
-    reader: ClusterReader, store: Store, job: Job, number: int, found: Continuation, on_records: Callable[[int], None]
+    reader: ClusterReader,
+    store: Store,
+    job: Job,
+    number: int,
+    found: Sequence[Continuation],
+    on_records: Callable[[int], None],
 ) -> int | None:
     """Find each restored record of a partition: the archive's records, in order, among the target's.
 
@@ -221,7 +243,8 @@ def _read_back(
         if not waiting:
             return
         if _content(record) == _content(waiting[0]):
-            found.add(waiting[0].offset, waiting[0].leader_epoch, record.offset)
+            for one in found:
+                one.add(waiting[0].offset, waiting[0].leader_epoch, record.offset)
             waiting[:] = islice(archived, 1)
         elif others is None and _content(record) not in left_out:  # left_out continues behind the one found
             others = record.offset

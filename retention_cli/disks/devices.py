@@ -39,7 +39,8 @@ def disks_of(
     """Return the disks of the brokers that answered, and notes on those whose usage or device is unknown.
 
     Log dirs on one device are one disk: by ``disks.devices``, by the inventory, else by identical total and usable
-    bytes. If it is unknown whether they are on one device, so is their usage (R6).
+    bytes, unless ``disks.capacity`` names each. If it is unknown whether they are on one device, so is their usage
+    (R6).
 
     Args:
         answers: each broker's log dirs, or why they could not be read.
@@ -147,7 +148,19 @@ def _room(
     capacity = setting_for(rules.capacity, broker, paths)
     reserved = setting_for(rules.reserved, broker, paths) or 0
     if capacity is not None:  # the volume's figures are ignored: only replicas' sizes count as used
-        return Room(capacity, kafka, kafka) if capacity else Unknown.because("disk", "disks.capacity is 0")
+        if sum(_has_own(rules.capacity, broker, path) for path in paths) > 1:
+            return Unknown.because(
+                "disk",
+                "disks.capacity names several of its dirs: if they share one device, name only one of them; if not, "
+                "list each device in disks.devices",
+            )
+        if not 0 < capacity >= kafka:
+            return Unknown.because(
+                "disk",
+                f"disks.capacity is {format_bytes(capacity)}, but replicas take {format_bytes(kafka)} there: correct "
+                "the size (is a unit missing?)",
+            )
+        return Room(capacity, kafka, kafka)
     total, usable = dirs[0].total_bytes, dirs[0].usable_bytes
     if isinstance(total, Unknown):
         return total
@@ -160,32 +173,41 @@ def _room(
     return Room(total, used, kafka)
 
 
+def _has_own(sizes: Mapping[str, int], broker: int, path: str) -> bool:
+    """Return whether a setting names this dir."""
+    return path in sizes or f"{broker}:{path}" in sizes
+
+
 class _Volume(NamedTuple):
-    """A log dir's volume: its total and usable bytes, and its device by an inventory; None if unknown."""
+    """A log dir's volume: its total and usable bytes, and its device by an inventory; None if unknown.
+
+    ``own``: ``disks.capacity`` names the dir. Two such volumes are not compared by the figures that it replaces.
+    """
 
     path: str
     sized: tuple[int, int] | None
     device: str | None
+    own: bool
 
     @classmethod
-    def of(cls, log_dir: LogDirState, device: str | None) -> _Volume:
+    def of(cls, log_dir: LogDirState, device: str | None, own: bool) -> _Volume:
         """Return a log dir's volume, with its device."""
         total, usable = log_dir.total_bytes, log_dir.usable_bytes
         sized = None if isinstance(total, Unknown) or isinstance(usable, Unknown) else (total, usable)
-        return cls(log_dir.path, sized, device)
+        return cls(log_dir.path, sized, device, own)
 
     def is_one_with(self, other: _Volume) -> bool:
         """Return whether two volumes count as one device."""
         if self.device is not None and other.device is not None:
             return self.device == other.device
-        return self.sized is not None and self.sized == other.sized
+        return self.sized is not None and self.sized == other.sized and not (self.own and other.own)
 
     def may_be_one_with(self, other: _Volume) -> bool:
         """Return whether two volumes may be one device: of equal size, and about equally full.
 
         Where both have real, not made-up, device numbers, they may be one only if they are exactly equally full.
         """
-        if self.sized is None or other.sized is None or self.sized[0] != other.sized[0]:
+        if self.sized is None or other.sized is None or self.sized[0] != other.sized[0] or (self.own and other.own):
             return False
         apart = not any(one is None or one.startswith(_ANONYMOUS) for one in (self.device, other.device))
         return abs(self.sized[1] - other.sized[1]) <= (0 if apart else self.sized[0] // _TOLERANCE)
@@ -216,7 +238,10 @@ def _grouped(
     groups: list[list[str]] = []
     doubts: dict[str, Unknown] = {}
     notes: list[Reason] = []
-    left = [_Volume.of(one, devices.get((broker, one.path))) for one in sorted(dirs, key=lambda one: one.path)]
+    left = [
+        _Volume.of(one, devices.get((broker, one.path)), _has_own(rules.capacity, broker, one.path))
+        for one in sorted(dirs, key=lambda one: one.path)
+    ]
     for device in rules.devices:
         if together := [one.path for one in left if one.path in device or f"{broker}:{one.path}" in device]:
             groups.append(together)
@@ -227,11 +252,26 @@ def _grouped(
             left = [one for one in left if one.path not in together]
     alike = _by_device(left)
     for some in alike:
-        groups.append([one.path for one in some])
+        groups.append(paths := [one.path for one in some])
         named = {one.device for one in some}
         if len(some) > 1 and (len(named) > 1 or None in named):
-            text = "have the same size and free space, so they count as one device; set disks.devices if they are not"
-            notes.append(Reason("disk", f"broker {broker}: {', '.join(one.path for one in some)} {text}"))
+            text = f"{', '.join(paths)} have the same size and free space"
+            if setting_for(rules.capacity, broker, paths) is None:
+                notes.append(
+                    Reason(
+                        "disk",
+                        f"broker {broker}: {text}, so they count as one device; set disks.devices if they are not",
+                    )
+                )
+            else:
+                doubts |= dict.fromkeys(
+                    paths,
+                    Unknown.because(
+                        "disk",
+                        f"{text}: kretain can't tell whether disks.capacity is for each. List each device in "
+                        "disks.devices",
+                    ),
+                )
     return sorted(groups), doubts | _indistinct(alike), notes
 
 

@@ -102,20 +102,28 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
                 NothingMatchesError("no topic matches: the cluster has none, or this user lacks DESCRIBE on them"), ""
             )
         raise NothingMatchesError(*map(str, first_few(missing)))
-    notes = [Reason("policy", str(problem)) for problem in (*missing, *short_ages(policy))]
+    problems = (*missing, *idle_patterns(policy, names), *short_ages(policy))
+    notes = [Reason("policy", str(problem)) for problem in problems]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes
 
 
 def short_ages(policy: Policy) -> list[PolicyProblem]:
     """Return a problem for each age that looks like another unit: 7 or 604800 where 7 days were meant."""
+    of_groups = (
+        ("groups.remember", policy.groups.remember_ms),
+        ("groups.watch.first", policy.groups.watch_first_ms),
+        *((f"groups.start, {plain(name)}", back_ms) for name, back_ms in policy.groups.start),
+    )
     ages = [
-        (entry, key, age_ms)
-        for entry in policy.entries
-        for key in _AGES
-        if type(age_ms := entry.values.get(key)) is int and 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS
+        *((policy.problem(entry, key, ""), entry.values.get(key)) for entry in policy.entries for key in _AGES),
+        *((PolicyProblem(policy.source, None, key, ""), age_ms) for key, age_ms in of_groups),
     ]
     text = "is {:,} ms, {:,.3g} s: a bare number is in ms; write a unit, such as 7d"
-    return [policy.problem(entry, key, text.format(age_ms, age_ms / 1000)) for entry, key, age_ms in ages]
+    return [
+        replace(at, text=text.format(age_ms, age_ms / 1000))
+        for at, age_ms in ages
+        if type(age_ms) is int and 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS
+    ]
 
 
 _AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms")
@@ -139,6 +147,28 @@ def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
     return [
         _problem(policy, entry, similar[number] if number < NAMED else None) for number, entry in enumerate(entries)
     ]
+
+
+def idle_patterns(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
+    """Return a problem for each pattern without a topic, of entries that match others, and of sources in ``floors``.
+
+    A name with a typo is not held, or its consumer holds nothing (F7), though the others beside it look right.
+    """
+    places = [
+        (policy.problem(entry, "match", ""), entry.match)
+        for entry in policy.entries
+        if len(entry.match) > 1 and any(matches(entry.match, name) for name in names)
+    ] + [
+        (PolicyProblem(policy.source, None, f"floors, {source.kind}: topics", ""), source.topics or ())
+        for source in policy.groups.sources
+    ]
+    idle = [(at, one) for at, some in places for one in some if not any(matches((one,), name) for name in names)]
+    return [replace(at, text=f"no topic {plain(one)}{_hint(one, names)}") for at, one in idle[:NAMED]]
+
+
+def _hint(pattern: str, names: Collection[str]) -> str:
+    similar = nearest((pattern,), names)
+    return "" if similar is None else f"; did you mean {plain(similar)}?"
 
 
 def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:

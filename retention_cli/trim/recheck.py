@@ -53,6 +53,7 @@ def positions_of(observed: Observation, kinds: Mapping[str, Kind]) -> dict[str, 
             topic_id,
             observed.ends_read_ms,
             tuple(one.leader_epoch for tp, one in sorted(observed.facts.items()) if tp.topic == name),
+            tuple(known(one.log_start) for tp, one in sorted(observed.facts.items()) if tp.topic == name),
             tuple(stood(rows) for (topic, group), rows in sorted(of.items()) if group and topic == name),
             next((row.text or "" for row in of.get((name, ""), ())), None),
         )

@@ -281,7 +281,7 @@ def policy_of(world: World, names: list[str], untouched: str) -> str:
         [
             "version: 1",
             *ceiling(world),
-            "  watermarks: [{percent: 40, factor: 0.5, minimum: 1d}]",
+            "  watermarks: [{percent: 16, factor: 0.5, minimum: 1d}]",
             "topics:",
             f"  - {{match: {names[0]}, retention.topic.bytes: {4 * MIB}}}",
             f"  - {{match: {names[1]}, granularity: segment}}",
@@ -341,9 +341,9 @@ def topics_of_ages(world: World, *ages_days: int) -> list[str]:
 
 
 def ceiling(world: World) -> list[str]:
-    """A ceiling 16 MiB below what lies on each broker's disk, or at a quarter of it."""
-    capacity = {f"{broker}:{path}": 2 * max(size // 4, size - 16 * MIB) for broker, (path, size) in used(world).items()}
-    return ["disks:", "  log.retention.disk.usage.percent: 50", f"  capacity: {json.dumps(capacity)}"]
+    """A ceiling 16 MiB below what lies on each broker's disk, or at a quarter of it; the disk is five times as large."""
+    capacity = {f"{broker}:{path}": 5 * max(size // 4, size - 16 * MIB) for broker, (path, size) in used(world).items()}
+    return ["disks:", "  log.retention.disk.usage.percent: 20", f"  capacity: {json.dumps(capacity)}"]
 
 
 # -- kretain profile --spark -------------------------------------------------------------------

@@ -408,6 +408,39 @@ def test_group_does_not_skip_records_of_others_though_since_leaves_older_ones_ou
     assert trimmed.next_in(all_of_it, "h") == following(kept, 700)
 
 
+def test_group_that_started_over_behind_trimmed_records_continues_with_the_first_that_it_never_read(
+    world: World, place: Path
+) -> None:
+    """Between two trims it went on at the new log start: its newest position hides what only the archive has."""
+    name = world.topic("skipped")
+    produce(world, name, odd_flights(1_000))
+    log = numbered(world, name)
+    for stem, position in STANDS.items():
+        world.commit(f"{name}-{stem}", name, position)
+    world.commit(f"{name}-all", name, world.ends(name)[1])
+    trim_aged(world, name, place)
+    produce(world, name, odd_flights(500))
+    log += numbered(world, name)
+    end = world.ends(name)[1]
+    for stem in ("g", "all"):
+        world.commit(f"{name}-{stem}", name, end)
+    trim_aged(world, name, place)
+    assert world.ends(name) == (end, end)
+
+    both, target = Trimmed(world, place, name, log), world.topic("skipped-back")
+    rows = {row["group"]: row for row in both.back(target, "--groups", "-o", "json").json()["groups"]["rows"]}
+    noted = {f"{name}-{stem}": row["note"] for stem in ("g", "h", "all") if (row := rows[f"{name}-{stem}"])}
+    assert ["a trim deleted what it had not read" in noted[f"{name}-{stem}"] for stem in ("g", "h", "all")] == [
+        *(True, False, False)
+    ]
+    produce(world, target, [NEW])
+    assert both.next_in(target, "g") == following(log, 100)
+    assert both.next_in(target, "h") == following(log, 700)
+    assert both.next_in(target, "all") == NEW
+    plan = world.decide(consumed(target, "0ms"), target)
+    assert plan.trim_to is None or plan.trim_to <= 100
+
+
 def test_until_restores_to_a_point_in_time_with_the_positions_of_then(world: World, trimmed: Trimmed) -> None:
     """Positions of a later time are used only if that is named; no group continues behind what was restored."""
     target = world.topic("until")

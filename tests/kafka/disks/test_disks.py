@@ -225,7 +225,7 @@ def test_disk_estimate_continues_after_brokers_have_swept(world: World, tmp_path
     """R6: once the size has fallen it is known again; ``--wait`` stays until then."""
     name = world.topic("stages", replicas=2, segment_bytes=str(MIB))
     world.produce_at(name, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=20)
-    ceiling = "disks: {log.retention.disk.usage.percent: 1, capacity: 10MiB}"
+    ceiling = "disks: {log.retention.disk.usage.percent: 0.1%, capacity: 2GiB}"
     policy = written(tmp_path / "policy.yaml", f"version: 1\n{ceiling}\ntopics:\n  - match: {name}\n")
     world.commit("stage", name, 300)
     trim = ("trim", "-p", str(policy), "--yes", "-o", "json", "--wait", "--wait-at-most", "100s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import locked
 from tests.support.says import says
 from tests.support.volumes import RECORD, Filled, disk_in, filled, log_dirs_of, percent_of, trimmed, volume
-from tests.support.world import HOUR, MIB, World, now_ms, wait_until, written
+from tests.support.world import HOUR, MIB, Cli, World, now_ms, wait_until, written
 
 SETTINGS: Final = {
     "log.retention.check.interval.ms": "500",
@@ -168,6 +169,37 @@ def test_disk_is_cordoned_where_all_its_log_dirs_are(tmp_path: Path) -> None:
         set_broker(world, "cordoned.log.dirs", f"{one},{other}")
         wait_until(lambda: cordoned(together) == [True], "both dirs that are cordoned")
         assert "× cordoned" in world.cli("disk", check=0).out
+
+
+def test_capacity_holds_unless_each_log_dir_of_a_volume_has_its_own(tmp_path: Path) -> None:
+    """R6: two dirs on one volume, as under project quotas. One size for both, or one without its unit, trims nothing."""
+    with EmbeddedKafka(1, log_dirs=2) as kafka:
+        world = World(kafka.bootstrap, tmp_path / "state")
+        topics = [world.topic("quota", segment_bytes=str(MIB)) for _ in range(2)]
+        for topic in topics:
+            world.produce_at(topic, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=50)
+        one, other = map(str, kafka.nodes[0].log_dirs)
+
+        def planned(disks: str) -> Cli:
+            entry = "{match: quota-*, unconsumed: trim}"
+            ceiling = f"disks: {{log.retention.disk.usage.percent: 80, {disks}}}"
+            policy = written(tmp_path / "policy.yaml", f"version: 1\n{ceiling}\ntopics: [{entry}]\n")
+            return world.cli("plan", "-p", str(policy), "-o", "json", check=0)
+
+        each = f"capacity: {{{one}: 10MiB, {other}: 10MiB}}"
+        apart = planned(each)
+        assert trimmed(apart) == {}
+        assert [disk["dirs"] for disk in apart.json()["disks"]] == [[one], [other]]
+        assert all(5 * MIB < disk["used_bytes"] < disk["ceiling_bytes"] for disk in apart.json()["disks"])
+        assert trimmed(planned(each.replace("10MiB", "7MiB"))).keys() == {*topics}
+        for disks, said in (
+            ("capacity: 7MiB", "whether disks.capacity is for each"),
+            (f"capacity: 7, devices: [[{one}], [{other}]]", "is a unit missing?"),
+            (f"{each}, devices: [[{one}, {other}]]", "names several of its dirs"),
+        ):
+            held = planned(disks)
+            assert (trimmed(held), {disk["used_bytes"] for disk in held.json()["disks"]}) == ({}, {None}), disks
+            assert said in json.dumps(held.json()["disks"]), disks
 
 
 VERSION: Final = "4.3.0"

@@ -13,6 +13,7 @@ from hypothesis import example, given, strategies as st
 
 from retention_cli.archive.catalog import (
     ArchivedPartition,
+    SegmentRange,
     compact,
     plan_compaction,
     read_catalog,
@@ -20,14 +21,24 @@ from retention_cli.archive.catalog import (
     verify_catalog,
 )
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Source, checksum_of, manifest_text
-from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, keep, newest
+from retention_cli.archive.positions import (
+    Behind,
+    Continuation,
+    Positions,
+    Stood,
+    gap_at,
+    keep,
+    left_behind,
+    newest,
+    until,
+)
 from retention_cli.archive.restore import Job, RestoreRefusedError, Wanted, WantedGroups
-from retention_cli.archive.restore_groups import GroupPlan, check_free, choose
+from retention_cli.archive.restore_groups import GroupPlan, check_free, choose, mapped
 from retention_cli.archive.segment import DEFAULT_SIZE, SegmentSize, records_of
 from retention_cli.archive.store import Store
 from retention_cli.brokers.commits import CommitsUnknown
 from retention_cli.brokers.log_offsets import Found, NotFound
-from retention_cli.brokers.records import Record
+from retention_cli.brokers.records import Range, Record
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import PartitionFacts, TopicFacts, TopicPartition, Unknown
 from retention_cli.observe.floors.fold import CommitRow
@@ -308,7 +319,7 @@ records = st.lists(
 
 
 def at(read_ms: int, *consumers: Stood) -> Positions:
-    return Positions("C", "orders", "I", read_ms, (4, None), consumers, None)
+    return Positions("C", "orders", "I", read_ms, (4, None), (0, None), consumers, None)
 
 
 @example([(1, 0, True)] * 9, set(range(12)), None, 3)
@@ -347,12 +358,60 @@ def test_gap_is_told_from_the_end(position: int, covered: list[tuple[int, int]],
     assert gap_at(position, covered) is gap
 
 
+ABSENT, UNNAMED = "absent", "absent, and not all groups are named"
+
+
+@pytest.mark.parametrize(
+    ("runs", "covered", "found"),
+    [  # of each run: the log start, and the position of group g
+        pytest.param([(0, 3), (10, 15)], [(0, 15)], 3, id="it started over behind what was trimmed"),
+        pytest.param([(0, 10), (10, 15)], [(0, 15)], None, id="it had read what was trimmed"),
+        pytest.param([(0, 3), (3, 15)], [(0, 15)], None, id="only what it had read was trimmed"),
+        pytest.param([(0, 3), (10, 3), (10, 15)], [(0, 15)], 3, id="it stood still for a run"),
+        pytest.param([(0, 3), (10, ABSENT), (20, 25)], [(0, 25)], 3, id="it was gone for a run"),
+        pytest.param([(0, 3), (10, None), (20, 25)], [(0, 25)], 3, id="its position did not count for a run"),
+        pytest.param(
+            [(0, 3), (2, None), (20, 25)], [(0, 25)], 3, id="its position did not count for a run before that"
+        ),
+        pytest.param([(0, 3), (None, 12), (20, 25)], [(0, 25)], 3, id="the log start was unknown for a run"),
+        pytest.param([(0, 3), (10, 15), (15, 17), (30, 40)], [(0, 40)], 3, id="twice: the earlier one counts"),
+        pytest.param([(0, 30), (35, 3), (35, 40)], [(0, 40)], 3, id="twice: the earlier offset counts"),
+        pytest.param([(5, None), (10, 15)], [(0, 15)], 5, id="it had no position: all from the log start on"),
+        pytest.param([(5, None), (5, 15)], [(0, 15)], None, id="it had none, and nothing was trimmed"),
+        pytest.param([(0, ABSENT), (10, 15)], [(0, 15)], None, id="it did not exist yet"),
+        pytest.param([(0, 3), (10, 15)], [(0, 3), (10, 15)], None, id="brokers deleted it: it is not archived"),
+        pytest.param([(0, 3), (10, 15)], [(7, 8)], 3, id="some of it is archived"),
+        pytest.param([(0, 3)], [(0, 15)], None, id="one run"),
+        pytest.param([(5, UNNAMED), (10, 15)], [(0, 15)], 5, id="it may have existed: not all groups were named"),
+        pytest.param([(5, UNNAMED), (5, 7), (7, 9)], [(0, 15)], None, id="it may have, and had read what was trimmed"),
+    ],
+)
+def test_group_is_behind_where_archived_records_were_trimmed_that_it_had_not_read(
+    runs: list[tuple[int | None, Any]], covered: list[tuple[int, int]], found: int | None
+) -> None:
+    """Not on another partition, nor another group. Only a group that was there, or may have been."""
+    files = [
+        Positions(
+            *("C", "orders", "I", n * DAY, (n, n), (start, 0)),
+            (
+                *(() if isinstance(at, str) else (Stood("g", "group", {0: at, 1: 0}),)),
+                Stood("h", "group", {0: 99, 1: 0}),
+            ),
+            "why" if at == UNNAMED else None,
+        )
+        for n, (start, at) in enumerate(runs)
+    ]
+    epoch = next((n for n, (_start, at) in enumerate(runs) if found in (at, runs[0][0])), None)
+    assert left_behind(files, {0: covered}) == ({} if found is None else {("g", 0): Behind(found, epoch)})
+
+
 def test_positions_come_back_and_the_newest_of_a_time_counts(store: Store) -> None:
     kept = [at(n * DAY, Stood("billing", "group", {0: n, 1: None}), Stood("é", "share", {}, "why")) for n in (1, 2, 3)]
     for one in kept:
         keep(store, one)
     assert newest(store, ORIGIN) == kept[2]
     assert [newest(store, ORIGIN, time) for time in (3 * DAY - 1, 2 * DAY)] == [kept[1]] * 2
+    assert [[*until(store, ORIGIN, time)] for time in (3 * DAY, 3 * DAY - 1)] == [kept, kept[:2]]
     said = refusal(ArchiveError, newest, store, ORIGIN, DAY - 1)
     says(said, "the first are of 1970-01-02T00:00:00.000Z: name the time ", "--positions-at")
 
@@ -409,6 +468,7 @@ def observed(*rows: CommitRow, end: int | Unknown = 100, cut: Cut | None = None)
 def test_only_positions_that_count_in_this_log_are_kept(kind, offset, epoch, log, kept) -> None:
     found = positions_of(observed(CommitRow("g", "orders", 0, kind, offset, epoch), **log), {"g": "group"})
     assert ([one.offsets for one in found["orders"].consumers], found["orders"].epochs) == ([{0: kept}], (5,))
+    assert found["orders"].starts == (0,)
 
 
 def test_consumers_are_kept_by_kind_and_what_is_unreadable_is_said() -> None:
@@ -440,6 +500,48 @@ def test_position_that_does_not_count_is_named_before_anything_is_restored(store
     job = Job(wanted, ORIGIN, "T", {}, {0: 0, 1: 0, 2: 0}, "ours", resumes=False)
     rows = choose(no_groups(), store, job, WantedGroups()).rows
     assert [(row.archived, row.note[:11]) for row in rows] == [(7, ""), (None, "no position"), (None, "no position")]
+
+
+def test_group_continues_at_an_earlier_position_if_a_trim_has_passed_it(store: Store) -> None:
+    """Not if it went back by itself, nor after the time that was asked for; its rows show where, and why."""
+    stands = (("g", 3, 15), ("h", 12, 15), ("back", 7, 5))
+    for day, start in enumerate((0, 10, 20), 1):
+        stood = tuple(Stood(name, "group", {0: both[min(day, 2) - 1]}) for name, *both in stands)
+        keep(store, replace(at(day * DAY, *stood), starts=(start, 0)))
+    segment = SegmentRange(Manifest(ORIGIN, 0, 15, 1, "", 4), 0, 15)
+    job = Job(Wanted("orders", "restored"), ORIGIN, "T", {0: [segment]}, {0: 0}, "ours", resumes=False)
+    for day, archived in ((1, [3, 12, 7]), (2, [3, 15, 5]), (3, [3, 15, 5])):
+        plan = choose(no_groups(), store, job, WantedGroups(overwrite=True, at_ms=day * DAY))
+        assert [row.archived for row in plan.rows] == archived
+        assert [row.note[:12] for row in plan.rows] == ["a trim delet" if day > 1 else "", "", ""]
+        assert plan.behind.get(("g", 0)) == (Behind(3, 4) if day > 1 else None)
+
+
+def test_earlier_position_is_in_the_log_of_then(store: Store) -> None:
+    """M1: at 30 when epoch 4 was lost from 3 on. What epoch 5 wrote below 30 is unread, and later positions hide it."""
+    ranges = [SegmentRange(one, one.start, one.end) for one in segments(store, (0, 3, 4), (3, 40, 5))]
+    records = [record for one in ranges for record in records_of(store, one.manifest, one.start)]
+    for day, epoch, start, position in ((1, 4, 0, 30), (2, 5, 40, 50)):
+        epochs, starts = ((None, None, None, one) for one in (epoch, start))
+        stood = (Stood("g", "group", {3: position}), Stood("h", "group", {3: 35}))
+        keep(store, Positions(SOURCE.cluster_id, SOURCE.topic, SOURCE.topic_id, day * DAY, epochs, starts, stood))
+
+    def read_complete(_tp: object, span: Range, take: Callable[[Record], None]) -> int:
+        for one in records:
+            take(one)
+        return span.end
+
+    reader = no_groups(
+        metadata=lambda _names: SimpleNamespace(topics={"restored": SimpleNamespace(partitions={3: None})}),
+        extents=lambda place, _isolation: dict.fromkeys(place, Range(0, 40)),
+        read_complete=read_complete,
+    )
+    wanted = Wanted(SOURCE.topic, "restored", partitions=(3,))
+    job = Job(wanted, SOURCE, "T", {3: ranges}, {3: 0}, "ours", resumes=False)
+    rows = mapped(reader, store, job, choose(reader, store, job, WantedGroups())).rows
+    assert [(row.group, row.archived, row.offset, "a log that was lost" in row.note) for row in rows] == [
+        *(("g", 30, 3, True), ("h", 35, 3, True))
+    ]
 
 
 def test_group_that_no_broker_lists_may_have_commits_on_the_target() -> None:

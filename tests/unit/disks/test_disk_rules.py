@@ -81,6 +81,69 @@ def test_policy_capacity_replaces_an_unknown_volume_size() -> None:
     assert only(replace(R6, capacity={"/a": 2000}), old)[0].room == Room(2000, 500, 500)
 
 
+@pytest.mark.parametrize("capacity", [0, 30, 499])
+def test_capacity_below_the_bytes_of_replicas_makes_the_disk_unknown(capacity: int) -> None:
+    """R6, R7: a missing unit. A disk that is full to the last byte is known."""
+    disk, notes = only(replace(R6, capacity={"*": capacity}), log_dir("/a"))
+    assert isinstance(disk.room, Unknown)
+    says(notes[0].text, f"disks.capacity is {capacity} B, but replicas take 500 B there", "is a unit missing?")
+    assert only(replace(R6, capacity={"*": 500}), log_dir("/a"))[0].room == Room(500, 500, 500)
+
+
+ALIKE, ALMOST = (log_dir("/a"), log_dir("/b")), (log_dir("/a"), log_dir("/b", usable_bytes=401))
+OF_900, OF_1000, OF_800 = Room(900, 500, 500), Room(1000, 500, 500), Room(800, 500, 500)
+
+
+@pytest.mark.parametrize(
+    ("dirs", "capacity", "more", "rooms", "said"),
+    [
+        pytest.param(ALIKE, {"/a": 900, "1:/b": 800}, {}, [OF_900, OF_800], None, id="one each"),
+        pytest.param(ALMOST, {"/a": 900, "1:/b": 800}, {}, [OF_900, OF_800], None, id="one each, nearly alike"),
+        pytest.param(ALIKE, {"*": 1100}, {}, None, "whether disks.capacity is for each", id="one for all"),
+        pytest.param(ALIKE, {"/a": 1100}, {}, None, "whether disks.capacity is for each", id="one of two dirs"),
+        pytest.param(ALMOST, {"/a": 1100}, {}, None, "whether they share a device", id="one of two, nearly alike"),
+        pytest.param(
+            (*ALIKE, log_dir("/c")), {"/a": 900, "/b": 800}, {}, None, "List each device", id="two of three dirs"
+        ),
+        pytest.param(
+            *(ALIKE, {"*": 1000}, {"devices": (frozenset({"/a"}), frozenset({"/b"}))}, [OF_1000] * 2, None),
+            id="one for all of two devices",
+        ),
+        pytest.param(
+            *(ALIKE, {"*": 1100}, {"devices": (frozenset({"/a", "/b"}),)}, [Room(1100, 1000, 1000)], None),
+            id="one for one device",
+        ),
+        pytest.param(
+            *(ALIKE, {"/a": 1100, "1:/b": 1100}, {"devices": (frozenset({"/a", "/b"}),)}, None),
+            *("names several of its dirs",),
+            id="two for one device by the policy",
+        ),
+        pytest.param(
+            ALIKE, {"/b": 1100}, {"told": "8:1"}, [Room(1100, 1000, 1000)], None, id="one for a device of the inventory"
+        ),
+        pytest.param(
+            *(ALIKE, {"/a": 1100, "/b": 1100}, {"told": "8:1"}, None, "names several of its dirs"),
+            id="two for a device of the inventory",
+        ),
+    ],
+)
+def test_capacity_counts_for_the_dirs_that_it_is_known_to_be_of(
+    dirs: tuple[LogDirState, ...],
+    capacity: dict[str, int],
+    more: dict[str, Any],
+    rooms: list[Room] | None,
+    said: str | None,
+) -> None:
+    """R6, R7: dirs of a size of their own are not merged by the figures that it replaces, or the size is doubtful."""
+    told = {(1, one.path): more["told"] for one in dirs if "told" in more}
+    disks, notes = disks_of({1: list(dirs)}, replace(R6, capacity=capacity, devices=more.get("devices", ())), told)
+    if rooms is None:
+        assert all(isinstance(one.room, Unknown) for one in disks)
+    else:
+        assert [one.room for one in disks] == rooms
+    assert not notes if said is None else any(said in one.text for one in notes)
+
+
 ONE_DEVICE = Disk(1, ("/a", "/b"), Room(1000, 600, 535), {ORDERS: 505, CLICKS: 30})
 TWO_DEVICES = [
     Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}),

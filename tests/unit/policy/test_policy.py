@@ -438,6 +438,38 @@ def test_age_in_milliseconds_that_looks_like_another_unit_is_noted_in_each_plan(
     assert check_matches(Selection(policy(KEPT_FOR % "72h")), ["t"]) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        (
+            entries("match: [paymnts, 'ledger.*'], hold: legal"),
+            ["p.yaml:3: match: no topic paymnts; did you mean payments?"],
+        ),
+        (entries("match: ['*', '!payments']"), ["p.yaml:3: match: no topic !payments; did you mean payments?"]),
+        (
+            "version: 1\nfloors: [{file: /f.json, name: f, topics: [paymnts, payments]}]\ntopics: [{match: payments}]",
+            ["p.yaml: floors, file: topics: no topic paymnts; did you mean payments?"],
+        ),
+        (entries("match: [payments, 'ledger.*']"), []),
+        (
+            "version: 1\ngroups: {remember: 30, watch.first: 7, start: {billing: 1}}\ntopics: [{match: payments}]",
+            [
+                f"p.yaml: {key}: is {ms} ms, 0.0{seconds} s: a bare number is in ms; write a unit, such as 7d"
+                for key, ms, seconds in (
+                    ("groups.remember", 30, "3"),
+                    ("groups.watch.first", 7, "07"),
+                    ("groups.start, billing", 1, "01"),
+                )
+            ],
+        ),
+    ],
+)
+def test_names_and_ages_that_look_like_mistakes_are_noted_in_each_plan(text: str, notes: list[str]) -> None:
+    """A typo takes a topic out of a hold, or lets go what a consumer or a gone group still needs (F6, F7)."""
+    found = check_matches(Selection(parse_policy(text, "p.yaml", "sha256:x")), ["ledger.eu", "payments"])
+    assert [one.text for one in found] == notes
+
+
 def test_policy_check_counts_one_topic_more_as_one() -> None:
     configs: dict[str, Any] = {f"orders-{n}": TopicConfig(frozenset({"delete"}), DAY) for n in range(4)}
     configs |= {f"payments-{n}": RequestFailedError("no", retriable=False) for n in range(4)}

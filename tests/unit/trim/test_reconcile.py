@@ -641,7 +641,7 @@ def test_topic_whose_positions_cannot_be_kept_is_held_and_not_copied() -> None:
     """Where consumers stood is kept before anything is copied; another topic of the run goes on."""
     archiver, other = Copier(None, unkept="orders"), TopicPartition("kept", 0)
     gate = ArchivedFirst(
-        archiver, positions=lambda topics: {name: Positions("C", name, "A", 0, (0,)) for name in topics}
+        archiver, positions=lambda topics: {name: Positions("C", name, "A", 0, (0,), (0,)) for name in topics}
     )
     gate.copy({TP: (URL, target()), other: (URL, target(topic="kept"))}, silent)
     assert archiver.asked == [[other]]
