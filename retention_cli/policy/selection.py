@@ -154,7 +154,7 @@ def idle_patterns(policy: Policy, names: Collection[str]) -> list[PolicyProblem]
 
     A name with a typo is not held, or its consumer holds nothing (F7), though the others beside it look right.
     """
-    places = [
+    lists = [
         (policy.problem(entry, "match", ""), entry.match)
         for entry in policy.entries
         if len(entry.match) > 1 and any(matches(entry.match, name) for name in names)
@@ -162,7 +162,7 @@ def idle_patterns(policy: Policy, names: Collection[str]) -> list[PolicyProblem]
         (PolicyProblem(policy.source, None, f"floors, {source.kind}: topics", ""), source.topics or ())
         for source in policy.groups.sources
     ]
-    idle = [(at, one) for at, some in places for one in some if not any(matches((one,), name) for name in names)]
+    idle = [(at, one) for at, some in lists for one in some if not any(matches((one,), name) for name in names)]
     return [replace(at, text=f"no topic {plain(one)}{_hint(one, names)}") for at, one in idle[:NAMED]]
 
 
