@@ -51,7 +51,7 @@ def stayed(
         digest: the policy's: of a run with the same one, a rule's time is known. None: none is.
         now_ms: now (Unix ms).
     """
-    found: dict[str, Maybe[float]] = dict.fromkeys(ids, 0.0)
+    found: dict[str, Maybe[float]] = {name: one if isinstance(one, Unknown) else 0.0 for name, one in ids.items()}
     lives = {name: _life_ms(limits[name]) for name in ids}
     for run in runs:
         policy = run.begun["policy"]

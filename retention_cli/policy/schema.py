@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Required, Self
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
 
+from retention_cli.core.printable import shown
 from retention_cli.policy import values as v
 from retention_cli.policy.schema_reports import (
     ApproveModel,
@@ -436,7 +437,7 @@ class FileModel(StrictModel):
     def _version_is_one(cls, value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value == 1:
             return value
-        raise ValueError(f"{value!r} is not a version that this kretain reads: write version: 1")
+        raise ValueError(f"{shown(value)} is not a version that this kretain reads: write version: 1")
 
 
 def json_schema() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from retention_cli.core.model import Unknown, Watermark
+from retention_cli.core.printable import shown
 from retention_cli.core.units import UnitError
 
 DEFAULT_SCAN_RECORDS: Final = 10_000
@@ -73,7 +74,7 @@ def event_source(text: str) -> EventSource:
             return EventSource("json" if kind == "json" else "avro", name)
         case "protobuf", _, name if _FIELDS.fullmatch(name):
             return EventSource("protobuf", f"/{name.removeprefix('/')}")
-    raise UnitError(f"{text!r} is not {EVENT_SOURCES}")
+    raise UnitError(f"{shown(text)} is not {EVENT_SOURCES}")
 
 
 @dataclass(frozen=True, slots=True)

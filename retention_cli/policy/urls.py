@@ -15,6 +15,7 @@ from typing import Final, Literal, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 from retention_cli.core.files import read_file
+from retention_cli.core.printable import plain
 
 NONE: Final = "none"
 """The word that turns off an archive that an earlier entry set."""
@@ -57,7 +58,7 @@ def check_url(text: str, also: Sequence[str] = ()) -> str:
     for wrong, why in (
         (
             parts.scheme not in SCHEMES,
-            f"starts with {parts.scheme}://, which is not one of {', '.join((*[*SCHEMES][:-1], *also))}",
+            f"starts with {plain(parts.scheme)}://, which is not one of {', '.join((*[*SCHEMES][:-1], *also))}",
         ),
         (
             azure and not _CONTAINER.fullmatch(parts.netloc),

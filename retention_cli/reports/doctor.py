@@ -26,7 +26,7 @@ from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, GroupRules
+from retention_cli.policy.settings import GroupRules
 from retention_cli.reports.groups import read_positions
 from retention_cli.state.own_topics import PROTECTED_TOPIC, STATE_TOPIC, StateTopic, topic_ranges
 
@@ -357,7 +357,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         if isinstance(commits, CommitsUnknown):
             unreadable[commits.group] = commits.text
 
-    counted = [group for group in listed if not matches(DEFAULT_IGNORED_GROUPS, group.name)]
+    counted = [group for group in listed if not matches(rules.ignore, group.name)]
     outsiders = frozenset[str]() if rules.scope is None else outsiders_of(reader, rules.scope, counted)
     counted = [group for group in counted if group.name not in outsiders]
     read_positions(reader, counted, on_commits)

@@ -6,6 +6,7 @@ It asks ``/healthz`` of the first process, if that is a watch that listens; anyt
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import urllib.request
 from pathlib import Path
@@ -19,7 +20,7 @@ def address(command: list[str]) -> str | None:
     if "watch" not in command:
         return None
     options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    options.add_argument("--listen", default=DEFAULT)
+    options.add_argument("--listen", default=os.environ.get("KRETAIN_LISTEN", DEFAULT))
     where: str = options.parse_known_args(command)[0].listen
     if where == "off":
         return None

@@ -61,7 +61,16 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.observe.recall import Recall
-from retention_cli.plan.make import PlanJob, losing, plan_of, reached_by_pattern, unread_by_group, unsized, with_live
+from retention_cli.plan.make import (
+    PlanJob,
+    losing,
+    off_disks,
+    plan_of,
+    reached_by_pattern,
+    unread_by_group,
+    unsized,
+    with_live,
+)
 from retention_cli.plan.value import Plan, Totals, decisions_in, having
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, check_matches
@@ -291,6 +300,7 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
     topics = {name: configured(topic, configs.get(name)) for name, topic in topics.items()}
     notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
     notes += reached_by_pattern(topics.values(), settings, selection.policy)
+    notes += off_disks(topics.values(), settings).notes()
     scopes = {name: TopicScope(metadata.topics[name].leader_epochs, settings[name].require_groups) for name in touched}
     at_once = max(1, min(connections * len(metadata.brokers), _SHARES_AT_MOST))
     names = list(_slices(metadata, settings, max(1, min(most, PARTITIONS_A_SLICE))))

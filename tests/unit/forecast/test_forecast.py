@@ -728,6 +728,11 @@ def test_trim_in_the_future_of_a_clock_set_back_has_saved_nothing() -> None:
     assert stayed(ran(), {"t": "id"}, {"t": limits()}, {"t": Settings()}, "d", THEN - DAY) == {"t": 0}
 
 
+def test_savings_of_a_topic_whose_id_is_unknown_are_unknown() -> None:
+    unknown = Unknown.because("metadata", "not read")
+    assert stayed(ran(), {"t": unknown}, {"t": limits()}, {"t": Settings()}, "d", THEN + DAY) == {"t": unknown}
+
+
 def test_topic_is_priced_with_what_its_slow_consumer_keeps() -> None:
     """A GiB an hour, of which R1 keeps two hours; its consumer is ten behind, and brokers would keep a hundred."""
     log = Log(0, [NOW] * 20, floor=10)

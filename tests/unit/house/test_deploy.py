@@ -288,6 +288,11 @@ def test_health_check_asks_only_a_watch_at_its_listen_address(command: str, wher
     assert address(command.split()) == where
 
 
+def test_health_check_asks_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KRETAIN_LISTEN", "0.0.0.0:9999")
+    assert (address(["kretain", "watch"]), address(["kretain", "watch", "--listen", "off"])) == ("127.0.0.1:9999", None)
+
+
 def test_silent_watch_is_unhealthy(tmp_path: Path) -> None:
     for words, code in ((b"kretain\0watch\0--listen\x00127.0.0.1:1\0", 1), (b"kretain\0plan\0", 0)):
         (tmp_path / "cmdline").write_bytes(words)
