@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from retention_cli.archive.writer import Archiver, ArchiverFor, PartitionArchiver
+from retention_cli.archive.writer import Archiver, ArchiverFor
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.shipping import ship
 from retention_cli.brokers.deleter import Deleter
@@ -247,4 +247,6 @@ def _approval(job: TrimJob) -> Approval | None:
 def _archiver(job: TrimJob) -> Archiver:
     if job.archiver is not None:
         return job.archiver(job.reader, job.plan.cluster_id)
+    from retention_cli.archive.writer import PartitionArchiver  # not needed for a dry run
+
     return PartitionArchiver(job.reader, job.plan.cluster_id, lambda: timestamp(job.clock_ms()))
