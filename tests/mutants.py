@@ -20,7 +20,6 @@ _ANSWERS: Final = "brokers/log_offsets.py"
 _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "plan/reconcile.py"
 _CHECKS: Final = "evidence/checks.py"
-_COLUMNS: Final = "evidence/columns.py"
 _VERIFY: Final = "evidence/verify.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _APPROVAL: Final = "plan/approval.py"
@@ -189,20 +188,11 @@ MUTANTS: Final = (
         'row_indexes(announced, requests, "partition")',
     ),
     Mutant(
-        "evidence: by columns -1 is none",
-        _CHECKS,
-        ' & (table.column("trim_to").is_null().to_numpy() == (target < 0))',
-        "",
-    ),
-    Mutant(
         "evidence: a line that is not there is found",
-        _COLUMNS,
+        _VERIFY,
         "found = np.append(others, NONE)[at] == keys",
         "found = at >= 0",
     ),
-    Mutant("evidence: by columns an unknown floor lets go", _COLUMNS, "(guarded == 1) & (floor < 0)", "(floor > 0)"),
-    Mutant("evidence: by columns F10 never holds", _COLUMNS, "(kind.refused == 1) | waits", "kind.refused == 1"),
-    Mutant("evidence: by columns any first record will do", _COLUMNS, "wins = beyond & ~old", "wins = beyond"),
     Mutant("G6: the last day does not count", _LIMITS, "both.records > limits.max_records", "run.records > 2**62"),
     Mutant(
         "G6: unknown bytes are within",

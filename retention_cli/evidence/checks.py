@@ -1,57 +1,28 @@
-"""Check rows of evidence: decide them again, and see what their facts allow. Pure: no cluster, no policy, no clock.
-
-:func:`check_columns` is derived from the checks of one row, and decides only where both must agree. All rows where
-that is not certain, and those that look wrong, are left to the checks of one row.
-"""
+"""Check rows of evidence: decide them again, and see what their facts allow. Pure: no cluster, no policy, no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-import numpy as np
-
-from retention_cli.core.model import Decision, Floor, TopicFacts, TopicPartition, Unknown
+from retention_cli.core.model import Decision, Floor, TopicPartition, Unknown
 from retention_cli.decide.decision import after_disks, decide_by, disk_limit, held_by_disks, off_disks
 from retention_cli.decide.topic_rules import TopicRules
-from retention_cli.evidence.columns import (
-    ACTIONS,
-    LIMITS,
-    RULES,
-    TRIM,
-    Decided,
-    Facts,
-    Mask,
-    decide_columns,
-    kind_of,
-    numbers,
-)
-from retention_cli.evidence.format import EvidenceError, Part, coded, from_json, texts_in
-from retention_cli.evidence.value import (
-    KINDS,
-    NONE,
-    Commit,
-    DiskPart,
-    Numbers,
-    Planned,
-    ReadTimes,
-    RecordedDecision,
-    Result,
-    Row,
-)
+from retention_cli.evidence.value import Commit, DiskPart, Planned, ReadTimes, RecordedDecision, Result, Row
 from retention_cli.plan.reconcile import Target, reconcile
-from retention_cli.policy.settings import Settings
 
 GOOD_FOR_MS: Final = 30_000
 """How old a recheck may be when a request based on it is sent."""
+topic_rules: Final = lru_cache(1_000)(TopicRules)
+"""Returns the rules of a topic by its facts, settings and now: made once for many rows."""
 
 
 def decided(row: Row) -> Decision:
     """Return the decision that a row's facts and settings give."""
     facts, settings = row.facts, row.settings
-    rules = TopicRules(facts.topic, settings, row.now_ms)
+    rules = topic_rules(facts.topic, settings, row.now_ms)
     again = decide_by(facts, rules)
     bound, stopped = row.disks or DiskPart()
     if bound is None:
@@ -114,11 +85,11 @@ def wrong_floor(row: Row, commits: Sequence[Commit]) -> Iterator[str]:
     for one in commits:
         if one.kind == "missing" and not row.facts.empty:
             yield f"F2: the floor is known, and {one.by} has no commit"
-        elif one.kind == "refused":
+        elif one.kind not in ("commit", "gone", "missing"):
             yield f"F5: the floor is known, and {one.by}'s commit is of another log"
         elif one.offset is not None:
             yield from _wrong_position(floor, end, row.facts.leader_epoch, one, one.offset)
-    if commits and not starts and not any(one.by == floor.by for one in commits):
+    if commits and not starts and not any(one.by == floor.by for one in commits if one.by):
         yield f"F1: the floor is {floor.by}'s, which has no commit"
 
 
@@ -169,102 +140,3 @@ def _wrong_time(one: Result, fact: Fact) -> Iterator[str]:
             yield f"{one.outcome}, and lacks the time when it was sent"
     elif not fact.done_ms <= one.sent_ms <= fact.began_ms + GOOD_FOR_MS:
         yield f"sent at {one.sent_ms}; its recheck, from {fact.began_ms} to {fact.done_ms}, was good for 30 s"
-
-
-_BIG: Final = 2**31
-
-
-class Plain(NamedTuple):
-    """Which rows' decisions, floors and times are right, and how far a request may go.
-
-    ``allowed`` is of rows whose decision is right, by columns or not. −1: nowhere; where the decision is not right by
-    columns, that is not sure.
-    """
-
-    decided: Mask
-    floors: Mask
-    times: Mask
-    allowed: Numbers
-
-
-def check_columns(part: Part, *, inventory: bool) -> Plain:
-    """Check a recheck's rows; with an inventory sizes are not in the facts."""
-    table = part.table
-    if any(table.column(name).null_count for name in ("recheck", "topic", "partition")):
-        raise EvidenceError("a row has no topic, partition or recheck")
-    about: dict[str, TopicFacts] = {}
-
-    @cache
-    def chosen(text: str) -> Settings:
-        return cast(Settings, from_json("settings", text))
-
-    @cache
-    def kind(topic: str, settings: str) -> tuple[int, ...]:
-        about[topic] = from_json("topic", topic)
-        return kind_of(about[topic], chosen(settings))
-
-    facts = Facts.of(table, kind)
-    found = decide_columns(facts, facts.looked_up())
-    column = {name: numbers(table, name) for name in _NUMBERS}
-    good = facts.plain & _matches_recorded(table, column, facts, found, sized=not inventory)
-    reads = [column[f"{name}_ms"] for name in ReadTimes._fields]
-    times: Mask = (reads[0] - 1 <= facts.now) & (facts.now <= reads[-1] + 1)
-    for before, later in pairwise(reads):
-        times &= before <= later
-    texts, which = coded(table, "topic_facts")
-    ids = [about[one].topic_id if one in about else None for one in texts]
-    good &= texts_in(table, "topic") == np.array([about[one].name if one in about else None for one in texts])[which]
-    target, epoch = column["trim_to"], column["plan_epoch"]
-    least = np.minimum(column["plan_trim_to"], target)
-    same = (epoch == column["leader_epoch"]) & (epoch >= 0) & (column["plan_min_commit"] <= facts.floor)
-    same &= texts_in(table, "plan_topic_id") == np.array([one if isinstance(one, str) else None for one in ids])[which]
-    unread = least - np.minimum(np.maximum(facts.start, facts.floor), least)
-    sent = same & facts.sound & (target >= 0) & (least > facts.start) & (unread <= column["plan_unconsumed"])
-    floors = facts.sound & (facts.lost | _floor_holds(part, column, facts))
-    return Plain(good, floors, times, np.where(sent, least, NONE))
-
-
-_NUMBERS: Final = (
-    *("size_bytes", "trim_to", "trim_bytes", "plan_trim_to", "plan_min_commit", "plan_unconsumed", "plan_epoch"),
-    *("leader_epoch", *(f"{name}_ms" for name in ReadTimes._fields)),
-)
-
-
-def _matches_recorded(table: Any, column: dict[str, Numbers], facts: Facts, found: Decided, *, sized: bool) -> Mask:
-    """Return where the decision in the table is the one that was found."""
-    start, end, target, sizes = facts.start, facts.end, found.target, column["size_bytes"]
-    good: Mask = (column["trim_to"] == target) & (table.column("trim_to").is_null().to_numpy() == (target < 0))
-    for name, names, which in (
-        ("action", ACTIONS, found.action),
-        ("rule", RULES, found.rule),
-        ("limited_by", LIMITS, found.limited_by),
-    ):
-        texts, index = coded(table, name)
-        good &= np.array([*(names.index(one) if one in names else -2 for one in texts), NONE])[index] == which
-    if not sized:
-        return good
-    trims, span = found.action == TRIM, np.maximum(end - start, 1)
-    some, part = np.where(trims, target - start, 0), np.minimum(span, _BIG - 1)
-    share = sizes // span * some + sizes % part * np.minimum(some, part) // part  # without an overflow
-    good &= ~trims | ((sizes >= 0) & (span < _BIG))
-    good &= (column["trim_bytes"] == np.where(trims, share, 0)) & ~table.column("trim_bytes_exact").fill_null(
-        True
-    ).to_numpy()
-    return good
-
-
-def _floor_holds(part: Part, column: dict[str, Numbers], facts: Facts) -> Mask:
-    """Return where every commit is plain, in the current epoch, within the log, and not below the floor."""
-    commits = part.commits
-    row = np.repeat(np.arange(len(facts.floor)), np.diff(commits.start))
-    epoch = commits.epoch
-    irregular = (commits.kind != KINDS.index("commit")) | ((epoch != NONE) & (epoch != column["leader_epoch"][row]))
-    irregular |= (commits.offset > facts.end[row]) | (commits.offset < facts.floor[row])
-    good: Mask = np.diff(commits.start).astype(np.bool_)
-    good[row[irregular]] = False
-    names, whose = coded(part.table, "floor_by")
-    place = {name: n for n, name in enumerate(names)}
-    by = np.array([*(place.get(name, -2) for name in commits.names), -2])
-    lowest = np.zeros(len(good), np.bool_)
-    lowest[row[by[commits.by] == whose[row]]] = True
-    return good & lowest

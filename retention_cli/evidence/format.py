@@ -17,12 +17,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import islice
-from typing import Any, Final, NamedTuple, get_type_hints
+from functools import cache
+from itertools import islice, repeat, starmap
+from typing import Any, Final, NamedTuple, cast, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
@@ -33,6 +32,7 @@ from retention_cli.core.model import Floor, LookUp, PartitionFacts, Sample, Topi
 from retention_cli.evidence.value import (
     KINDS,
     NONE,
+    Commit,
     Commits,
     DiskPart,
     Numbers,
@@ -288,86 +288,94 @@ def rows_of(table: Any) -> Iterator[Row]:
         EvidenceError: a value can't be one of evidence.
     """
     column: dict[str, list[Any]] = {
-        name: texts_in(table, name).tolist() if kind.type == "string" else _listed(table.column(name))
+        name: _texts_in(table.column(name)) if kind.type == "string" else listed(table.column(name))
         for name, kind in FACTS.items()
     }
-    column["settings"] = _each(column["settings"], "settings")
+    settings, names = _each(column["settings"], "settings"), column["topic"]
     reads = map(ReadTimes, *(column[f"{name}_ms"] for name in ReadTimes._fields))
     planned = map(Planned, *(column[name] for name in _PLANNED))
     decisions = map(RecordedDecision, *(column[name] for name in _DECISION))
-    topics = _each(column["topic_facts"], "topic")
+    column["topic"] = _each(column["topic_facts"], "topic")
     column["floor"] = [*map(Floor, column["floor"], column["floor_by"])]
     column["lookups"], column["data_lookups"] = _looked_up(table)
-    facts = zip(topics, *(column[name] for name in _FACTS[1:]), strict=True)
-    others = zip(*(column[name] for name in ("recheck", "settings", "now_ms")), reads, planned, decisions, strict=True)
-    for name, text, fact, other in zip(column["topic"], column["more"], facts, others, strict=True):
+    facts = map(
+        PartitionFacts,
+        *(column[name] if name in column else repeat(_PLAIN[name]) for name in PartitionFacts._fields),
+    )
+    rows = map(Row, column["recheck"], facts, settings, column["now_ms"], reads, planned, decisions)
+    for name, text, row in zip(names, column["more"], rows, strict=True):
         try:
-            yield _row(name, text, fact, other)
+            yield _complete(row, name, text)
         except (ValidationError, ValueError, TypeError) as error:
             raise EvidenceError(
-                f"the evidence of {name}-{fact[1]} can't be read: {' '.join(str(error).split())}"
+                f"the evidence of {name}-{row.facts.partition} can't be read: {' '.join(str(error).split())}"
             ) from None
 
 
-def coded(table: Any, name: str) -> tuple[list[str], Numbers]:
-    """Return the texts of a coded column, and which of them each row has: −1 for none."""
-    texts, which = texts_of(table.column(name))
-    return texts, which.astype(np.int64)
+def _complete(row: Row, name: str, text: str | None) -> Row:
+    """Return a row with what is odd about it (``more``), if it is of this topic."""
+    if name != row.facts.topic.name:
+        raise ValueError(f"its facts are of topic {row.facts.topic.name}")
+    if text is None:
+        return row
+    more = from_json("more", text)
+    planned, disks = row.planned, more.pop("disks", None)
+    if "epoch_end" in more:
+        planned = planned._replace(epoch_end=more.pop("epoch_end"))
+    return row._replace(facts=row.facts._replace(**more), planned=planned, disks=disks)
 
 
-def texts_in(table: Any, name: str) -> npt.NDArray[np.object_]:
+def _texts_in(column: Any) -> list[str | None]:
     """Return a coded column's texts, None where there is none; equal texts are one object."""
-    texts, which = coded(table, name)
-    return np.array([*texts, None], object)[which]
+    texts, which = texts_of(column)
+    return cast(list[str | None], np.array([*texts, None], object)[which].tolist())
 
 
-def _listed(column: Any) -> list[Any]:
-    """Return the numbers or booleans of an Arrow column, as ``to_pylist`` does in several times as long."""
+def listed(column: Any) -> list[Any]:
+    """Return an Arrow column's values; for numbers and booleans ``to_pylist`` takes several times as long."""
+    if column.type == "string":
+        return cast(list[Any], column.to_pylist())
     found: list[Any] = column.fill_null(arrow().scalar(0).cast(column.type)).to_numpy(zero_copy_only=False).tolist()
     for n in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist() if column.null_count else ():
         found[n] = None
     return found
 
 
+def _by_row(table: Any, name: str) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """Yield the structures of each row's list; each row's must be read before the next row's."""
+    column = table.column(name).combine_chunks()
+    values = column.flatten()
+    parts = zip(*(listed(values.field(one)) for one in LISTS[name]), strict=True)
+    return (islice(parts, count) for count in np.diff(column.offsets.to_numpy()).tolist())
+
+
 def _looked_up(table: Any) -> tuple[list[dict[int, LookUp]], list[dict[int, LookUp]]]:
     """Return the look-ups of each row by their time: of any record, and of data."""
-    column = table.column("lookups").combine_chunks()
-    values = zip(*(_listed(column.flatten().field(name)) for name in LOOKUP), strict=True)
-    counts = np.diff(column.offsets.to_numpy()).tolist()
-    plain: list[dict[int, LookUp]] = [{} for _ in counts]
-    of_data: list[dict[int, LookUp]] = [{} for _ in counts]
-    for n, count in enumerate(counts):
-        for at, offset, stamped, record, data in islice(values, count):
-            (of_data if data else plain)[n][at] = LookUp(offset, None, stamped, record)
+    plain: list[dict[int, LookUp]] = []
+    of_data: list[dict[int, LookUp]] = []
+    for some in _by_row(table, "lookups"):
+        of_row: tuple[dict[int, LookUp], ...] = {}, {}
+        for at, offset, stamped, record, data in some:
+            of_row[bool(data)][at] = LookUp(offset, None, stamped, record)
+        plain.append(of_row[0])
+        of_data.append(of_row[1])
     return plain, of_data
+
+
+def commits_of(table: Any) -> Iterator[tuple[Commit, ...]]:
+    """Yield what groups had committed on each row of a recheck's table, the lowest first."""
+    return (tuple(starmap(Commit, some)) for some in _by_row(table, "commits"))
 
 
 def _each(texts: Sequence[str], of: str) -> list[Any]:
     """Return what each row's text says; equal texts are read once."""
+    if None in texts:
+        raise EvidenceError("a row has no topic_facts, or no settings")
     try:
         found = {one: from_json(of, one) for one in dict.fromkeys(texts)}
     except (ValidationError, ValueError, TypeError) as error:
         raise EvidenceError(f"a topic's facts or settings can't be read: {' '.join(str(error).split())}") from None
     return [found[one] for one in texts]
-
-
-_FACTS: Final = (
-    *("topic", "partition", "log_start", "high_watermark", "last_stable_offset", "floor", "lookups", "data_lookups"),
-    *("size_bytes", "watched_since_ms", "leader_epoch"),
-)
-"""Facts in columns."""
-
-
-def _row(name: str, text: str | None, fact: tuple[Any, ...], other: tuple[Any, ...]) -> Row:
-    if name != fact[0].name:
-        raise ValueError(f"its facts are of topic {fact[0].name}")
-    recheck, settings, now_ms, read, planned, decision = other
-    more = {} if text is None else from_json("more", text)
-    if "epoch_end" in more:
-        planned = planned._replace(epoch_end=more.pop("epoch_end"))
-    disks = more.pop("disks", None)
-    facts = PartitionFacts(**dict(zip(_FACTS, fact, strict=True)) | more)
-    return Row(recheck, facts, settings, now_ms, read, planned, decision, disks)
 
 
 FORMAT: Final = "kretain.evidence/v1"
@@ -420,20 +428,6 @@ class Part:
     head: Mapping[str, Any]
     table: Any
 
-    @cached_property
-    def commits(self) -> Commits:
-        """What groups had committed, by the number of the row."""
-        column = self.table.column("commits").combine_chunks()
-        values = column.flatten()
-        by, kind, *numbers = (values.field(name) for name in COMMIT)
-        coded = by.dictionary_encode()
-        kinds = arrow("pyarrow.compute").index_in(kind, value_set=arrow().array(KINDS))
-        plain = [
-            one.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-            for one in (coded.indices, kinds, *numbers)
-        ]
-        return Commits(coded.dictionary.to_pylist(), column.offsets.to_numpy().astype(np.int64), *plain)
-
 
 @contextmanager
 def _opened(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str]) -> Iterator[tuple[Any, Any]]:
@@ -456,6 +450,12 @@ def _opened(name: str, content: bytes, columns: Mapping[str, Kind], lists: Seque
         raise EvidenceError(f"{name} is damaged, or not evidence: {parquet_problem(error)}") from None
 
 
+def _cast(table: Any, wanted: Any) -> Any:
+    found = table.select(wanted.names).cast(wanted)
+    found.validate(full=True)  # texts are UTF-8
+    return found
+
+
 def groups_of(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str] = ()) -> Iterator[Any]:
     """Yield a file's row groups, one at a time, with these columns alone.
 
@@ -464,7 +464,7 @@ def groups_of(name: str, content: bytes, columns: Mapping[str, Kind], lists: Seq
     """
     with _opened(name, content, columns, lists) as (file, wanted):
         for number in range(file.num_row_groups):
-            yield file.read_row_group(number, columns=wanted.names).select(wanted.names).cast(wanted)
+            yield _cast(file.read_row_group(number, columns=wanted.names), wanted)
 
 
 def part_of(name: str, content: bytes) -> Part:
@@ -477,7 +477,7 @@ def part_of(name: str, content: bytes) -> Part:
     with _opened(name, content, columns, lists) as (file, wanted):
         table = file.read()
         head = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"null"))
-        table = table.select(wanted.names).cast(wanted)
+        table = _cast(table, wanted)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise EvidenceError(f"{name} is not {FORMAT}: its metadata lacks {KEY}")
     return Part(name, head, table)

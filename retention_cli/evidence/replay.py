@@ -14,23 +14,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from retention_cli.core.extras import arrow, texts_of
-from retention_cli.core.model import Reason
+from retention_cli.core.garbage import collection_paused
+from retention_cli.core.model import Decision
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.evidence.columns import Deciding, Mask, numbers
 from retention_cli.evidence.format import FACTS, RESULTS, RESULTS_NAME, groups_of, is_file_name, rows_of
-from retention_cli.evidence.value import Numbers, Row
+from retention_cli.evidence.redecide import CODE, redecide
+from retention_cli.evidence.value import NONE, Numbers, Row
 from retention_cli.evidence.writer import FOLDER
 from retention_cli.policy.model import Policy
 
+Mask = npt.NDArray[np.bool_]
 DAY_MS: Final = 86_400_000
 _NO_EVIDENCE: Final = (
     "no evidence in that time; trims and kretain plan --evidence write it. If the policy's evidence is a "
@@ -220,6 +224,7 @@ def _of_share(tables: Iterator[Any], cluster: str, share: tuple[int, int]) -> It
         yield pa.table(own, names=table.column_names)
 
 
+@collection_paused()
 def replay(
     runs: Sequence[Recorded], policy: Policy, progress: Progress = silent, share: tuple[int, int] = (0, 1)
 ) -> Replayed:
@@ -232,15 +237,19 @@ def replay(
         StateError: a file can't be read.
         PolicyError: R1 is enabled for a topic without a time.
     """
+    settings_for, logs = cache(policy.settings_for), _Logs()
     reasons: dict[str, Held] = {}
-
-    def note_held(why: Sequence[Reason], amount: int) -> None:
-        for one in why[:1] if amount else ():
-            _add(reasons, Held(one.code, amount, one.text, number))
-
-    deciding, logs = Deciding(policy, note_held), _Logs()
-    number = decisions = 0
     days: dict[int, Day] = {}
+    number = decisions = 0
+
+    def again(row: Row) -> Decision | None:
+        """Return the decision under the policy, None if it does not have the topic."""
+        settings = settings_for(row.facts.topic.name)
+        found = None if settings is None else redecide(row, settings, policy.disks)
+        if found is not None and found.action == "hold" and found.reasons:
+            _add(reasons, Held(found.reasons[0].code, 1, found.reasons[0].text, number))
+        return found
+
     for number, one in enumerate(runs, start=1):
         progress("deciding recorded runs again", number, len(runs))
         for name, content in one.read():
@@ -250,7 +259,7 @@ def replay(
                 continue
             for table in _of_share(groups_of(name, content, FACTS, ("lookups",)), one.cluster, share):
                 decisions += len(table)
-                logs.recheck(number, one, table, deciding)
+                logs.recheck(number, one, table, [*map(again, rows_of(table))])
         logs.compare(number)
         start = one.at_ms // DAY_MS * DAY_MS
         days[start] = Day(start, *logs.retained_bytes())
@@ -263,6 +272,11 @@ _RESULT_COLUMNS: Final = {
 }
 _COUNTS: Final = ("earlier", "later", "same", "unread", "held", "lacking")
 _UNKNOWN: Final = ("real", "new", "end")
+
+
+def numbers(table: Any, name: str) -> Numbers:
+    """Return a column of numbers, −1 where there is none."""
+    return cast(Numbers, table.column(name).fill_null(NONE).to_numpy().astype(np.int64))
 
 
 class _Logs:
@@ -306,8 +320,8 @@ class _Logs:
             self.keys = every
         return np.searchsorted(self.keys, keys)
 
-    def recheck(self, run: int, one: Recorded, table: Any, deciding: Deciding) -> None:
-        """Take in a recheck's rows."""
+    def recheck(self, run: int, one: Recorded, table: Any, again: Sequence[Decision | None]) -> None:
+        """Take in a recheck's rows, and what the policy decides for each; None: it does not have the topic."""
         about = table.column("topic_facts").unify_dictionaries().combine_chunks()
         if not (topics := [self._number(one.cluster, text) for text in about.dictionary.to_pylist()]):
             return
@@ -326,15 +340,16 @@ class _Logs:
         real, new = np.where(gone, start, real), np.where(gone, np.maximum(start, new), new)
         for name, value in (("real_was", real), ("new_was", new), ("run", run)):
             of[name][at] = np.where(fresh, value, of[name][at])
-        found = deciding.decide(table)
-        unread = np.where(found.target >= 0, np.maximum(found.target - np.maximum(floor, new), 0), 0)
+        target = np.array([NONE if one is None or one.trim_to is None else one.trim_to for one in again], np.int64)
+        unread = np.where(target >= 0, np.maximum(target - np.maximum(floor, new), 0), 0)
         of["unread"][at] += unread
         by = table.column("floor_by")
         for n in np.flatnonzero(unread).tolist():
             self.unread.setdefault(int(keys[n]), (one.run, by[n].as_py()))
-        of["real"][at], of["new"][at] = real, np.maximum(new, found.target)
-        of["held"][at] += found.held
-        of["lacking"][at] += found.lacking
+        of["real"][at], of["new"][at] = real, np.maximum(new, target)
+        holds = [one.reasons if one is not None and one.action == "hold" else None for one in again]
+        of["held"][at] += [one is not None for one in holds]
+        of["lacking"][at] += [one is not None and any(why.code == CODE for why in one) for one in holds]
         of["end"][at] = np.where(end >= 0, end, of["end"][at])
         records = np.maximum(end - start, 1)
         of["each"][at] = np.where(end == start, of["each"][at], np.where(size >= 0, size / records, np.nan))

@@ -181,15 +181,6 @@ class Commits:
             end[n] = getattr(seen.epoch_ends.get((rows[row[n]].facts.tp, int(epoch[n]))), "offset", NONE)
         return cls(list(names), np.searchsorted(row, np.arange(len(rows) + 1)), whose, kinds, offset, epoch, end)
 
-    def of_row(self, n: int) -> tuple[Commit, ...]:
-        """Return those on one row, the lowest first."""
-        at = slice(int(self.start[n]), int(self.start[n + 1]))
-        columns = (self.by, self.kind, self.offset, self.epoch, self.epoch_end)
-        return tuple(
-            Commit(self.names[by], KINDS[kind], *(None if one == -1 else one for one in numbers))
-            for by, kind, *numbers in zip(*(column[at].tolist() for column in columns), strict=True)
-        )
-
 
 def _is_recorded(table: Numbers) -> npt.NDArray[np.bool_]:
     """Return which commits are kept, given them by row and offset."""

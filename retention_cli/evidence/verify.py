@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,27 +19,27 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.state_dir import StateError, folder_name
 from retention_cli.evidence.checks import (
-    GOOD_FOR_MS,
     Fact,
     allowed_by,
-    check_columns,
     decided,
     wrong_decision,
     wrong_floor,
     wrong_request,
     wrong_times,
 )
-from retention_cli.evidence.columns import Mask, keys_of, numbers, row_indexes
 from retention_cli.evidence.format import (
     FACTS,
     RESULTS,
     RESULTS_NAME,
+    ROWS_A_GROUP,
     EvidenceError,
     Kind,
     Part,
+    commits_of,
     digest_of,
     facts_name,
     is_file_name,
+    listed,
     part_of,
     rows_of,
     schema_of,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 1_000
 """At most this many findings are kept of a run; the others are counted."""
+_BIG: Final = 2**62
 _COUNTED: Final = ("trimmed", "unchanged", "held", "failed", "unverified")
 
 
@@ -63,14 +65,13 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What was verified of a run, and what was found wrong. ``plain`` rows were checked by columns.
+    """What was verified of a run, and what was found wrong.
 
     ``plan``: it is that of a plan, which no audit log names.
     """
 
     run: str
     rows: int = 0
-    plain: int = 0
     requests: int = 0
     plan: bool = False
     findings: list[Finding] = field(default_factory=list)
@@ -240,49 +241,56 @@ class _Checked:
         self.facts = self.schema.empty_table()
 
     def recheck(self, part: Part) -> None:
-        """Check the rows of a recheck: by columns, and one by one those that columns can't decide."""
-        pa, table, inventory = arrow(), part.table, bool(part.head.get("inventory"))
+        """Check the rows of a recheck."""
+        pa, table, where = arrow(), part.table, f"{self.verdict.run}/{part.name}"
+        if any(table.column(name).null_count for name in ("recheck", "topic", "partition")):
+            self.verdict.tell(where, "a row has no topic, partition or recheck")
+            return
+        allowed, inventory = list[int | None](), bool(part.head.get("inventory"))
         try:
-            found = check_columns(part, inventory=inventory)
-            allowed, irregular = found.allowed.copy(), np.flatnonzero(~(found.decided & found.floors & found.times))
-            proven = (one[irregular].tolist() for one in (found.floors, found.times))
-            for n, floor, times, row in zip(irregular.tolist(), *proven, rows_of(table.take(irregular)), strict=True):
-                again = decided(row)
-                wrong = [*wrong_decision(row, again, inventory=inventory)]
-                if wrong or allowed[n] < 0:
+            for some in batches(table):
+                for row, commits in zip(rows_of(some), commits_of(some), strict=True):
+                    again = decided(row)
                     target = allowed_by(row, again)
-                    allowed[n] = NONE if target is None else target.offset
-                for text in (
-                    *wrong,
-                    *(() if times else wrong_times(row.reads, row.now_ms)),
-                    *(() if floor else wrong_floor(row, part.commits.of_row(n))),
-                ):
-                    self.verdict.tell(f"{self.verdict.run}/{part.name} {row.facts.tp}", text)
-            more = {"allowed": pa.array(allowed, mask=allowed < 0), "is_there": np.ones(len(table), np.int64)}
+                    allowed.append(None if target is None else target.offset)
+                    for text in (
+                        *wrong_decision(row, again, inventory=inventory),
+                        *wrong_times(row.reads, row.now_ms),
+                        *wrong_floor(row, commits),
+                    ):
+                        self.verdict.tell(f"{where} {row.facts.tp}", text)
+            more = {"allowed": pa.array(allowed, pa.int64()), "is_there": np.ones(len(table), np.int64)}
             facts = [more[name] if name in more else table.column(name) for name in self.schema.names]
             self.facts = pa.concat_tables([self.facts, pa.table(facts, names=self.schema.names).cast(self.schema)])
         except (EvidenceError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            self.verdict.tell(f"{self.verdict.run}/{part.name}", " ".join(str(error).split()))
+            self.verdict.tell(where, " ".join(str(error).split()))
             return
         self.verdict.rows += len(table)
-        self.verdict.plain += int(found.decided.sum())
         if {facts_name(number) for number in table.column("recheck").unique().to_pylist()} - {part.name}:
-            self.verdict.tell(f"{self.verdict.run}/{part.name}", "it has rows of another recheck")
+            self.verdict.tell(where, "it has rows of another recheck")
 
     def results(self, part: Part) -> Any:
         """Check each partition's outcome, and return it, joined with what it is based on."""
         results = part.table.cast(schema_of(RESULTS, {}, {}))
         joined = beside(results, self.facts.select(_FACT), row_indexes(results, self.facts, "recheck"))
         self.verdict.requests += len(joined) - joined.column("request_offset").null_count
-        for row in joined.take(np.flatnonzero(~_right_requests(joined))).to_pylist():
-            fact = Fact(*(row[name] for name in Fact._fields)) if row["is_there"] else None
-            try:
-                texts = [*wrong_request(Result(*(row[name] for name in RESULTS)), fact)]
-            except TypeError:
-                texts = ["a number is missing"]
-            for text in texts:
-                self.verdict.tell(f"{self.verdict.run}/{RESULTS_NAME} {row['topic']}-{row['partition']}", text)
+        for some in batches(joined):
+            of_result, of_fact = (
+                zip(*map(listed, some.select([*one]).columns), strict=True) for one in (RESULTS, _FACT)
+            )
+            for one, (*fact, is_there) in zip(starmap(Result, of_result), of_fact, strict=True):
+                try:
+                    texts = [*wrong_request(one, Fact(*fact) if is_there else None)]
+                except TypeError:
+                    texts = ["a number is missing"]
+                for text in texts:
+                    self.verdict.tell(f"{self.verdict.run}/{RESULTS_NAME} {one.topic}-{one.partition}", text)
         return joined
+
+
+def batches(table: Any) -> Iterator[Any]:
+    """Yield a table's rows a few at a time, in their order: as values they take many times the memory."""
+    return (table.slice(n, ROWS_A_GROUP) for n in range(0, len(table), ROWS_A_GROUP))
 
 
 def repeated(table: Any, number: str) -> Iterator[tuple[dict[str, Any], int]]:
@@ -291,31 +299,34 @@ def repeated(table: Any, number: str) -> Iterator[tuple[dict[str, Any], int]]:
     return zip(table.take(first[times > 1]).to_pylist(), times[times > 1].tolist(), strict=True)
 
 
+def keys_of(number: str, *tables: Any) -> Numbers:
+    """Return a number for each row of tables, the same where topic, partition and a column of numbers are."""
+    pa, found = arrow(), np.zeros(1, np.int64)
+    for name in ("topic", "partition", number):
+        both = pa.concat_tables([one.select([name]) for one in tables]).column(name).combine_chunks()
+        both = both.dictionary_encode().indices if name == "topic" else both
+        one = both.fill_null(NONE).to_numpy().astype(np.int64)
+        one -= one.min(initial=0)
+        if found.max(initial=0) >= _BIG // (span := one.max(initial=0) + 1):
+            found = np.unique(found, return_inverse=True)[1]
+        found = found * span + one
+    return found
+
+
+def row_indexes(wanted: Any, have: Any, number: str) -> Numbers:
+    """Return where each row of a table is in another one by :func:`keys_of`: the first one, −1: nowhere."""
+    keys = keys_of(number, wanted, have)
+    keys, others = keys[: len(wanted)], keys[len(wanted) :]
+    order = np.argsort(others, kind="stable")
+    at = np.append(order, NONE)[np.searchsorted(others[order], keys)]
+    found = np.append(others, NONE)[at] == keys
+    return np.where(found & wanted.column(number).is_valid().to_numpy(), at, NONE)
+
+
 def beside(table: Any, other: Any, at: Numbers) -> Any:
     """Return a table joined with those rows of another one; −1: none."""
     taken = other.take(arrow().array(at, mask=at < 0))
     return arrow().table([*table.columns, *taken.columns], names=[*table.column_names, *taken.column_names])
-
-
-def _right_requests(joined: Any) -> Mask:
-    """Return which results :func:`.checks.wrong_request` surely accepts."""
-    names = {"request_offset", "sent_ms", "log_start_after", "records", *_FACT} - {"rule"}
-    column = {name: numbers(joined, name) for name in names}
-    requested, sent = column["request_offset"], column["sent_ms"]
-    trimmed, unverified = (is_text(joined, "outcome", one) for one in ("trimmed", "unverified"))
-    counts = trimmed | unverified
-    good: Mask = (column["is_there"] == 1) & (requested >= 0) & (requested <= column["allowed"])
-    good &= (column["done_ms"] <= sent) & (sent <= column["began_ms"] + GOOD_FOR_MS)
-    good &= ~trimmed | (column["log_start_after"] >= requested)
-    good &= column["records"] == np.where(counts, requested - np.maximum(column["log_start"], 0), 0)
-    idle: Mask = joined.column("request_offset").is_null().to_numpy() & ~trimmed
-    idle &= (column["records"] == 0) & joined.column("sent_ms").is_null().to_numpy()
-    return good | idle
-
-
-def is_text(table: Any, name: str, text: str) -> Mask:
-    """Return where a column has this text."""
-    return cast(Mask, arrow("pyarrow.compute").equal(table.column(name), text).fill_null(False).to_numpy())
 
 
 def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]:
@@ -336,8 +347,9 @@ def _against_log(run: Run, results: Any, checked: _Checked) -> Iterator[Finding]
     totals: Mapping[str, Any] = run.end.get("totals") or {}
     if not totals:
         return
-    outcomes = {one: int(is_text(final, "outcome", one).sum()) for one in _COUNTED}
-    trimmed = final.filter(is_text(final, "outcome", "trimmed"))
+    counts = {one["values"]: one["counts"] for one in final.column("outcome").value_counts().to_pylist()}
+    outcomes = {one: counts.get(one, 0) for one in _COUNTED}
+    trimmed = final.filter(arrow("pyarrow.compute").equal(final.column("outcome"), "trimmed"))
     sizes = trimmed.column("size_bytes")
     sums: dict[str, int | None] = {
         "records": sum(trimmed.column("records").fill_null(0).to_numpy().tolist()),

@@ -348,7 +348,6 @@ def write(folder: Path) -> None:
     draw = random.Random(1)
     plain, seen = usual(600, topics=600)
     rows = [drawn(one, draw, every=n % 2 == 0) for n, one in enumerate(plain)]
-    rows = [one._replace(disks=one.disks or DiskPart()) for one in rows]  # so that decide is asked, and not columns
     left_behind(folder / "c", rows, seen, trimmed(rows))
 
 

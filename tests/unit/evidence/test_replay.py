@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -20,18 +18,17 @@ from retention_cli.core.model import ANCIENT_MS, Code, Floor, LookUp, PartitionF
 from retention_cli.core.state_dir import StateError
 from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
-from retention_cli.evidence.columns import Deciding, redecide
 from retention_cli.evidence.format import (
-    FACTS,
     FORMAT,
+    commits_of,
     content_of,
     facts_table,
-    groups_of,
     part_of,
     results_table,
     rows_of,
 )
-from retention_cli.evidence.replay import Difference, Replayed, merged, recorded, replay, rows_about
+from retention_cli.evidence.redecide import redecide
+from retention_cli.evidence.replay import Difference, Held, Replayed, merged, recorded, replay, rows_about
 from retention_cli.evidence.value import Commit, Commits, Planned, ReadTimes, RecordedDecision, Result, Row
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.evidence.writer import FOLDER, Recorder
@@ -54,7 +51,7 @@ from tests.support.evidence import (
     trimmed,
     usual,
 )
-from tests.support.facts import HOUR, NOW, UNKNOWN, Log, known, logs, policy as parsed, settings, topic
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, policy as parsed, settings, topic
 from tests.support.says import refusal
 
 DAY = 24 * HOUR
@@ -90,11 +87,6 @@ def row(
     said = decide(facts, R1, now_ms)
     planned = Planned(said.trim_to or 0, said.topic_id, 0, said.min_commit, said.unconsumed)
     return Row(1, facts, R1, now_ms, ReadTimes(*[now_ms] * 6), planned, RecordedDecision.of(said))
-
-
-def table(some: Sequence[Row]) -> Any:
-    content = content_of(facts_table({"format": FORMAT}, some, Commits.of(some, observation([]))))
-    return next(groups_of("001-facts.parquet", content, FACTS, ("lookups",)))
 
 
 # -- one decision ----------------------------------------------------------------------------------------------------
@@ -156,53 +148,6 @@ def test_decision_anew_is_that_of_a_reading_for_the_new_policy_or_holds_more(
         assert (found.action, found.trim_to) == (truth.action, truth.trim_to)
 
 
-offsets = st.integers(0, 60)
-
-
-@given(
-    st.lists(
-        st.builds(
-            row,
-            offsets,
-            offsets.map(lambda n: n + 60),
-            offsets.map(lambda n: n + 20) | st.just(UNKNOWN),
-            st.dictionaries(st.sampled_from([12 * HOUR, DAY, 36 * HOUR, 2 * DAY]), offsets.map(lambda n: n + 20)),
-        ),
-        min_size=1,
-        max_size=5,
-    ),
-    st.sampled_from([6, 12, 24, 36, 48]),
-    st.sampled_from(
-        [
-            R1_TEXT,
-            "  retention.ms: %dh\n",
-            "  retention.ms: 36h\n" + R1_TEXT,
-            "  log.retention.min.timestamp: 2027-01-14T08:00:00Z\n" + R1_TEXT,
-            "  log.retention.min.timestamp: 2027-01-14T08:00:00Z\n  retention.ms: %dh\n  unconsumed: trim\n",
-        ]
-    ),
-    st.booleans(),
-)
-def test_columns_and_rows_agree(some: list[Row], hours: int, text: str, data: bool) -> None:
-    some = [one._replace(facts=one.facts._replace(partition=n)) for n, one in enumerate(some)]
-    if data:
-        some = [one._replace(facts=one.facts._replace(data_lookups=one.facts.lookups)) for one in some]
-    under = policy(text % hours)
-    told: Counter[str] = Counter()
-    found = Deciding(under, lambda why, amount: told.update({one.code: amount for one in why[:1]})).decide(table(some))
-    new = known(under.settings_for("orders"))
-    single = [redecide(one, new, DiskRules()) for one in some]
-    assert [*zip(found.target.tolist(), found.held.tolist(), found.lacking.tolist(), strict=True)] == [
-        (
-            -1 if one.trim_to is None else one.trim_to,
-            one.action == "hold",
-            one.action == "hold" and any(why.code == "evidence" for why in one.reasons),
-        )
-        for one in single
-    ]
-    assert told == Counter(one.reasons[0].code for one in single if one.action == "hold")
-
-
 # -- runs ------------------------------------------------------------------------------------------------------------
 
 
@@ -243,8 +188,7 @@ def only(found: Replayed) -> Difference:
     return one
 
 
-def test_the_same_policy_deletes_the_same(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retention_cli.evidence.columns.redecide", None)  # such rows are decided by columns
+def test_the_same_policy_deletes_the_same(past: Past) -> None:
     past.run(at(0, 0, 100, 80, 50), trimmed={0: 50})
     past.run(at(1, 50, 150, 140, 90), trimmed={0: 90})
     found = past.under(R1_TEXT % 24)
@@ -262,6 +206,7 @@ def test_what_the_policy_deletes_sooner_later_and_not_at_all_is_counted(past: Pa
     frozen = only(held)
     assert (frozen.earlier, frozen.later, frozen.never, frozen.held, frozen.lacking) == (0, 0, 120, 3, 0)
     assert [day.under_policy for day in held.days] == [1000, 1500, 2000]
+    assert held.reasons == [Held("G7", 3, "on hold: legal", 1)]
     managed_no_longer = only(replay(recorded(past.state), parsed("version: 1\ntopics:\n- match: other\n")))
     assert (managed_no_longer.never, managed_no_longer.held) == (120, 0)
 
@@ -345,12 +290,17 @@ def test_verify_accepts_evidence_without_a_log_from_plans_alone(
 
 
 def test_disk_ceiling_holds_what_other_rules_keep() -> None:
-    under = parsed(f"disks: {{log.retention.disk.usage.percent: 80}}\n{_POLICY.format(R1_TEXT % 24)}")
+    disks = parsed(f"disks: {{log.retention.disk.usage.percent: 80}}\n{_POLICY.format(R1_TEXT % 24)}").disks
     some = [at(0, 0, 100, 10, 0), at(0, 0, 100, 80, 50), at(0, 100, 100, 80, 50)]
-    found = Deciding(under, lambda _why, _amount: None).decide(table(some))
-    new = known(under.settings_for("orders"))
-    assert found.held.tolist() == [redecide(one, new, under.disks).action == "hold" for one in some]
-    assert np.array_equal(found.target, [-1 if one.decision.trim_to is None else one.decision.trim_to for one in some])
+    some.append(some[1]._replace(facts=some[1].facts._replace(last_stable_offset=0)))  # it keeps all, with a note
+    found = [redecide(one, R1, disks) for one in some]
+    assert [(one.action, one.trim_to) for one in found] == [
+        ("hold", None),
+        ("trim", 50),
+        ("keep", None),
+        ("hold", None),
+    ]
+    assert [[reason.code for reason in one.reasons] for one in (found[0], found[3])] == [["evidence"]] * 2
 
 
 HEAD = {"format": FORMAT}
@@ -401,8 +351,7 @@ def test_commits_of_every_kind_come_back_by_partition() -> None:
         Seen("a", "other", "commit", [(0, 1, None)]),
     ]
     commits = Commits.of(two, observation(seen, epoch_ends=ended("t", 7, 3, 8)))
-    part = part_of("001-facts.parquet", content_of(facts_table(HEAD, two, commits)))
-    assert [part.commits.of_row(n) for n in (0, 1)] == [
+    assert [*commits_of(facts_table(HEAD, two, commits))] == [
         (Commit("file:flink", "gone", 3), Commit("group:a", "commit", 5, 4)),
         (Commit("group:b", "missing"), Commit("group:a", "commit", 6, 3, 8)),
     ]
@@ -415,7 +364,7 @@ def test_partition_read_again_has_the_commits_of_the_second_reading() -> None:
         observation([Seen("a", name, "commit", [(0, offset, None), (1, offset + 1, None)])]) for offset in (5, 60)
     )
     commits = Commits.of(some, replace(first, passes=[*first.passes, *second.passes], read_in={some[1].facts.tp: 1}))
-    assert [commits.of_row(n)[0].offset for n in (0, 1)] == [5, 61]
+    assert [one.offset for one, *_ in commits_of(facts_table(HEAD, some, commits))] == [5, 61]
 
 
 def test_evidence_of_a_usual_cluster_takes_at_most_120_bytes_a_partition() -> None:

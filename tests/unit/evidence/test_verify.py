@@ -13,23 +13,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, strategies as st
 
 from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.store import Store
 from retention_cli.audit.chain import Link, signature_line
 from retention_cli.audit.files import FILE_NAME, HEAD_NAME, read_head
 from retention_cli.audit.log import AuditLog
-from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, Unknown
+from retention_cli.core.model import Floor, LookUp, Unknown
 from retention_cli.core.state_dir import StateError
-from retention_cli.evidence import columns
-from retention_cli.evidence.checks import allowed_by, check_columns, decided, wrong_decision, wrong_floor, wrong_times
+from retention_cli.evidence.checks import decided
 from retention_cli.evidence.format import (
     FORMAT,
     KEY,
@@ -38,17 +36,15 @@ from retention_cli.evidence.format import (
     content_of,
     digest_of,
     facts_table,
-    from_json,
     part_of,
     rows_of,
 )
 from retention_cli.evidence.value import Commits, RecordedDecision, Result, Row
 from retention_cli.evidence.verify import Verdict, verify_runs
 from retention_cli.observe.request import Observation
-from retention_cli.plan.reconcile import Target
 from tests.mutants import MUTANTS
 from tests.support.archives import sample, written
-from tests.support.evidence import RUN, drawn, findings, left_behind, trimmed, usual, write, wrong
+from tests.support.evidence import RUN, findings, left_behind, trimmed, usual, write, wrong
 from tests.support.facts import HOUR, NOW
 from tests.support.mutate import Mutant, mutated
 from tests.support.says import refusal
@@ -98,9 +94,9 @@ def with_column(read: Part, name: str, values: list[str]) -> Part:
     return replace(read, table=read.table.set_column(read.table.column_names.index(name), name, column))
 
 
-def test_run_as_it_was_left_is_proven_by_columns(left: Path) -> None:
+def test_run_as_it_was_left_is_proven(left: Path) -> None:
     found = verdict(left)
-    assert (found.findings, found.rows, found.plain, found.requests) == ([], 12, 12, len(RESULTS))
+    assert (found.findings, found.rows, found.requests) == ([], 12, len(RESULTS))
     assert RESULTS
 
 
@@ -176,6 +172,18 @@ def test_result_that_the_facts_do_not_allow_is_named(
     finds(folder, text)
 
 
+def test_rows_and_results_of_each_batch_are_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retention_cli.evidence.verify.ROWS_A_GROUP", 5)
+    rows = [one._replace(now_ms=NOW - HOUR) for one in ROWS]
+    left_behind(folder, rows, SEEN, [one._replace(sent_ms=None) for one in RESULTS])
+    told = findings(folder)
+    for one in ROWS:
+        assert any(f"{one.facts.tp}: decided for" in text for text in told), one
+    for result in RESULTS:
+        where = f"results.parquet {result.topic}-{result.partition}: trimmed, and lacks"
+        assert any(where in text for text in told), result
+
+
 def _first(**more: Any) -> Callable[[dict[str, Any]], None]:
     return lambda event: event["partitions"][0].update(more)
 
@@ -213,17 +221,15 @@ def test_log_that_announces_something_else_is_named(
 
 def test_facts_of_another_topic_are_not_a_rows() -> None:
     read = with_column(part(ROWS), "topic", [one.facts.topic.name for one in (*ROWS[4:], *ROWS[:4])])
-    assert not check_columns(read, inventory=False).decided.any()
     assert "its facts are of topic" in refusal(EvidenceError, list, rows_of(read.table))
 
 
 @pytest.mark.parametrize("name", ["leader_epoch", "log_start", "high_watermark", "floor"])
 def test_what_is_odd_about_a_row_counts_and_not_its_columns(name: str) -> None:
     odd = json.dumps({name: {"reasons": []} if name == "floor" else 3})
-    found = check_columns(with_column(part(ROWS), "more", [odd] * len(ROWS)), inventory=False)
-    sure = name == "floor"  # a lost floor is known by columns, too
-    assert (found.allowed >= 0).any() <= sure
-    assert found.floors.any() == sure
+    wanted = Unknown(()) if name == "floor" else 3
+    read = with_column(part(ROWS), "more", [odd] * len(ROWS))
+    assert [getattr(row.facts, name) for row in rows_of(read.table)] == [wanted] * len(ROWS)
 
 
 def test_number_that_stands_for_none_is_named(folder: Path) -> None:
@@ -276,12 +282,19 @@ def odd(more: str) -> Callable[[list[dict[str, Any]]], None]:
     return change
 
 
+def by_no_one(rows: list[dict[str, Any]]) -> None:
+    rows[3]["floor_by"] = rows[3]["commits"][0]["by"] = None
+
+
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
         ("001-facts.parquet", lambda rows: rows[3].update(topic=None), "a row has no topic, partition or recheck"),
         ("001-facts.parquet", lambda rows: rows[3].update(partition=None), "a row has no topic, partition or recheck"),
         ("001-facts.parquet", lambda rows: rows[3].update(recheck=None), "a row has no topic, partition or recheck"),
+        ("001-facts.parquet", lambda rows: rows[3].update(settings=None), "a row has no topic_facts, or no settings"),
+        ("001-facts.parquet", lambda rows: rows[3]["commits"][0].update(kind="odd"), "commit is of another log"),
+        ("001-facts.parquet", by_no_one, "F1: the floor is None's, which has no commit"),
         ("001-facts.parquet", odd('{"topic": %s}'), "Extra inputs are not permitted"),
         ("001-facts.parquet", odd('{"partition": 7}'), "Extra inputs are not permitted"),
         ("001-facts.parquet", odd("[" * 100_000), "recursion"),
@@ -297,6 +310,16 @@ def test_row_that_lacks_a_value_or_is_of_another_partition_is_named(
     change(rows)
     rewrite(path, read, rows)
     assert any(said in one or said in one.lower() for one in findings(left)), findings(left)
+
+
+@pytest.mark.parametrize(("file", "column"), [("001-facts.parquet", "floor_by"), ("results.parquet", "why")])
+def test_text_that_is_no_unicode_is_named(left: Path, file: str, column: str) -> None:
+    path = left / "evidence" / RUN / file
+    read = part_of(path.name, path.read_bytes())
+    texts = pa.array([b"\xff"] * len(read.table)).view(pa.string()).dictionary_encode()
+    table = read.table.set_column(read.table.column_names.index(column), column, texts)
+    path.write_bytes(content_of(table.replace_schema_metadata({KEY: json.dumps(read.head)})))
+    finds(left, f"{file}: damaged")
 
 
 @pytest.mark.parametrize("seq", ["x", None, 2**70])
@@ -325,71 +348,6 @@ def test_announced_delete_of_a_run_that_crashed_is_within_its_facts(left: Path, 
     write_again(left, events)
     (left / "evidence" / RUN / "results.parquet").unlink()
     assert ["was announced; no recheck" in one for one in findings(left)] == [True] * beyond
-
-
-@given(st.integers(0, 11), st.data())
-def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataObject) -> None:
-    one: PartitionFacts = ROWS[n].facts
-    near = st.integers(-2, 2)
-    ends = {
-        name: getattr(one, name) + data.draw(near) for name in ("log_start", "high_watermark", "last_stable_offset")
-    }
-    row = facts(
-        ROWS[n],
-        **ends,
-        floor=Floor(one.floor.offset + data.draw(near), one.floor.by),  # type: ignore[union-attr]
-        lookups={
-            NOW - HOUR: LookUp(data.draw(st.sampled_from([*ends.values()])) + data.draw(near)),
-            ANCIENT_MS: LookUp(ends["log_start"] + data.draw(near)),
-        },
-    )
-    settings = replace(row.settings, consumed_after_ms=HOUR, unconsumed=data.draw(st.sampled_from(["hold", "trim"])))
-    row = row._replace(settings=settings)
-    again = decided(row)
-    wrong: dict[str, Any] = data.draw(st.sampled_from([{}, {"trim_to": 5}, {"action": "keep"}, {"limited_by": "G1"}]))
-    made = row._replace(decision=row.decision.of(again)._replace(**wrong))
-    read = part([*ROWS[:n], made, *ROWS[n + 1 :]])
-    found = check_columns(read, inventory=False)
-    wrong_is = [*wrong_decision(made, again, inventory=False)]
-    assert not found.decided[n] or not wrong_is
-    if found.decided[n] or (not wrong_is and found.allowed[n] >= 0):
-        target = allowed_by(made, again)
-        assert found.allowed[n] == (-1 if target is None else target.offset)
-    assert not found.times[n] or not [*wrong_times(made.reads, made.now_ms)]
-    assert not found.floors[n] or not [*wrong_floor(made, read.commits.of_row(n))]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_columns_decide_as_decide_does(seed: int) -> None:
-    draw = random.Random(seed)
-    plain_rows, seen = usual(300, topics=100, seed=seed)
-    rows = [drawn(one, draw, every=n % 4 == 0) for n, one in enumerate(plain_rows)]
-    for n, one in list(enumerate(rows))[::3]:
-        settings = replace(one.settings, watch_first_ms=draw.choice([None, HOUR, 3 * HOUR]))
-        rows[n] = facts(one._replace(settings=settings), watched_since_ms=draw.choice([None, NOW - 2 * HOUR]))
-    read = part(rows, seen)
-    for n, target in enumerate(check_columns(read, inventory=False).allowed.tolist()):
-        again = decided(rows[n])
-        if target >= 0 and not [*wrong_decision(rows[n], again, inventory=False)]:
-            assert cast(Target, allowed_by(rows[n], again)).offset == target
-    as_columns = columns.Facts.of(
-        read.table, lambda topic, kept: columns.kind_of(from_json("topic", topic), from_json("settings", kept))
-    )
-    found = columns.decide_columns(as_columns, as_columns.looked_up())
-    told = zip(*(one.tolist() for one in found[:4]), strict=True)
-    for n, (action, target, rule, limited_by) in enumerate(told):
-        again = decided(rows[n])
-        by_columns = (
-            columns.ACTIONS[action],
-            None if target < 0 else target,
-            None if rule < 0 else columns.RULES[rule],
-            None if limited_by < 0 else columns.LIMITS[limited_by],
-        )
-        one_by_one = (again.action, again.trim_to, again.rule, again.limited_by)
-        assert not as_columns.plain[n] or by_columns == one_by_one, rows[n]
-    share = {action: int((found.action[as_columns.plain] == n).sum()) for n, action in enumerate(columns.ACTIONS)}
-    assert min(share.values()) > 5, share
-    assert as_columns.plain.sum() > 120
 
 
 # -- more than 200 changes to evidence, audit log and archive that real code wrote: each is found (docs/evidence.md) --
