@@ -18,13 +18,19 @@ from retention_cli.policy.settings import DiskRules, Settings
 
 CODE: Final = "evidence"
 """The code of what the evidence lacks."""
-_NO_LOOKUP: Final = Unknown.because(CODE, "the run looked up other times than this policy asks for")
-_GROUPS: Final = Unknown.because(CODE, "the run required other groups (groups.require), and its floor counts those")
-_EVENTS: Final = Unknown.because(CODE, "the run did not read event times, or read them otherwise")
-_WRITTEN: Final = Unknown.because(CODE, "the run did not ask when records were written (retention.min.wallclock.ms)")
-_SIZES: Final = Unknown.because(CODE, "the run did not calculate with this size limit")
-_USAGE: Final = Unknown.because(CODE, "how full disks were is not in the evidence (watermarks)")
-_CEILING: Final = Unknown.because(CODE, "a disk ceiling is decided over all disks, and these are not in the evidence")
+_NO_LOOKUP: Final = Unknown.because("evidence", "the run looked up other times than this policy asks for")
+_GROUPS: Final = Unknown.because(
+    "evidence", "the run required other groups (groups.require), and its floor counts those"
+)
+_EVENTS: Final = Unknown.because("evidence", "the run did not read event times, or read them otherwise")
+_WRITTEN: Final = Unknown.because(
+    "evidence", "the run did not ask when records were written (retention.min.wallclock.ms)"
+)
+_SIZES: Final = Unknown.because("evidence", "the run did not calculate with this size limit")
+_USAGE: Final = Unknown.because("evidence", "how full disks were is not in the evidence (watermarks)")
+_CEILING: Final = Unknown.because(
+    "evidence", "a disk ceiling is decided over all disks, and these are not in the evidence"
+)
 
 
 def redecide(row: Row, settings: Settings, disks: DiskRules) -> Decision:
