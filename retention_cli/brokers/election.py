@@ -23,7 +23,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.metadata import read_metadata
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.connections import OTHER_CLUSTER, Wire, error_named
+from retention_cli.brokers.wire.connections import Wire, error_named
 from retention_cli.core.commands import grant_line
 
 SESSION_S: Final = 8.0
@@ -142,14 +142,14 @@ class Candidate:
         try:
             self._step()
         except BrokerError as error:
-            self._problem = f"group {self.group}: {error}{_remedy(self.group, error)}"
             self._coordinator = None
             if isinstance(error, RequestFailedError) and error.answered and not error.retriable:
                 self._drop_out()
-            elsewhere = isinstance(error, RequestFailedError) and error.code == OTHER_CLUSTER
+            elsewhere = self._wire is not None and self._wire.led_elsewhere
             if elsewhere or time.monotonic() - self._heard > SESSION_S:  # start over: the brokers may be others by now
                 self._drop_out()
                 self._disconnect()
+            self._problem = f"group {self.group}: {error}{_remedy(self.group, error)}"
             return _AGAIN_S
         return HEARTBEAT_S
 

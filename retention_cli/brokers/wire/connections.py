@@ -29,7 +29,7 @@ from retention_cli.brokers.errors import (
 )
 from retention_cli.brokers.security.sasl_settings import WHAT
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.frames import OtherClusterError, TimedConnections, TooLateError
+from retention_cli.brokers.wire.frames import TimedConnections, TooLateError
 from retention_cli.brokers.wire.problems import (
     CONTROLLER,
     LATE,
@@ -50,8 +50,6 @@ _RIGHT: Final = {
     "GSSAPI": "do its clock and its keytab fit the Kerberos ticket",
 }
 
-OTHER_CLUSTER: Final = "OTHER_CLUSTER"
-"""The code of an error that no broker named: its address leads to another cluster."""
 LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 
 T = TypeVar("T")
@@ -189,6 +187,11 @@ class Wire:
         """Start a coroutine on the client's loop, concurrently with others, and return at once."""
         mine = Work()
         return Pending(self._manager.call_soon(mine.run, work, *args), mine, self._settings.bootstrap)
+
+    @property
+    def led_elsewhere(self) -> bool:
+        """Whether an address led to another cluster than the first that answered."""
+        return self._manager.led_elsewhere
 
     def brokers(self) -> list[int]:
         """Return the ids of the brokers in the latest metadata."""
@@ -407,8 +410,7 @@ def _translated(error: Exception, settings: ConnectionSettings) -> BrokerError:
         return NotSentError(f"not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return MissingApiError(missing_api(error))
-    code = OTHER_CLUSTER if isinstance(error, OtherClusterError) else None
-    return RequestFailedError(connection_problem(error), retriable=True, code=code)
+    return RequestFailedError(connection_problem(error), retriable=True)
 
 
 def failure_of(reply: Any) -> RequestFailedError | None:

@@ -66,10 +66,11 @@ class Dated(bytes):
 class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
     """The client's connections to one cluster, with time-outs in turn.
 
-    ``cluster_id`` is None until a broker names it.
+    ``cluster_id`` is None until a broker names it, ``led_elsewhere`` says that an address led to another one.
     """
 
     cluster_id: str | None = None
+    led_elsewhere = False
 
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
         """Return the connection to a node, creating it if there is none."""
@@ -131,6 +132,7 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
         found = (await self._send_request(request, timeout_at=timeout_at)).cluster_id
         self.manager.cluster_id = known = self.manager.cluster_id or found
         if found != known:
+            self.manager.led_elsewhere = True
             text = f"this address leads to another cluster ({found}) than the other brokers' ({known})"
             raise OtherClusterError(f"{text}: check the addresses, port-forwards and advertised.listeners")
 
