@@ -246,7 +246,7 @@ MUTANTS: Final = (
     Mutant(
         "disks: a capacity without its unit is one",
         "disks/devices.py",
-        "if not 0 < capacity >= kafka:",
+        "if capacity < max(1, kafka):",
         "if not capacity:",
     ),
     Mutant(

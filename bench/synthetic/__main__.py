@@ -19,7 +19,7 @@ from bench.synthetic.rows import Commits, Metadata
 async def _answer(
     brokers: dict[int, Broker], node: int, asked: asyncio.StreamReader, told: asyncio.StreamWriter
 ) -> None:
-    """Answer each request of a connection as it is complete, in order."""
+    """Answer the requests of one connection in order, each once all of it has arrived."""
     with contextlib.closing(told), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             size = int.from_bytes(await asked.readexactly(4), "big")

@@ -390,9 +390,8 @@ def policy_entry_for(topic: TopicState, demand: Demand) -> dict[str, int]:
     R4 does not wait for a segment: in-order records are kept for at most ``retention.ms`` plus one run of the
     tool.
     """
-    if isinstance(target := target_retention(topic, demand), Unknown) or (
-        demand.policy is None and topic.untouched(Settings())
-    ):
+    target = target_retention(topic, demand)
+    if isinstance(target, Unknown) or (demand.policy is None and topic.untouched(Settings())):
         return {}
     age, after = demand.forced_age_ms, demand.consumed_after_ms
     says = None if demand.policy is None else demand.policy.forced_age_ms

@@ -74,7 +74,7 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
     waiting: dict[str, CommitsUnknown] = {
         name: CommitsUnknown(name, "was not asked", None, retriable=True) for name in groups
     }
-    batch_size = 16
+    batch_size = 16  # of the first request; then by how many rows a group has
 
     def jobs(names: Iterable[str], *, batched: bool) -> Iterable[Job[list[str]]]:
         left = iter(names)
@@ -331,4 +331,4 @@ async def _has_dead_letters(wire: Wire, deadline: float) -> bool:
     if reply.error_code or epoch is None or epoch < 0:
         return True
     levels = {one.name: one.max_version_level for one in reply.finalized_features or ()}
-    return bool(levels.get("share.version", 0) >= 2)
+    return bool(levels.get("share.version", 0) >= 2)  # the first level with dead letters

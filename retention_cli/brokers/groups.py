@@ -27,6 +27,7 @@ _KINDS: Final[dict[str, GroupKind]] = {
     "share": "share",
     "streams": "streams",
 }
+_GROUPS_A_REQUEST: Final = 100
 GROUP_ID_NOT_FOUND: Final[int] = GroupIdNotFoundError.errno
 _NOT_FOUND: Final = RequestFailedError("it is listed, but the request for its type does not find it", retriable=True)
 _REBALANCE_PATIENCE_S: Final = 5.0
@@ -210,7 +211,7 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
     work = by_key(
         (broker, Job(_describe(kind, batch), (kind, batch)))
         for (broker, kind), names in by_key(((coordinators[one.name], one.kind), one.name) for one in there).items()
-        for batch in in_batches(names, 100)
+        for batch in in_batches(names, _GROUPS_A_REQUEST)
     )
 
     def on_reply(about: tuple[GroupKind, Sequence[str]], reply: Any | RequestFailedError) -> None:

@@ -238,6 +238,7 @@ _KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", *TIE
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
+_NAMES_A_REQUEST: Final = 250
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -293,7 +294,7 @@ async def read_values(
         brokers = wire.brokers()
         work = by_key(
             (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
-            for number, some in enumerate(in_batches(waiting, 250), turn)
+            for number, some in enumerate(in_batches(waiting, _NAMES_A_REQUEST), turn)
         )
         await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]

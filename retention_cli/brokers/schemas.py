@@ -290,6 +290,9 @@ _WELL_KNOWN: Final = re.compile(
 )
 
 
+_MOST_INDEXES: Final = 100
+
+
 def protobuf_decoder(schema: Schema) -> Decoder:
     """Return how to read values of a schema's messages.
 
@@ -345,7 +348,7 @@ def _add(schema: Schema, name: str, pool: Any, added: set[str]) -> str:
 def _message_indexes(raw: bytes) -> tuple[list[int], int]:
     """Return which message of the file a value is (from outside in), and where it begins. Zigzag varints."""
     count, at = decode_varint(raw, 0)
-    if not 0 <= count <= 100:
+    if not 0 <= count <= _MOST_INDEXES:
         raise ValueError("it names no message")
     found = []
     for _ in range(count):

@@ -154,7 +154,7 @@ def _room(
                 "disks.capacity names several of its dirs: if they share one device, name only one of them; if not, "
                 "list each device in disks.devices",
             )
-        if not 0 < capacity >= kafka:
+        if capacity < max(1, kafka):
             return Unknown.because(
                 "disk",
                 f"disks.capacity is {format_bytes(capacity)}, but replicas take {format_bytes(kafka)} there: correct "

@@ -25,7 +25,7 @@ from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from retention_cli.core.extras import arrow, texts_of
 from retention_cli.core.garbage import collection_paused
-from retention_cli.core.model import Decision
+from retention_cli.core.model import Decision, Reason
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence.format import FACTS, RESULTS, RESULTS_NAME, groups_of, is_file_name, rows_of
@@ -203,6 +203,11 @@ def _add(reasons: dict[str, Held], one: Held) -> None:
     reasons[one.code] = first._replace(decisions=was.decisions + one.decisions)
 
 
+def _holds(decisions: Sequence[Decision | None]) -> list[Sequence[Reason] | None]:
+    """Return why each decision is a hold, None if it is none."""
+    return [one.reasons if one is not None and one.action == "hold" else None for one in decisions]
+
+
 def _sorted(reasons: Mapping[str, Held]) -> list[Held]:
     return sorted(reasons.values(), key=lambda one: (-one.decisions, one.code))
 
@@ -240,15 +245,12 @@ def replay(
     settings_for, logs = cache(policy.settings_for), _Logs()
     reasons: dict[str, Held] = {}
     days: dict[int, Day] = {}
-    number = decisions = 0
+    decisions = 0
 
     def again(row: Row) -> Decision | None:
         """Return the decision under the policy, None if it does not have the topic."""
         settings = settings_for(row.facts.topic.name)
-        found = None if settings is None else redecide(row, settings, policy.disks)
-        if found is not None and found.action == "hold" and found.reasons:
-            _add(reasons, Held(found.reasons[0].code, 1, found.reasons[0].text, number))
-        return found
+        return None if settings is None else redecide(row, settings, policy.disks)
 
     for number, one in enumerate(runs, start=1):
         progress("deciding recorded runs again", number, len(runs))
@@ -259,7 +261,11 @@ def replay(
                 continue
             for table in _of_share(groups_of(name, content, FACTS, ("lookups",)), one.cluster, share):
                 decisions += len(table)
-                logs.recheck(number, one, table, [*map(again, rows_of(table))])
+                found = [*map(again, rows_of(table))]
+                holds = _holds(found)
+                for why in filter(None, holds):
+                    _add(reasons, Held(why[0].code, 1, why[0].text, number))
+                logs.recheck(number, one, table, found, holds)
         logs.compare(number)
         start = one.at_ms // DAY_MS * DAY_MS
         days[start] = Day(start, *logs.retained_bytes())
@@ -320,8 +326,18 @@ class _Logs:
             self.keys = every
         return np.searchsorted(self.keys, keys)
 
-    def recheck(self, run: int, one: Recorded, table: Any, again: Sequence[Decision | None]) -> None:
-        """Take in a recheck's rows, and what the policy decides for each; None: it does not have the topic."""
+    def recheck(
+        self,
+        run: int,
+        one: Recorded,
+        table: Any,
+        again: Sequence[Decision | None],
+        holds: Sequence[Sequence[Reason] | None],
+    ) -> None:
+        """Take in a recheck's rows, and what the policy decides for each; None: it does not have the topic.
+
+        ``holds`` has why each decision is a hold (:func:`_holds`).
+        """
         about = table.column("topic_facts").unify_dictionaries().combine_chunks()
         if not (topics := [self._number(one.cluster, text) for text in about.dictionary.to_pylist()]):
             return
@@ -347,9 +363,8 @@ class _Logs:
         for n in np.flatnonzero(unread).tolist():
             self.unread.setdefault(int(keys[n]), (one.run, by[n].as_py()))
         of["real"][at], of["new"][at] = real, np.maximum(new, target)
-        holds = [one.reasons if one is not None and one.action == "hold" else None for one in again]
-        of["held"][at] += [one is not None for one in holds]
-        of["lacking"][at] += [one is not None and any(why.code == CODE for why in one) for one in holds]
+        of["held"][at] += [why is not None for why in holds]
+        of["lacking"][at] += [any(one.code == CODE for one in why or ()) for why in holds]
         of["end"][at] = np.where(end >= 0, end, of["end"][at])
         records = np.maximum(end - start, 1)
         of["each"][at] = np.where(end == start, of["each"][at], np.where(size >= 0, size / records, np.nan))

@@ -266,7 +266,8 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
     best, by, notes = brokers, BROKERS, list[Reason]()
     for code, leaves in _leaves(flow, settings, standing.topic_share).items():
         held = guarded(code, settings)
-        if isinstance(remaining := _at_least(leaves, standing.stopped.get(code, lag if held else 0)), Unknown):
+        remaining = _at_least(leaves, standing.stopped.get(code, lag if held else 0))
+        if isinstance(remaining, Unknown):
             notes += remaining.reasons
             continue
         if held and standing.falls_behind is not None:

@@ -163,7 +163,9 @@ def idle_patterns(policy: Policy, names: Collection[str]) -> list[PolicyProblem]
         for source in policy.groups.sources
     ]
     idle = [(at, one) for at, some in lists for one in some if not any(matches((one,), name) for name in names)]
-    return [replace(at, text=f"no topic {plain(one)}{_hint(one, names)}") for at, one in idle[:NAMED]]
+    hints = [_hint(one, names) for _, one in idle[:NAMED]] + [""] * (len(idle) - NAMED)
+    found = [replace(at, text=f"no topic {plain(one)}{hint}") for (at, one), hint in zip(idle, hints, strict=True)]
+    return first_few(found, "pattern matches", "patterns match")
 
 
 def _hint(pattern: str, names: Collection[str]) -> str:
@@ -197,20 +199,19 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
             if not any(matches((one,), group) for group in groups)
         ),
     ]
-    notes = [
-        f"{key}: no group {plain(name)}{'' if similar is None else f'; did you mean {plain(similar)}?'}"
-        for key, name, similar in ((key, name, nearest((name,), groups)) for key, name in wanted[:NAMED])
-    ]
+    notes = [f"{key}: no group {plain(name)}{_hint(name, groups)}" for key, name in wanted[:NAMED]]
     if len(wanted) > NAMED:
         notes.append(f"{len(wanted) - NAMED:,} more groups do not exist")
     return notes
 
 
-def first_few(problems: list[PolicyProblem]) -> list[PolicyProblem]:
-    """Return the first few problems, and how many more there are."""
+def first_few(
+    problems: list[PolicyProblem], one: str = "entry matches", several: str = "entries match"
+) -> list[PolicyProblem]:
+    """Return the first few problems, and how many more there are of what matches no topic."""
     if (more := len(problems) - NAMED) <= 0:
         return problems
-    text = f"{more:,} more {'entry matches' if more == 1 else 'entries match'} no topic"
+    text = f"{more:,} more {one if more == 1 else several} no topic"
     return [*problems[:NAMED], PolicyProblem(problems[0].source, None, "", text)]
 
 

@@ -61,8 +61,10 @@ def floor_row(one: PartitionFacts) -> Row:
 def _behind(offset: int | None, one: PartitionFacts) -> dict[str, int | None]:
     """Return how many offsets follow a position (``lag``), and how many of them the log start has passed (``lost``)."""
     start, end = known(one.log_start), known(one.high_watermark)
-    lost = None if start is None or offset is None else max(0, start - offset)
-    return {"lag": None if end is None or offset is None else end - offset - (lost or 0), "lost": lost}
+    if offset is None:
+        return {"lag": None, "lost": None}
+    lost = None if start is None else max(0, start - offset)
+    return {"lag": None if end is None else end - offset - (lost or 0), "lost": lost}
 
 
 def has_no_floor(row: Row) -> bool:

@@ -359,7 +359,7 @@ class World:
         tries = itertools.count()
 
         def gone(admin: AdminClient) -> bool:
-            # An earlier request may have gone through, though nobody said so.
+            # An earlier request may have deleted it, although its answer was lost.
             known = [KafkaError.GROUP_ID_NOT_FOUND] if next(tries) else []
             with passing(*known):
                 admin.delete_consumer_groups([name], request_timeout=4)[name].result(6)

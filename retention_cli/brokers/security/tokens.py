@@ -37,6 +37,9 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What may stand after "Bearer" (RFC 6750): no character that ends SASL's first message."""
+_LONGEST_S: Final = 10 * 365 * 86_400
+_RENEW_AT: Final = 0.8
+"""The part of a token's life after which another one is fetched."""
 _CODES: Final = frozenset(
     {
         *("invalid_request", "invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"),
@@ -182,7 +185,7 @@ def _given(content: bytes, now: float, where: str) -> Token:
 def _valid(value: str, obtained_s: float, life_s: float, expired: str) -> Token:
     if life_s <= 0:
         raise BrokerError(expired)
-    return Token(value, obtained_s, obtained_s + min(life_s, 10 * 365 * 86_400))
+    return Token(value, obtained_s, obtained_s + min(life_s, _LONGEST_S))
 
 
 def _seconds(value: object) -> float | None:
@@ -226,7 +229,7 @@ class TokenProvider:
         """
         with self._lock:
             now, known = time.monotonic(), self._token
-            if known is not None and now < known.obtained_s + 0.8 * (known.expires_s - known.obtained_s):
+            if known is not None and now < known.obtained_s + _RENEW_AT * (known.expires_s - known.obtained_s):
                 return known
             valid = known is not None and now < known.expires_s
             if now < self._again_s:

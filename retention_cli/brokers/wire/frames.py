@@ -118,7 +118,8 @@ class TimedConnection(KafkaConnection):  # type: ignore[misc]
 
     async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
         await super()._sasl_authenticate(timeout_at)
-        await self._check_cluster(timeout_at)
+        if self.initializing:  # not when it logs in again (KIP-368): the broker is the same
+            await self._check_cluster(timeout_at)
 
     async def _check_cluster(self, timeout_at: float | None) -> None:
         """Ask which cluster the broker is of, before any other request is sent.

@@ -181,7 +181,8 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
             return doubt
         listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     counted = tuple(group for group in listed if _counts(group, rules))
-    if isinstance(hidden := _is_hidden(reader, before, listed, rules), Doubt):
+    hidden = _is_hidden(reader, before, listed, rules)
+    if isinstance(hidden, Doubt):
         return hidden
     may_lack = [Reason(Code.F9, _NOBODY_REQUIRED)] if hidden else []
     if rules.scope is not None:
@@ -208,7 +209,8 @@ def _is_hidden(
     """
     if OFFSETS_TOPIC in before.topics:
         return False
-    if OFFSETS_TOPIC in (now := reader.metadata([OFFSETS_TOPIC])).topics:
+    now = reader.metadata([OFFSETS_TOPIC])
+    if OFFSETS_TOPIC in now.topics:
         return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "once")
     hidden = bool(listed) or OFFSETS_TOPIC not in now.missing
     return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no") if hidden and not rules.offsets_hidden else hidden

@@ -203,7 +203,7 @@ def asked(line: str, environ: dict[str, str]) -> tuple[float, Cli]:
     return time.monotonic() - began, Cli(done.returncode, done.stdout.strip(), done.stderr)
 
 
-@pytest.mark.parametrize("cluster", ["nobody listens", "nobody answers", "no such host", "a broken configuration"])
+@pytest.mark.parametrize("cluster", ["closed port", "silent port", "unknown host", "broken configuration"])
 def test_completion_of_an_unreachable_cluster_is_silent_within_a_second(
     environ: dict[str, str], tmp_path: Path, cluster: str
 ) -> None:
@@ -212,10 +212,10 @@ def test_completion_of_an_unreachable_cluster_is_silent_within_a_second(
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         environ["KRETAIN_BOOTSTRAP_SERVER"] = {
-            "nobody listens": f"127.0.0.1:{closed.getsockname()[1]}",
-            "nobody answers": f"127.0.0.1:{silent.getsockname()[1]}",
+            "closed port": f"127.0.0.1:{closed.getsockname()[1]}",
+            "silent port": f"127.0.0.1:{silent.getsockname()[1]}",
         }.get(cluster, "no-such-host.invalid:9092")
-        if cluster == "a broken configuration":
+        if cluster == "broken configuration":
             (tmp_path / "config.yaml").write_text("contexts: [")
             environ["KRETAIN_CONFIG"] = str(tmp_path / "config.yaml")
         took = []
@@ -226,7 +226,7 @@ def test_completion_of_an_unreachable_cluster_is_silent_within_a_second(
             took.append(seconds - idle)
             if seconds < 1 or seconds - idle < 0.8:
                 return
-    raise AssertionError(f"so much longer than a completion that asks nobody: {took}")
+    raise AssertionError(f"completion took this much longer than one that asks no cluster: {took}")
 
 
 # -- names, records and networks that others choose: brokers take any group id -----------------

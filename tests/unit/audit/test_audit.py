@@ -1,4 +1,4 @@
-"""The audit log: at least everything that was deleted is in it, whatever crashed when; and the lock of a trim."""
+"""The audit log names everything that was deleted, after any crash; and the lock of a trim."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ def test_trusted_certificates_are_read_from_a_store(tmp_path: Path, content: byt
 def test_key_is_read_with_chain_and_own_password(tmp_path: Path, content: bytes, key_password: str | None) -> None:
     store = opened(tmp_path, content, STORE, key_password)
     assert (base64.b64decode(body(store.key)), body(store.chain)) == (key_der(), body(self_signed()))
-    assert store.certificates == "", "one's own certificate is nobody's authority"
+    assert store.certificates == "", "our own certificate must not be trusted as a CA"
     settings = ConnectionSettings("h:1", "SSL", certificate_pem=store.chain, key_pem=store.key, ca_pem=self_signed())
     settings.for_kafka_python()  # the TLS library takes them
 

@@ -452,6 +452,10 @@ def test_age_in_milliseconds_that_looks_like_another_unit_is_noted_in_each_plan(
         ),
         (entries("match: [payments, 'ledger.*']"), []),
         (
+            entries("match: [payments, " + ", ".join(f"x{n}" for n in range(6)) + "]"),
+            [*(f"p.yaml:3: match: no topic x{n}" for n in range(5)), "p.yaml: 1 more pattern matches no topic"],
+        ),
+        (
             "version: 1\ngroups: {remember: 30, watch.first: 7, start: {billing: 1}}\ntopics: [{match: payments}]",
             [
                 f"p.yaml: {key}: is {ms} ms, 0.0{seconds} s: a bare number is in ms; write a unit, such as 7d"
