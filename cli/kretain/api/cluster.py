@@ -9,18 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self, Unpack
 
-from kretain.api.errors import (
-    Duration,
-    RefusedError,
-    Rules,
-    duration_ms,
-    group_patterns,
-    patterns,
-    positive,
-    rules_of,
-    translated,
-    usage,
-)
+from kretain.api.arguments import Duration, Rules, duration_ms, group_patterns, patterns, positive, rules_of
+from kretain.api.errors import RefusedError, translated, usage
 from kretain.api.values import InterruptedTrim, Origin, Plan, Report, Result, origin_of, plan_value, report_value
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of

@@ -271,7 +271,7 @@ def test_import_of_kretain_loads_no_heavy_module() -> None:
     ],
 )
 def test_api_names_a_wrong_argument(given: dict[str, Any]) -> None:
-    from kretain.api.errors import rules_of
+    from kretain.api.arguments import rules_of
 
     assert refused(kretain.KretainError, next(iter(given)), rules_of, ("t",), given).exit_code == 2
 
