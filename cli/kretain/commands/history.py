@@ -244,7 +244,8 @@ def report(
 
       kretain report --last 30d --out history.html
     """
-    from kretain.render.page.pages import forecast_parts, history_page, plan_page
+    from kretain.render.page.forecast import forecast_parts
+    from kretain.render.page.pages import history_page, plan_page
     from retention_cli.core.files import write_atomic
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.memory.ledger_file import FILE_NAME

@@ -99,7 +99,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
         ),
         BLANK,
         Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold"),
-        *_footnotes(found),
+        *(Line(text, "dim") for text in _footnotes(found)),
         *_dangers(found, every_row=every_row),
         *_settings(found, lines, every_row=every_row),
         *_policy(found, every_row=every_row),
@@ -114,27 +114,20 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
     ]
 
 
-def _footnotes(found: Sequence[Advice]) -> list[Part]:
-    parts = [one.at_most for one in found if isinstance(one.at_most, AtMost)]
-    checks = _range(known(one.check_interval_ms) for one in parts)
-    delays = _range(known(one.delete_delay_ms) for one in parts)
-    return [
-        bool(parts)
-        and Line(
-            joined(
-                "At most: retention.ms + segment.ms, because brokers delete complete segments",
-                checks and f", and {checks} until they check",
-                f". The bytes leave the disk {delays} later." if delays else ".",
-            ),
-            "dim",
-        ),
-        any(one.topic.settings.timestamp_type == "CreateTime" for one in found)
-        and Line(
+def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
+    if parts := [one.at_most for one in found if isinstance(one.at_most, AtMost)]:
+        checks = _range(known(one.check_interval_ms) for one in parts)
+        delays = _range(known(one.delete_delay_ms) for one in parts)
+        yield (
+            "At most: retention.ms + segment.ms, because brokers delete complete segments"
+            + (f", and {checks} until they check" if checks else "")
+            + (f". The bytes leave the disk {delays} later." if delays else ".")
+        )
+    if any(one.topic.settings.timestamp_type == "CreateTime" for one in found):
+        yield (
             "Traffic and age use the records' own timestamps (CreateTime): brokers delete late records sooner, and "
-            "keep the segment of a future one longer. LogAppendTime topics use the broker's clock.",
-            "dim",
-        ),
-    ]
+            "keep the segment of a future one longer. LogAppendTime topics use the broker's clock."
+        )
 
 
 def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
@@ -155,53 +148,54 @@ def _danger(code: str, text: str, advices: Sequence[Advice]) -> str:
     return f"{names}: {text}{f'; {first.remedy}' if first.remedy else ''}."
 
 
-def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
+def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> Iterator[Part]:
     properties = by_key(pair for one in found for pair in one.broker_properties.items())
     items = [
         [Line(f"{one.topic.name}: {_then(one)}", indent=2), _verbatim(line)]
         for one, line in sorted(zip(found, lines, strict=True), key=lambda pair: -len(pair[0].dangers))
         if line is not None
     ]
-    return [
-        heading("Settings for the brokers") if items or properties else None,
-        *_some(items, every_row=every_row),
-        *(
-            line
-            for key, values in properties.items()
-            for line in (
-                Line("for server.properties of every broker (takes effect at a restart):", indent=2),
-                _verbatim(f"{key}={max(values)}"),
-            )
-        ),
-    ]
+    yield heading("Settings for the brokers") if items or properties else None
+    yield from _some(items, every_row=every_row)
+    for key, values in properties.items():
+        yield Line("for server.properties of every broker (takes effect at a restart):", indent=2)
+        yield _verbatim(f"{key}={max(values)}")
 
 
 def _verbatim(text: str) -> Line:
     return Line(text, None, 4, "verbatim")
 
 
-def _policy(found: Sequence[Advice], *, every_row: bool) -> list[Part]:
-    """Return one document that is a valid policy; topics with the same settings share an entry."""
+def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
+    """Yield one document that is a valid policy; topics with the same settings share an entry."""
     import yaml
 
     wanted = [entry for one in found if (entry := _entry(one)) is not None]
     if not wanted:
-        return []
+        return
     grouped = by_key((tuple(one.items())[1:], one["match"]) for one in wanted)
-    if is_cut := not every_row and len(wanted) > SHOWN:
+    yield heading("Or exactly, with a kretain policy")
+    yield Line(
+        "This deletes in-order records, read or unread, at the first run after retention.ms, for any segment.ms:",
+        indent=2,
+    )
+    if not every_row and len(wanted) > SHOWN:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
-    left = len(wanted) - sum(map(len, grouped.values()))
-    topics = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
-    text = yaml.safe_dump({"version": 1, "topics": topics}, sort_keys=False, default_flow_style=None, width=1000)
-    return [
-        heading("Or exactly, with a kretain policy"),
-        Line(
-            "This deletes in-order records, read or unread, at the first run after retention.ms, for any segment.ms:",
-            indent=2,
-        ),
-        is_cut and Line(f"({count(left, 'more topic')}: --all, or -o json)", indent=2),
-        *map(_verbatim, text.splitlines()),
-    ]
+        yield Line(
+            f"({count(len(wanted) - sum(map(len, grouped.values())), 'more topic')}: --all, or -o json)", indent=2
+        )
+    text = yaml.safe_dump(
+        {
+            "version": 1,
+            "topics": [
+                {"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()
+            ],
+        },
+        sort_keys=False,
+        default_flow_style=None,
+        width=1000,
+    )
+    yield from map(_verbatim, text.splitlines())
 
 
 def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> list[Part]:

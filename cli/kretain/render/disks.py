@@ -160,48 +160,7 @@ def print_scan(report: ScanReport, output: str, out: str | None) -> None:
     """Print a row per log dir."""
     head = report.as_json() | {"format": "kretain.segments-scan/v1", "seconds": round(report.seconds, 3), "out": out}
     dirs = head.pop("dirs")
-    partitions, segments = report.total("partitions"), report.total("segments")
-    show(
-        output,
-        head,
-        "dirs",
-        dirs,
-        lambda: [
-            Table(
-                (
-                    Column("dir"),
-                    *(
-                        Column(title, "right")
-                        for title in ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
-                    ),
-                    Column("device", unbroken=True),
-                ),
-                [
-                    (
-                        one.path,
-                        number(one.topics),
-                        number(one.partitions),
-                        number(one.segments),
-                        size(one.bytes),
-                        size(one.pending_bytes),
-                        f"{size(one.total_bytes - one.usable_bytes)} of {size(one.total_bytes)}",
-                        one.device,
-                    )
-                    for one in report.dirs
-                ],
-            ),
-            BLANK,
-            Line(
-                f"Broker {report.broker}: {count(report.topics, 'topic')}, {count(partitions, 'partition')}, "
-                f"{count(segments, 'segment')}, {size(report.total('bytes'))}, "
-                f"{count(len(report.incomplete), 'problem')}, "
-                f"in {report.seconds:,.1f} s ({segments / max(report.seconds, 0.001):,.0f} segments/s).",
-                "bold",
-            ),
-            f"Written to {out}." if out is not None else "Nothing was written: --out FILE keeps the inventory.",
-        ],
-        tuple(dirs[0]) if dirs else (),
-    )
+    show(output, head, "dirs", dirs, lambda: _scan(report, out), tuple(dirs[0]) if dirs else ())
 
 
 def scan_notes(report: ScanReport) -> list[str]:
@@ -238,6 +197,47 @@ def inventory_notes(inventory: Inventory) -> list[str]:
 def _problems(found: Sequence[str]) -> list[str]:
     more = f"and {count(len(found) - MOST, 'more partition')} with problems: -o json lists them all"
     return [*found[:MOST], *([more] if len(found) > MOST else [])]
+
+
+def _scan(report: ScanReport, out: str | None) -> list[Part]:
+    rate = report.total("segments") / max(report.seconds, 0.001)
+    totals = (
+        count(report.topics, "topic"),
+        count(report.total("partitions"), "partition"),
+        count(report.total("segments"), "segment"),
+        size(report.total("bytes")),
+        count(len(report.incomplete), "problem"),
+    )
+    return [
+        Table(
+            (
+                Column("dir"),
+                *(
+                    Column(title, "right")
+                    for title in ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
+                ),
+                Column("device", unbroken=True),
+            ),
+            [
+                (
+                    one.path,
+                    number(one.topics),
+                    number(one.partitions),
+                    number(one.segments),
+                    size(one.bytes),
+                    size(one.pending_bytes),
+                    f"{size(one.total_bytes - one.usable_bytes)} of {size(one.total_bytes)}",
+                    one.device,
+                )
+                for one in report.dirs
+            ],
+        ),
+        BLANK,
+        Line(
+            f"Broker {report.broker}: {', '.join(totals)}, in {report.seconds:,.1f} s ({rate:,.0f} segments/s).", "bold"
+        ),
+        f"Written to {out}." if out is not None else "Nothing was written: --out FILE keeps the inventory.",
+    ]
 
 
 def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:

@@ -15,8 +15,6 @@ from retention_cli.reports.explain import Explained, cutoff_ms, why
 
 SHOWN: Final = 8
 _GOES, _STAYS = "░", "█"
-_ORDER: Final = ("hold", "trim", "keep", "skip")
-_STYLES: Final = {"trim": "bold yellow", "hold": "bold magenta"}
 
 
 class Marker(NamedTuple):
@@ -43,24 +41,27 @@ def print_explained(found: Sequence[Explained], output: str, *, every_row: bool,
 
 
 def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]:
+    order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
     shown = (
         found
         if every_row or len(found) <= SHOWN
-        else sorted(found, key=lambda one: (_ORDER.index(one.decision.action), -one.decision.records, one.facts.tp))[
-            :SHOWN
-        ]
+        else sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))[:SHOWN]
     )
     for one in shown:
         facts, decision = one.facts, one.decision
+        style = {"trim": "yellow", "hold": "magenta"}.get(decision.action, "")
+        yield Line(f"{facts.tp}  {decision.action}", f"bold {style}".strip())
         start, end = known(facts.log_start), known(facts.high_watermark)
+        if start is not None and end is not None and end > start:
+            yield from picture(
+                start,
+                end,
+                decision.trim_to,
+                markers(one),
+                picture_width(100),
+            )
         text = why(one)
         yield from (
-            Line(f"{facts.tp}  {decision.action}", _STYLES.get(decision.action, "bold")),
-            *(
-                picture(start, end, decision.trim_to, markers(one), picture_width(100))
-                if start is not None and end is not None and end > start
-                else ()
-            ),
             BLANK,
             Line(text, indent=2),
             *(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from kretain.render.output import (
     BLANK,
@@ -93,6 +93,7 @@ def print_plan(
 
 def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> list[Part]:
     more = 0 if every_row else sum(1 for _ in having(plan.decisions, "keep", reasons=True))
+    have = count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
     return [
         *refused([f"this plan (exit 6): {one.text} ({one.code})" for one in plan.refusals]),
         *_table(plan, every_row=every_row),
@@ -104,13 +105,7 @@ def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> list
             (one for one in having(plan.decisions, "skip") if every_row and not one.topic.startswith("__")),
             "dim",
         ),
-        BLANK if more else None,
-        more > 0
-        and Line(
-            count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
-            + ": add --all.",
-            "dim",
-        ),
+        *((BLANK, Line(f"{have}: add --all.", "dim")) if more else ()),
     ]
 
 
@@ -121,18 +116,23 @@ def refused(whys: Sequence[str]) -> list[Part]:
 
 def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
     """Yield the rows that trim or are held, or all; of many, those that matter most."""
-    rows: Sequence[Decision] = (
-        plan.decisions if every_row else list(islice(having(plan.decisions, "trim", "hold"), SHOWN + 1))
-    )
+    rows: Sequence[Decision] = plan.decisions
+    if not every_row:
+        rows = list(islice(having(rows, "trim", "hold"), SHOWN + 1))
+    if not rows:
+        return
     if len(rows) > SHOWN and not every_row:
         rows = [one for one in most_important(plan.decisions, MOST) if one.action in ("trim", "hold")]
         yield from that_matter_most(rows, plan.totals.trim + plan.totals.hold, "partitions that matter most")
-    table = Table(
+    yield Table(
         (
             Column("partition"),
             Column("action", unbroken=True),
-            *(Column(title, "right") for title in ("log start → trim to", "records", "bytes")),
-            *(Column(title) for title in ("rule", "held back by")),
+            Column("log start → trim to", "right"),
+            Column("records", "right"),
+            Column("bytes", "right"),
+            Column("rule"),
+            Column("held back by"),
         ),
         [
             (
@@ -148,16 +148,16 @@ def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
         ],
         [_STYLES[one.action] for one in rows],
     )
-    yield from (table, BLANK) if rows else ()
+    yield BLANK
 
 
 def _why(title: str, rows: Iterable[Decision], style: str | None = None) -> Iterable[Part]:
     return reasons(title, ((one.tp, one.reasons) for one in rows), style)
 
 
-def paragraphs(lines: Iterable[Line | Literal[0, False] | None]) -> list[Line]:
+def paragraphs(lines: Iterable[Line | None]) -> list[Line]:
     """Return lines, in Markdown with a blank one between them."""
-    *earlier, last = [one for one in lines if one]
+    *earlier, last = [one for one in lines if one is not None]
     return [*(one._replace(kind="paragraph") for one in earlier), last]
 
 
@@ -188,7 +188,7 @@ def would_lose(plan: Plan, form: str) -> list[str]:
     ]
 
 
-def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | Literal[0, False] | None]:
+def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     """Return the totals, which groups would lose unread records, and the notes that are new."""
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
     clock = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
@@ -197,14 +197,15 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | Literal[0,
         "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Run plans for a few "
         "days before the first trim, or name these groups in groups.require (F6)."
     )
+    is_young = plan.memory_since_ms is not None and age_ms < _YOUNG_MS
     freed = given_back(space) if totals.trim or (space is not None and space.dead_bytes) else ""
     return [
         Line(summary(totals), "bold"),
-        totals.trim and Line(_unread(totals.unconsumed, some_of(would_lose(plan, "{} {:,}"), 5))),
+        Line(_unread(totals.unconsumed, some_of(would_lose(plan, "{} {:,}"), 5))) if totals.trim else None,
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
-        is_new("clock") and Line(f"Broker clock not verified; {clock} (G8).", "dim"),
-        plan.memory_since_ms is not None and age_ms < _YOUNG_MS and is_new("first look") and Line(young, "dim"),
+        Line(f"Broker clock not verified; {clock} (G8).", "dim") if is_new("clock") else None,
+        Line(young, "dim") if is_young and is_new("first look") else None,
     ]
 
 
@@ -263,33 +264,30 @@ def given_back(space: Space | None) -> str:
 
 
 def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:
-    yield from (
-        *refused(
-            [
-                f"the plan of {name} (exit 6): {why.text} ({why.code})"
-                for name, one in fleet.plans.items()
-                for why in one.refusals
-            ]
-        ),
-        _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures),
-        *(() if every_row else _topics(fleet)),
-        BLANK,
-    )
-    # asked after the tables are printed: a note counts as read once it is asked for
-    yield from (*paragraphs(_fleet_totals(fleet, is_new)), *failed("Could not be planned", fleet.failures))
-    yield from (
-        (  # one cluster's rows at a time
-            part
+    yield from refused(
+        [
+            f"the plan of {name} (exit 6): {why.text} ({why.code})"
             for name, one in fleet.plans.items()
-            for part in (heading(name), *_plan(one, every_row=True, is_new=lambda _: True))
-        )
-        if every_row
-        else hinted(
+            for why in one.refusals
+        ]
+    )
+    yield _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures)
+    if not every_row:
+        yield from _topics(fleet)
+    yield BLANK
+    # asked after the tables are printed: a note counts as read once it is asked for
+    yield from paragraphs(_fleet_totals(fleet, is_new))
+    yield from failed("Could not be planned", fleet.failures)
+    if every_row:
+        for name, one in fleet.plans.items():
+            yield heading(name)
+            yield from _plan(one, every_row=True, is_new=lambda _: True)
+    else:
+        yield from hinted(
             part
             for name, one in fleet.plans.items()
             for part in _why(f"On hold in {name}", having(one.decisions, "hold"), "magenta")
         )
-    )
 
 
 def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
@@ -317,18 +315,25 @@ def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Fail
     )
 
 
-def _topics(fleet: FleetPlan) -> list[Part]:
+def _topics(fleet: FleetPlan) -> Iterator[Part]:
+    """Yield a table of the topics; of many, those that matter most."""
     topics = [
         (name, topic)
         for name, one in fleet.plans.items()
         for topic in by_topic(one.decisions)
         if topic.totals.trim or topic.totals.hold
     ]
+    if not topics:
+        return
     most = shortened(
         range(len(topics)), lambda at: (-topics[at][1].totals.records, -topics[at][1].totals.hold), every_row=False
     )
     shown = [topics[at] for at in sorted(most)]
-    table = Table(
+    yield BLANK
+    if len(shown) < len(topics):
+        yield f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
+        yield BLANK
+    yield Table(
         (
             Column("cluster"),
             Column("topic"),
@@ -347,8 +352,6 @@ def _topics(fleet: FleetPlan) -> list[Part]:
         ],
         ["yellow" if one.totals.trim else "magenta" if one.totals.hold else None for _, one in shown],
     )
-    head = f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
-    return [BLANK, *((head, BLANK) if len(shown) < len(topics) else ()), table] if topics else []
 
 
 def _most_held(one: TopicRows) -> str:
@@ -356,16 +359,16 @@ def _most_held(one: TopicRows) -> str:
     return ", ".join(most[:3]) + (", …" if len(most) > 3 else "")
 
 
-def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line | Literal[0, False] | None]:
+def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line | None]:
     if not fleet.plans:
         return [Line(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")]
     totals, lost = fleet.totals, len(fleet.failures)
     where = f" in {count(len(fleet.plans), 'cluster')}"
     return [
         Line(joined(summary(totals, where), lost and f" {count(lost, 'cluster')} could not be planned."), "bold"),
-        totals.trim and Line(_unread(totals.unconsumed)),
+        Line(_unread(totals.unconsumed)) if totals.trim else None,
         rules_off(fleet.plans.values()),
-        is_new("clock") and Line("Broker clocks not verified; using this machine's clock (G8).", "dim"),
+        Line("Broker clocks not verified; using this machine's clock (G8).", "dim") if is_new("clock") else None,
     ]
 
 

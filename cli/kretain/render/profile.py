@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kretain.render.output import BLANK, Line, Part, joined, picture_width, show, size
 from retention_cli.advise.facts import moment, span
@@ -93,26 +93,20 @@ def columns_of(values: Sequence[int], width: int, *, height: int = HEIGHT) -> li
     ]
 
 
-def sentences(found: Profile, topic: TopicHours, summary: Summary) -> list[tuple[str, str | None]]:
-    """Return sentences about a topic's records, each with its color."""
+def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
+    """Yield sentences about a topic's records, each with its color."""
     if not summary.records:
         everything = found.wanted.from_ms is None and found.wanted.to_ms is None
-        return [("no records" if everything else "no records in that time", None)]
-    sizes = ", ".join(
-        f"{span(retention)} {size(one.size_bytes)}" for retention, one in retained_by(found, topic, summary).items()
-    )
-    lines: tuple[tuple[str | Literal[0, False], str | None], ...] = (
-        (_order(topic, summary), None),
-        *_implausible(topic, summary),
-        (summary.tombstones and f"tombstones: {count(summary.tombstones, 'record')} without a value", None),
-        (
-            sizes
-            and f"retention counted from {'the newest event time' if topic.by_event_time else 'now'} "
-            f"would keep: {sizes}",
-            None,
-        ),
-    )
-    return [(text, style) for text, style in lines if text]
+        yield "no records" if everything else "no records in that time", None
+        return
+    yield _order(topic, summary), None
+    yield from _implausible(topic, summary)
+    if summary.tombstones:
+        yield f"tombstones: {count(summary.tombstones, 'record')} without a value", None
+    if remaining := retained_by(found, topic, summary):
+        sizes = ", ".join(f"{span(retention)} {size(one.size_bytes)}" for retention, one in remaining.items())
+        since = "the newest event time" if topic.by_event_time else "now"
+        yield f"retention counted from {since} would keep: {sizes}", None
 
 
 def _order(topic: TopicHours, summary: Summary) -> str:
@@ -126,30 +120,26 @@ def _order(topic: TopicHours, summary: Summary) -> str:
     )
 
 
-def _implausible(topic: TopicHours, summary: Summary) -> list[tuple[str | Literal[0, False], str | None]]:
-    far, first, timeless = summary.furthest, summary.ancient_from, summary.kinds["no-time"].records
-    return [
-        (
-            far is not None
-            and f"future: {count(summary.kinds['future'].records, 'record')} stamped more than "
+def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
+    if (far := summary.furthest) is not None:
+        future = (
+            f"future: {count(summary.kinds['future'].records, 'record')} stamped more than "
             f"{span(topic.frame.max_ahead_ms)} ahead of now, the furthest {moment(far.time_ms)} at "
             f"{_at(topic, far)}{_unit(far, topic)}: fix that producer; brokers refuse such timestamps with "
-            "message.timestamp.after.max.ms, and R2 skips them with retention.eventtime.ignore.future: true",
-            "red",
-        ),
-        (
-            first is not None
-            and f"before 2000: {count(summary.kinds['before-2000'].records, 'record')}, the first at "
-            f"{_at(topic, first)}: seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)",
-            "red",
-        ),
-        (
-            f"no event time: {count(summary.unreadable, 'record')} without one that can be read ({topic.source})"
-            if topic.source is not None and summary.unreadable
-            else timeless and f"no time: {count(timeless, 'record')} without a timestamp",
-            "yellow",
-        ),
-    ]
+            "message.timestamp.after.max.ms, and R2 skips them with retention.eventtime.ignore.future: true"
+        )
+        yield future, "red"
+    if (first := summary.ancient_from) is not None:
+        ancient = (
+            f"before 2000: {count(summary.kinds['before-2000'].records, 'record')}, the first at {_at(topic, first)}: "
+            "seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)"
+        )
+        yield ancient, "red"
+    unreadable, timeless = count(summary.unreadable, "record"), summary.kinds["no-time"].records
+    if topic.source is not None and summary.unreadable:
+        yield f"no event time: {unreadable} without one that can be read ({topic.source})", "yellow"
+    elif timeless:
+        yield f"no time: {count(timeless, 'record')} without a timestamp", "yellow"
 
 
 def _at(topic: TopicHours, record: At) -> str:
@@ -159,14 +149,9 @@ def _at(topic: TopicHours, record: At) -> str:
 def _unit(record: At, topic: TopicHours) -> str:
     """Return a guess at the unit in which an implausible time was written."""
     now = topic.frame.now_ms
-    return next(
-        (
-            f" (written in {unit}?)"
-            for unit, factor in (("microseconds", 1_000), ("nanoseconds", 1_000_000))
-            if now / 4 < record.time_ms / factor < now * 4
-        ),
-        "",
-    )
+    units = {"microseconds": 1_000, "nanoseconds": 1_000_000}
+    fits = (unit for unit, factor in units.items() if now / 4 < record.time_ms / factor < now * 4)
+    return next((f" (written in {unit}?)" for unit in fits), "")
 
 
 def retained_by(found: Profile, topic: TopicHours, summary: Summary) -> dict[int, Amount]:

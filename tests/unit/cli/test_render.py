@@ -24,7 +24,8 @@ from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
 from kretain.render.output import Column, Table
 from kretain.render.page.elements import GO, MOST_ROWS, bars, cards, element, lines, page, section, table
-from kretain.render.page.pages import forecast_parts, plan_page
+from kretain.render.page.forecast import forecast_parts
+from kretain.render.page.pages import plan_page
 from kretain.render.plan import given_back, print_plan, summary
 from kretain.render.trim import print_report
 from retention_cli.core.extras import MissingPartError

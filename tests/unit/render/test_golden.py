@@ -34,7 +34,8 @@ from kretain.render import (
     trim,
     why,
 )
-from kretain.render.page.pages import forecast_parts, history_page, plan_page
+from kretain.render.page.forecast import forecast_parts
+from kretain.render.page.pages import history_page, plan_page
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.reading import Reading
 from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work
