@@ -146,15 +146,31 @@ store.save(memories)
     assert samples_of(store.elsewhere("other"), topic_id) == (Sample(1_000, 10),)
 
 
-def test_group_with_more_commits_than_a_message_holds_is_named(fresh_store: Store) -> None:
-    chance = random.Random(1)
-    commits = [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]
+def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until_seen(fresh_store: Store) -> None:
+    """A machine that never saw it must not trim past it once it is gone (F6)."""
+    chance, topic_id = random.Random(1), new_topic_id()
+    commits = {"orders": [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]}
+    others = fresh_store.elsewhere("other")
     with fresh_store.opened() as (ledger, memories):
-        ledger.begin({"orders": new_topic_id()})
-        ledger.saw_group("huge", {"orders": commits}, now_ms(), 0)
+        ledger.begin({"orders": topic_id})
+        ledger.saw_group("huge", commits, now_ms(), 0)
+        add_samples(ledger, topic_id, {0: Sample(1_000, 10)})
         memories.save(now_ms())
-        notes = [one.text for one in memories.notes]
-    says(str(notes), "huge has more commits than a message holds", "groups.require")
+        says(str([one.text for one in memories.notes]), "group huge has more commits than a message holds")
+    assert samples_of(others, topic_id) == (Sample(1_000, 10),), "all else is shared"
+    for _ in range(2):
+        with others.opened() as (ledger, _memories):
+            says(str(ledger.lost), "too large for a message", "all that is remembered of group huge", "forget")
+    with others.opened() as (ledger, memories):
+        ledger.begin({"orders": topic_id})
+        ledger.saw_group("huge", commits, now_ms(), 0)
+        memories.save(now_ms())
+    with others.opened() as (ledger, _memories):
+        assert ledger.lost is None, "it has seen the group itself"
+        assert ledger.forget_group("huge")
+    for place in (others, fresh_store.elsewhere("third")):
+        with place.opened() as (ledger, _memories):
+            assert ledger.lost is None
 
 
 def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
