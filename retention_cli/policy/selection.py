@@ -15,7 +15,7 @@ from retention_cli.core.errors import hinted
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Code, Reason, TopicPartition
 from retention_cli.core.printable import plain, shown
-from retention_cli.core.units import some_of
+from retention_cli.core.units import count, some_of
 from retention_cli.policy.errors import PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, Settings
@@ -102,31 +102,49 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
                 NothingMatchesError("no topic matches: the cluster has none, or this user lacks DESCRIBE on them"), ""
             )
         raise NothingMatchesError(*map(str, first_few(missing)))
-    problems = (*missing, *idle_patterns(policy, names), *short_ages(policy))
+    problems = (*missing, *idle_patterns(policy, names), *likely_mistakes(policy))
     notes = [Reason("policy", str(problem)) for problem in problems]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes
 
 
-def short_ages(policy: Policy) -> list[PolicyProblem]:
-    """Return a problem for each age that looks like another unit: 7 or 604800 where 7 days were meant."""
-    of_groups = (
+def likely_mistakes(policy: Policy) -> list[PolicyProblem]:
+    """Return a problem for each age or size that looks like another unit: 7 or 604800 for 7 days, 500 for 500 GB."""
+    until = "retention.until.consumed"
+    rules = [(entry, entry.values.get(until) or {}) for entry in policy.entries]
+    others = (
         ("groups.remember", policy.groups.remember_ms),
         ("groups.watch.first", policy.groups.watch_first_ms),
         *((f"groups.start, {plain(name)}", back_ms) for name, back_ms in policy.groups.start),
+        *(("disks.watermarks, minimum", one.minimum_ms) for one in policy.disks.watermarks),
     )
     ages = [
         *((policy.problem(entry, key, ""), entry.values.get(key)) for entry in policy.entries for key in _AGES),
-        *((PolicyProblem(policy.source, None, key, ""), age_ms) for key, age_ms in of_groups),
+        *((policy.problem(entry, f"{until}, max", ""), rule.get("max")) for entry, rule in rules),
+        *((PolicyProblem(policy.source, None, key, ""), age_ms) for key, age_ms in others),
     ]
-    text = "is {:,} ms, {:,.3g} s: a bare number is in ms; write a unit, such as 7d"
+    sizes = [
+        *((policy.problem(entry, key, ""), entry.values.get(key)) for entry in policy.entries for key in _SIZES),
+        *((policy.problem(entry, f"{until}, max.bytes", ""), rule.get("max.bytes")) for entry, rule in rules),
+    ]
+    age_text = "is {:,} ms, {:,.3g} s: a bare number is in ms; write a unit, such as 7d"
     return [
-        replace(at, text=text.format(age_ms, age_ms / 1000))
-        for at, age_ms in ages
-        if type(age_ms) is int and 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS
+        *(
+            replace(at, text=age_text.format(age_ms, age_ms / 1000))
+            for at, age_ms in ages
+            if type(age_ms) is int and 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS
+        ),
+        *(
+            replace(at, text=f"is {count(size, 'byte')}: a bare number is in bytes; write a unit, such as 500GB")
+            for at, size in sizes
+            if type(size) is int and 0 < size < _FEW_BYTES
+        ),
     ]
 
 
-_AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms")
+_AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms", "retention.min.wallclock.ms")
+_SIZES: Final = ("retention.bytes", "retention.topic.bytes")
+_FEW_BYTES: Final = 100_000
+"""A size below this may be meant in MB or GB."""
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 NAMED: Final = 5

@@ -18,7 +18,7 @@ from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.plan.make import off_disks, reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
-from retention_cli.policy.selection import first_few, idle_patterns, short_ages, unmatched
+from retention_cli.policy.selection import first_few, idle_patterns, likely_mistakes, unmatched
 from retention_cli.policy.settings import Settings
 from retention_cli.state.own_topics import with_live
 
@@ -44,7 +44,7 @@ def check_alone(policy: Policy) -> Findings:
     for entry in policy.entries:
         findings.notes += [str(policy.problem(entry, key, text)) for key, text in _oddities(policy, entry)]
         _check_times(policy, entry, findings)
-    findings.notes += map(str, short_ages(policy))
+    findings.notes += map(str, likely_mistakes(policy))
     return findings
 
 

@@ -466,6 +466,28 @@ def test_age_in_milliseconds_that_looks_like_another_unit_is_noted_in_each_plan(
                 )
             ],
         ),
+        (
+            entries("match: payments, retention.bytes: 500, retention.topic.bytes: 1, retention.min.wallclock.ms: 3"),
+            [
+                "p.yaml:3: retention.min.wallclock.ms: is 3 ms, 0.003 s: a bare number is in ms; write a unit, such as 7d",
+                *(
+                    f"p.yaml:3: retention.{key}: is {size}: a bare number is in bytes; write a unit, such as 500GB"
+                    for key, size in (("bytes", "500 bytes"), ("topic.bytes", "1 byte"))
+                ),
+            ],
+        ),
+        (
+            entries("match: payments, retention.until.consumed: {groups: [a], max: 14, max.bytes: 500}")
+            + "disks: {watermarks: [{percent: 80, factor: 0.5, minimum: 2}]}\n",
+            [
+                f"p.yaml{place}: is {amount}: a bare number is in {unit}; write a unit, such as {example}"
+                for place, amount, unit, example in (
+                    (":3: retention.until.consumed, max", "14 ms, 0.014 s", "ms", "7d"),
+                    (": disks.watermarks, minimum", "2 ms, 0.002 s", "ms", "7d"),
+                    (":3: retention.until.consumed, max.bytes", "500 bytes", "bytes", "500GB"),
+                )
+            ],
+        ),
     ],
 )
 def test_names_and_ages_that_look_like_mistakes_are_noted_in_each_plan(text: str, notes: list[str]) -> None:
@@ -596,6 +618,7 @@ def with_floors(floors: str) -> str:
     [
         ("{file: flink.json, name: flink}", FloorSource("file", "flink", place="/etc/kretain/flink.json")),
         ("{file: /tmp/x.csv, name: a}", FloorSource("file", "a", place="/tmp/x.csv")),
+        ("{file: ~/x.csv, name: a}", FloorSource("file", "a", place=str(Path.home() / "x.csv"))),
         (
             "{command: [./offsets, --json], name: prod}",
             FloorSource("command", "prod", place="/etc/kretain", command=("/etc/kretain/offsets", "--json")),
