@@ -270,15 +270,21 @@ def _note_reach(connection: Mapping[str, Setting], picked: Mapping[str, _Picked]
     ``picked`` has the value and the origin of each option that says which cluster, policy and memory are meant;
     ``where`` is the context.
     """
+    from retention_cli.brokers.security.client_files import masked
+
     if (bootstrap := connection.get("bootstrap.servers")) is None:
         return
     in_context = any(origin == where for _value, origin in picked.values()) or bootstrap.origin == where
     given = [
         *([("--context", where.partition(" ")[2])] if in_context and where != "default" else []),
-        *((name, str(value)) for name, (value, origin) in picked.items() if value is not None and origin != where),
+        *(
+            (name, masked("bootstrap.servers", str(value)))
+            for name, (value, origin) in picked.items()
+            if value is not None and origin != where
+        ),
     ]
-    file, _ = picked["-c"]
-    reaches(bootstrap.value, None if file is None else str(file), given, secured=len(connection) > 1)
+    file, address = picked["-c"].value, masked("bootstrap.servers", bootstrap.value)
+    reaches(address, None if file is None else str(file), given, secured=len(connection) > 1)
 
 
 def _refuse_contradictions(common: Common, context: Mapping[str, Any], where: str) -> None:

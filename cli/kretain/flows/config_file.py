@@ -133,10 +133,11 @@ def _edited(path: Path, *, dry_run: bool = False) -> Iterator[tuple[list[str], d
     Raises:
         ConfigError: they do not, as they are none that can be edited; or the file can't be written.
     """
-    before = path.read_text(encoding="utf-8") if path.exists() else _NEW
+    before = path.read_bytes().decode() if path.exists() else _NEW
+    end = "\r\n" if "\r\n" in before else "\n"
     lines, wanted = before.splitlines(), yaml.safe_load(before) or {}
     yield lines, wanted
-    text = "\n".join(lines) + "\n"
+    text = end.join([*lines, ""])
     try:
         same = yaml.safe_load(text) == wanted
     except yaml.YAMLError:

@@ -181,9 +181,8 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     )
     if not every_row and len(wanted) > SHOWN:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
-        yield Line(
-            f"({count(len(wanted) - sum(map(len, grouped.values())), 'more topic')}: --all, or -o json)", indent=2
-        )
+        if more := len(wanted) - sum(map(len, grouped.values())):
+            yield Line(f"({count(more, 'more topic')}: --all, or -o json)", indent=2)
     text = yaml.safe_dump(
         {
             "version": 1,

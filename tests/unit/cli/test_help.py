@@ -510,6 +510,7 @@ def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
         ("lab", False, "********@c:1", None),
     ]
     says(kretain("context", "show", "lab").out, "settings.sasl.password      ********", never=["hunter2", "a:b"])
+    says(kretain("why", "F2", "--context", "lab").out, "--bootstrap-server '********@c:1'", never=["hunter2", "a:b"])
 
 
 def test_report_names_the_contexts_with_the_address_of_its_cluster(kretain: Said, config: Path, tmp_path: Path) -> None:
@@ -557,6 +558,12 @@ def test_use_context_changes_only_the_default(kretain: Said, config: Path) -> No
     kretain("context", "use", "prod")
     assert config.read_text().endswith("default-context: prod\n")
     assert "did you mean lab?" in kretain("context", "use", "lub", check=1).err
+
+
+def test_use_context_keeps_windows_line_ends(kretain: Said, config: Path) -> None:
+    config.write_bytes(CONFIG.replace("\n", "\r\n").encode())
+    kretain("context", "use", "lab")
+    assert config.read_bytes() == CONFIG.replace("prod  # careful", "lab").replace("\n", "\r\n").encode()
 
 
 def test_use_context_keeps_a_symbolic_link(kretain: Said, config: Path) -> None:
