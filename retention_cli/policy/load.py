@@ -212,7 +212,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         else Prices(model.cost.per_gib_month, model.cost.replication == "excluded", model.cost.currency),
         state=model.state,
         entries=tuple(entries),
-        archive_keys=tuple(str(folder / one) for one in model.archive_key),
+        archive_keys=tuple(str(beside(folder, one)) for one in model.archive_key),
     )
 
 
@@ -229,10 +229,10 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
     kind, name = model.label
     place, command = model.zookeeper or model.replica or "", tuple(model.command or ())
     if (path := model.file or model.checkpoint) is not None:
-        place = path if "://" in path else str(folder / path)
+        place = path if "://" in path else str(beside(folder, path))
     elif command:
         place = str(folder)
-        command = (str(folder / command[0]) if "/" in command[0] else command[0], *command[1:])
+        command = (str(beside(folder, command[0])) if "/" in command[0] else command[0], *command[1:])
     of_replica: dict[str, Any] = {
         "remote_topics": model.remote_topics,
         "alias": model.source_alias,
@@ -250,7 +250,7 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
         timeout_ms=model.timeout,
         groups=("*",) if model.groups is None else tuple(model.groups),
         ignored=tuple(groups.ignore) if kind == "zookeeper" else (),
-        auth_file="" if model.auth_file is None else str(folder / model.auth_file),
+        auth_file="" if model.auth_file is None else str(beside(folder, model.auth_file)),
         **{key: value for key, value in of_replica.items() if value is not None},
     )
 

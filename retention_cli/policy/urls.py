@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 from urllib.parse import parse_qsl, urlsplit
 
-from retention_cli.core.files import read_file
+from retention_cli.core.files import beside, read_file
 from retention_cli.core.printable import plain
 
 NONE: Final = "none"
@@ -125,12 +125,13 @@ class NotifyRules:
                 raise WebhookError(f"notify.url: the variable {name} is not set")
             return _checked(os.environ[name].strip(), f"notify.url: the variable {name}")
         if kind == "file":
+            path = beside(self.folder, name)
             try:
-                text = read_file(self.folder / name).decode("utf-8").strip()
+                text = read_file(path).decode("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 why = getattr(error, "strerror", None) or "is not text"
-                raise WebhookError(f"notify.url: {self.folder / name}: {why}") from None
-            return _checked(text, f"notify.url: {self.folder / name}")
+                raise WebhookError(f"notify.url: {path}: {why}") from None
+            return _checked(text, f"notify.url: {path}")
         return self.url
 
 

@@ -152,7 +152,7 @@ class Standings:
                 tp = TopicPartition(topic, partition)
                 end = self.ends.get(tp)
                 if end is not None and summary.lag is not None:
-                    summary.lag += max(0, end - offset)
+                    summary.lag += max(0, end - max(offset, self.starts.get(tp, offset)))  # what is left to read
                 elif known is None or tp in known:
                     summary.lag = None
                 if summary.sets_floors:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
-from retention_cli.core.files import open_regular
+from retention_cli.core.files import beside, open_regular
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory.format import (
     COLUMNS,
@@ -54,7 +54,7 @@ def inventory_paths(policy: Policy) -> list[Path]:
     folder = Path(policy.source).parent
     found: list[Path] = []
     for text in policy.disks.inventory:
-        path = folder / text  # (if it is absolute, the folder counts for nothing)
+        path = beside(folder, text)
         if path.exists() or not any(sign in text for sign in "*?["):
             found.append(path)
             continue

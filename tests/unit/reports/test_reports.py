@@ -72,6 +72,12 @@ def test_lag_is_unknown_where_the_end_of_a_partition_that_is_there_is(other: str
     assert summary.lag == lag
 
 
+def test_lag_leaves_out_records_that_were_deleted_unread() -> None:
+    summary = GroupSummary("g", "classic", "consumer", "", "counts")
+    Standings({A: 100}, {A: 200}, {}).add("group:g", summary, {"a": [(0, 3, None)]})
+    assert summary.lag == 100
+
+
 @given(
     st.dictionaries(
         st.sampled_from("vwxyz"), st.dictionaries(st.sampled_from([A, B]), st.integers(0, 220), min_size=1), min_size=1

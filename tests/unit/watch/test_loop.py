@@ -670,11 +670,12 @@ def test_url_is_read_from_a_variable_or_a_file_beside_the_policy(
     with Webhook() as hook:
         (tmp_path / "hook").write_text(hook.url + "\n")
         monkeypatch.setenv("HOOK", hook.url)
-        for url in ("file:hook", "env:HOOK", hook.url):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for url in ("file:hook", "file:~/hook", "env:HOOK", hook.url):
             text = f"version: 1\nnotify: {{url: '{url}'}}\ntopics: [{{match: t, retention.ms: 1d}}]\n"
             rules = parse_policy(text, str(tmp_path / "policy.yaml"), "").notify
             assert (rules.events, posted(rules, Notice("refused", "too much"))[0]) == (EVENTS, [])
-    assert (hook.events(), posted(NotifyRules(), Notice("failed", "x"))[0]) == (["refused"] * 3, [])
+    assert (hook.events(), posted(NotifyRules(), Notice("failed", "x"))[0]) == (["refused"] * 4, [])
 
 
 @pytest.mark.parametrize(
