@@ -166,8 +166,11 @@ def _room(
         return total
     if isinstance(usable, Unknown):
         return usable
-    if total <= 0:
-        return Unknown.because("disk", "the broker reports a volume of 0 bytes: set disks.capacity")
+    if total < max(1, usable):
+        text = (
+            f"the broker reports a volume of {format_bytes(total)} with {format_bytes(usable)} free: set disks.capacity"
+        )
+        return Unknown.because("disk", text)
     if (used := total - usable - reserved) < 0:
         return Unknown.because("disk", f"disks.reserved of {format_bytes(reserved)} is more than is in use")
     return Room(total, used, kafka)

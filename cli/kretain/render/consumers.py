@@ -24,6 +24,7 @@ from kretain.render.output import (
     size,
     that_matter_most,
 )
+from retention_cli.core.consumers import NO_GROUP
 from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_time, some_of, timestamp
@@ -82,16 +83,16 @@ def positions_document(positions: Positions, each: offsets.Rows | None, *, of_gr
 
 def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bool, every_row: bool) -> list[Part]:
     rows = positions.groups if of_groups else positions.floors
-    if of_groups and not rows:
+    unknown = [row for row in positions.floors if has_no_floor(row)]
+    if of_groups and not rows and all(reasons_of(row) == (NO_GROUP,) for row in unknown):
         none = "No group has committed an offset" if each is None else "No consumer has a position"
         return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
-    unknown = [row for row in positions.floors if has_no_floor(row)]
     by, what = ("records", "") if each else ("lag", "positions " if of_groups else "partitions ")
     shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)  # those that are furthest behind
+    table = _unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]
     return [
         *that_matter_most(shown, len(rows), "that have the most to read" if each else f"{what}that lag the most"),
-        *(_unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]),
-        BLANK,
+        *((*table, BLANK) if rows else ()),
         Line(
             f"{count(len(positions.floors), 'partition')}: "
             f"{sum(row['min_commit'] is not None for row in positions.floors):,} with a floor, "

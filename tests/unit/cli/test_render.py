@@ -20,7 +20,7 @@ from rich.console import Console
 from kretain import errors as exits
 from kretain.flows.plans import NOTES_FILE, once_a_day
 from kretain.render import output
-from kretain.render.consumers import print_groups
+from kretain.render.consumers import print_groups, print_positions
 from kretain.render.explain import Marker, picture
 from kretain.render.output import Column, Table
 from kretain.render.page.elements import GO, MOST_ROWS, bars, cards, element, lines, page, section, table
@@ -28,8 +28,9 @@ from kretain.render.page.forecast import forecast_parts
 from kretain.render.page.pages import plan_page
 from kretain.render.plan import given_back, print_plan, summary
 from kretain.render.trim import print_report
+from retention_cli.core.consumers import NO_GROUP
 from retention_cli.core.extras import MissingPartError
-from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.model import Code, Decision, Reason, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.disks.disk import Space
 from retention_cli.engines.fleet.plan import FleetPlan
@@ -38,6 +39,7 @@ from retention_cli.memory.ledger import Ledger, stored_disk_samples
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, Totals, held_back_by
 from retention_cli.reports.groups import GroupList, GroupSummary
+from retention_cli.reports.offsets import Positions
 from retention_cli.reports.plan_summary import command_for, summarize
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow
 from tests.support import plans
@@ -278,6 +280,21 @@ def test_narrow_table_breaks_paths_and_names_after_a_sign_and_never_a_time(
 
 DAY = 86_400_000
 NOW = 1_763_900_000_000
+
+
+@pytest.mark.parametrize(
+    ("reason", "first"),
+    [
+        (Reason(Code.F9, "the offsets topic is hidden"), "1 partition: 0 with a floor, 1 unknown."),
+        (NO_GROUP, "No group has committed an offset on these partitions. kretain groups lists all groups."),
+    ],
+)
+def test_offsets_say_that_no_group_has_committed_only_if_all_are_known(
+    reason: Reason, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    floor = {"topic": "t", "partition": 0, "min_commit": None, "reasons": [{"code": reason.code, "text": reason.text}]}
+    print_positions(Positions("c", "b:1", [floor], []), "table", None, of_groups=True, every_row=False)
+    assert capsys.readouterr().out.splitlines()[0] == first
 
 
 def group(name: str, days: int | None, lag: int | None = 5, counts: str = "counts") -> GroupSummary:

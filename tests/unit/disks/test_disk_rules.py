@@ -81,6 +81,12 @@ def test_policy_capacity_replaces_an_unknown_volume_size() -> None:
     assert only(replace(R6, capacity={"/a": 2000}), old)[0].room == Room(2000, 500, 500)
 
 
+@pytest.mark.parametrize(("total", "usable"), [(0, 0), (1000, 1001)])
+def test_volume_with_impossible_figures_makes_the_disk_unknown(total: int, usable: int) -> None:
+    """R6, R7: other brokers answer with what they have."""
+    assert "set disks.capacity" in only(R6, log_dir("/a", total, usable))[1][0].text
+
+
 @pytest.mark.parametrize("capacity", [0, 30, 499])
 def test_capacity_below_the_bytes_of_replicas_makes_the_disk_unknown(capacity: int) -> None:
     """R6, R7: a missing unit. A disk that is full to the last byte is known."""
