@@ -58,7 +58,8 @@ CREATE OR REPLACE TEMP VIEW decided AS
 SELECT f.*, CASE
         WHEN yes(topic_facts, '$.internal') OR (NOT named AND (starts_with(topic, '_') OR ends_with(topic, '-changelog')
             OR ends_with(topic, '-repartition') OR yes(settings, '$.of_audit')
-            OR (contains(topic, 'KTABLE-FK-JOIN-SUBSCRIPTION-') AND ends_with(topic, '-topic'))))
+            OR (contains(topic, 'KTABLE-FK-JOIN-SUBSCRIPTION-') AND ends_with(topic, '-topic'))
+            OR ends_with(topic, '-subscription-registration-topic') OR ends_with(topic, '-subscription-response-topic')))
             OR (compacts AND NOT (deletes AND yes(settings, '$.trim_compacted'))) THEN 'skip'
         WHEN txt(settings, '$.hold') IS NOT NULL THEN 'hold'
         WHEN s = h THEN 'keep'

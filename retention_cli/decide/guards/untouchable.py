@@ -5,9 +5,10 @@ from __future__ import annotations
 from retention_cli.core.model import Code, Reason, TopicFacts, Unknown
 from retention_cli.policy.settings import Settings
 
-_STREAMS = ("-changelog", "-repartition")
+_STREAMS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
+"""How names of Kafka Streams' topics end; the last two are of a foreign-key join with a name, ``APP-JOIN-…``."""
 _FOREIGN_KEY = "KTABLE-FK-JOIN-SUBSCRIPTION-"
-"""In the names of the topics of a foreign-key join, ``APP-KTABLE-FK-JOIN-SUBSCRIPTION-…-topic``."""
+"""In the names of the topics of any other foreign-key join, ``APP-KTABLE-FK-JOIN-SUBSCRIPTION-…-topic``."""
 
 
 def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | None:

@@ -197,6 +197,8 @@ def test_keep_decision_names_the_guard_that_prevented_a_trim() -> None:
         (topic("changelog-of-orders"), R1, "trim"),
         (topic("app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic"), R1, "skip"),
         (topic("app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"), R1, "skip"),
+        (topic("app-orders-join-subscription-registration-topic"), R1, "skip"),
+        (topic("app-orders-join-subscription-response-topic"), R1, "skip"),
         (
             topic("app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"),
             replace(R1, named_in_full=True),
