@@ -300,7 +300,7 @@ class OneOff:
             "log.retention.min.timestamp": (self.before_ms, "--before"),
             "retention.ms": (self.older_than_ms, "--older-than"),
             "unconsumed": (self.unconsumed, "--unconsumed"),
-            "match": (topic if topic in self.patterns else None, "TOPIC"),
+            "match": (topic if self.any_trigger and topic in self.patterns else None, "TOPIC"),
         }
         return {key: Origin(value, place) for key, (value, place) in given.items() if value is not None}
 

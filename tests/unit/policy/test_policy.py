@@ -374,6 +374,14 @@ def test_one_off_flags_manage_a_topic_that_the_file_does_not_match() -> None:
     )
 
 
+@pytest.mark.parametrize("unconsumed", ["hold", "trim"])
+def test_unconsumed_flag_alone_names_no_topic_in_full(unconsumed: Any) -> None:
+    """G5: it turns no rule on, and the file's rule reaches the topic by a pattern alone."""
+    loaded = policy(entries('match: "*", retention.ms: 7d'))
+    found = loaded.with_one_off(OneOff(patterns=("_private",), unconsumed=unconsumed)).settings_for("_private")
+    assert (known(found).named_in_full, known(found).unconsumed) == (False, unconsumed)
+
+
 def test_json_schema_agrees_with_the_loader() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     check = jsonschema.Draft202012Validator(json_schema())
