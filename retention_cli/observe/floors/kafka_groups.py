@@ -108,8 +108,8 @@ class GroupReader:
             fold.ages = recall.memory.ages(
                 fold.counts, [group_key(group.kind, group.name) for group in mine], recall.now_ms
             )
-            fold.starts = starts_of(mine, recall.rules)
             fold.may_lack = bool(listing.may_lack)
+            fold.starts = starts_of(mine, recall.rules, listing.keys if fold.may_lack else None)
             for reason in listing.may_lack:
                 fold.fail_all(reason, [name for name, one in self.scopes.items() if not one.require])
             read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)
@@ -158,9 +158,16 @@ def latest_of(groups: Sequence[ListedGroup], rules: GroupRules) -> frozenset[str
     )
 
 
-def starts_of(groups: Sequence[ListedGroup], rules: GroupRules) -> dict[str, int | None]:
-    """Return how far back groups start that have no commit (F2), by key; None: it may have a live member unasked."""
+def starts_of(
+    groups: Sequence[ListedGroup], rules: GroupRules, listed: Collection[str] | None = None
+) -> dict[str, int | None]:
+    """Return how far back groups start that have no commit (F2), by key; None: it may have a live member unasked.
+
+    ``listed`` are the keys of the groups that are listed, if others may exist (F8, F9).
+    """
     unasked = {one.name for one in groups if one.may_have_members and not _reads_members(one, rules)}
+    if listed is not None:
+        unasked.update(name for name, _back_ms in rules.start if name not in listed)
     return {group_key("classic", name): None if name in unasked else back_ms for name, back_ms in rules.start}
 
 

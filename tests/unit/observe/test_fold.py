@@ -25,6 +25,7 @@ from retention_cli.observe.cluster import by_wrong_clock
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import (
     Doubt,
+    GroupReader,
     Listing,
     changed_since,
     list_counted,
@@ -543,6 +544,29 @@ def test_required_group_that_is_not_listed_holds_where_groups_may_be_missing(
     if listed:
         fold.add("billing", {}, recalled=RecalledGroup(gone))
     assert (Floor if isinstance(at(fold), Floor) else at(fold)) == expected
+
+
+def test_group_that_may_be_missing_from_the_listing_may_have_started_long_ago(tmp_path: Path) -> None:
+    """F2, F9: its coordinator may be offline, and its member reads on. What is remembered of it says where it reads."""
+    billing = GroupCommits("billing", {"orders": [(n, 9, 5) for n in range(3)]})
+    nowhere = ClusterMetadata("c", frozenset({1}), {})
+    reader: Any = SimpleNamespace(
+        timeout_s=1.0,
+        clock=SimpleNamespace(monotonic=lambda: 0.0),
+        metadata=lambda _: nowhere,
+        may_describe_cluster=lambda: True,
+        list_groups=lambda *_: [ListedGroup("billing", "classic", "consumer", "Empty")],
+        describe_members=lambda *_: None,
+        read_pending=lambda *_: [],
+        read_commits=lambda _names, on_group, _deadline: on_group(billing),
+    )
+    memory = Ledger(tmp_path)
+    memory.begin({"orders": "id"})
+    memory.saw_group("daily", {"orders": [(1, 4, None)]}, 1, 0)
+    rules = GroupRules(require=("billing",), offsets_hidden=True, start=(("daily", HOUR),))
+    scopes = {"orders": TopicScope([5, 5, 5], rules.require)}
+    fold = GroupReader(reader, scopes, Recall(memory, rules, 2, lambda: 2)).read(nowhere)
+    assert ([at(fold), at(fold, 2)], fold.starts_to_ask()) == ([["F2"], ["F2"]], {})
 
 
 def test_wrong_clock_leaves_groups_start_in_force_but_dates_nothing() -> None:
