@@ -51,7 +51,8 @@ class GroupCommits:
 class CommitsUnknown:
     """A group whose offsets could not all be read. ``topics`` are those in doubt, None: any.
 
-    ``read`` are its commits on all other topics, None if none were read. ``retriable``: asking again may succeed.
+    ``read`` are its commits on all topics that were read, None if none were: also where these do not say what it still
+    needs. ``retriable``: asking again may succeed.
     """
 
     group: str
@@ -269,7 +270,7 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     # Behind the offsets: a letter that is written later points to what they still protect.
     read = {name: one for name, one in found.items() if isinstance(one, GroupCommits)}
     found |= {
-        name: CommitsUnknown(name, text, frozenset(read[name].topics), GroupCommits(name, {}))
+        name: CommitsUnknown(name, text, frozenset(read[name].topics), read[name])
         for name, text in (await _pointing_letters(wire, list(read), deadline)).items()
     }
     for one in found.values():

@@ -307,8 +307,9 @@ def read_groups(
             return
         stale = matches(rules.stale_epochs, known.group)
         topics = recall.without_stale_epochs(key, known.topics) if stale else known.topics
-        # A doubt about some topics changes nothing about the others.
-        fold.add(key, topics, members - doubted, recall.saw(key, topics, doubted), known.no_position)
+        # A doubt about some topics changes nothing about the others. What was read counts once the group is gone (F6).
+        recalled = recall.saw(key, topics, doubted - topics.keys())
+        fold.add(key, topics, members - doubted, recalled, known.no_position)
         if listener is not None and not doubted:
             listener(GroupCommits(key, topics))
 

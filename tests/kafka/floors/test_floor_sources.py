@@ -361,6 +361,7 @@ def reject_some(world: World, group: str, topic: str, letters: str) -> None:
 
 
 def test_dead_letters_that_point_to_records_hold_them(world: World) -> None:
+    """F3, F6: once the group is deleted, it counts where it stood, though no pass knew what it still needed."""
     topic = world.filled(OLD, stem="share")
     letters = world.topic(name=f"dlq.{topic}", errors_deadletterqueue_group_enable="true")
     group = f"{topic}-share"
@@ -380,7 +381,11 @@ def test_dead_letters_that_point_to_records_hold_them(world: World) -> None:
     ignored = consumed(topic).replace("version: 1", f"version: 1\ngroups: {{ignore: [{group}]}}")
     configure_group(world, group, {"errors.deadletterqueue.copy.record.enable": "false"})
     assert world.decide(ignored, topic, remember=False).action == "trim"
-    world.delete_group(group)  # tests that share these brokers look at every group
+    fresh = World(world.bootstrap, world.state_dir / "fresh")
+    held(fresh.decide(consumed(topic), topic), "F3")
+    world.delete_group(group)
+    wait_until(lambda: group not in world.groups(), "the group to be gone")
+    assert fresh.decide(consumed(topic), topic).min_commit_by == f"share:{group}"
 
 
 def watching(topic: str, first: str = "3d", **more: str) -> str:
