@@ -1,8 +1,8 @@
 """Read the positions of old consumers in ZooKeeper (F7; the first source document names them along with new ones).
 
 The layout is that of Kafka's own clients up to 1.1. ``/consumers/GROUP/offsets/TOPIC/PARTITION`` holds, in decimal, the
-offset of the next record to read; ``…/owners/TOPIC`` exists while a member reads that topic, and the JSON of
-``…/ids/MEMBER`` has a live member's subscription.
+offset of the next record to read; ``…/owners/TOPIC/PARTITION`` exists while a member reads that partition, and the JSON
+of ``…/ids/MEMBER`` has a live member's subscription.
 """
 
 from __future__ import annotations
@@ -131,16 +131,19 @@ class _Tree:
 
     def _reads(self, groups: Sequence[str]) -> dict[str, frozenset[str] | None]:
         owners = self._below(f"{_ROOT}/{group}/owners" for group in groups)
+        partitions = self._below(f"{path}/{topic}" for path, some in owners.items() for topic in some)
         members = self._below(f"{_ROOT}/{group}/ids" for group in groups)
         values = self._contents(f"{path}/{member}" for path, some in members.items() for member in some)
         found: dict[str, frozenset[str] | None] = {}
         for group in groups:
-            owned = frozenset(owners[f"{_ROOT}/{group}/owners"])
+            path = f"{_ROOT}/{group}/owners"
+            ever_owned = frozenset(owners[path])  # a topic's node stays when no member owns a partition
+            owned = {topic for topic in ever_owned if partitions[f"{path}/{topic}"]}
             nodes = [values[f"{_ROOT}/{group}/ids/{member}"] for member in members[f"{_ROOT}/{group}/ids"]]
             subscribed = [_subscription(node[0]) for node in nodes if node is not None]
             named = frozenset[str]().union(*(one for one in subscribed if one is not None))
             # What a pattern matches is known once those who have one own something: a topic that no one else names.
-            found[group] = owned | named if None not in subscribed or owned - named else None
+            found[group] = ever_owned | named if None not in subscribed or owned - named else None
         return found
 
     def _below(self, paths: Iterable[str]) -> dict[str, list[str]]:
