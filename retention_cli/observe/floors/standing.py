@@ -84,10 +84,10 @@ class Irregular:
     few of the ``missing_count`` groups that read the topic and have no commit here (F2). ``epochs`` has the highest
     commit of each leader epoch, ``ends`` where epochs other than the current one end. ``refused`` is the highest commit
     known to belong to another log, ``ahead`` the highest of those from an epoch that this log has not reached (F5).
-    ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6), ``unproven`` is the first by name
-    of those that were never seen to count. ``cut`` is where the log was cut since the last pass, and which epoch ended
-    there; :data:`CUT_UNKNOWN` if that could not be asked. ``start`` is of a group that starts that far back, and
-    ``start_at`` the first offset that it may read then (F2).
+    ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6), ``farthest`` the highest,
+    ``unproven`` is the first by name of those that were never seen to count. ``cut`` is where the log was cut since the
+    last pass, and which epoch ended there; :data:`CUT_UNKNOWN` if that could not be asked. ``start`` is of a group that
+    starts that far back, and ``start_at`` the first offset that it may read then (F2).
     """
 
     missing_count: int = 0
@@ -97,6 +97,7 @@ class Irregular:
     refused: Refused | None = None
     ahead: Refused | None = None
     gone: dict[int, GoneCommit] = field(default_factory=dict)
+    farthest: dict[int, GoneCommit] = field(default_factory=dict)
     unproven: GoneCommit | None = None
     cut: Maybe[tuple[int, int | None]] | None = None
     start: Start | None = None
@@ -117,9 +118,9 @@ class Irregular:
             self.epochs[epoch] = (offset, group)
 
     def left(self, epoch: int | None, one: GoneCommit) -> None:
-        """Add a position of a group whose commit is gone (F6): the lowest of each leader epoch is kept.
+        """Add a position of a group whose commit is gone (F6): the lowest and the highest of each leader epoch stay.
 
-        Of those that were never seen to count (None), the first group by name is.
+        Of those that were never seen to count (None), the first group by name does.
         """
         if epoch is None:
             if self.unproven is None or one.group < self.unproven.group:
@@ -127,6 +128,8 @@ class Irregular:
             return
         if (lowest := self.gone.get(epoch)) is None or one[:2] < lowest[:2]:
             self.gone[epoch] = one
+        if (before := self.farthest.get(epoch)) is None or (-one.offset, one.group) < (-before.offset, before.group):
+            self.farthest[epoch] = one
 
     def take(self, other: Irregular) -> None:
         """Add what other groups amount to."""
@@ -134,7 +137,7 @@ class Irregular:
         self.missing = tuple(sorted((*self.missing, *other.missing))[:NAMED_AT_MOST])
         for epoch, (offset, group) in other.epochs.items():
             self.commits(epoch, offset, group)
-        for epoch, one in other.gone.items():
+        for epoch, one in (*other.gone.items(), *other.farthest.items()):
             self.left(epoch, one)
         if other.unproven is not None:
             self.left(None, other.unproven)
@@ -227,16 +230,17 @@ def _with_gone(
     which: GoneCommit | None = None
     lowest = None if standing.high == NO_HIGHEST else (standing.low, standing.low_by)
     for epoch, one in sorted(standing.irregular.gone.items()):
+        far = standing.irregular.farthest[epoch]
         end: EpochEnd = (
             high_watermark if epoch == standing.leader_epoch else standing.irregular.ends.get(epoch, _END_NOT_READ)
         )
         if isinstance(end, Unknown):
             gone = f"{who(one.group)}, which no longer exists"
             unknown += [Reason(Code.F6, f"{gone}: {reason.text}") for reason in end.reasons]
-        elif end is None or (epoch == standing.leader_epoch and one.offset > high_watermark):
+        elif end is None or (epoch == standing.leader_epoch and far.offset > high_watermark):
             text = (
-                f"{who(one.group)} no longer exists; it committed {one.offset:,} here, to a log that was longer than "
-                f"this one (seen {one.seen}); {forget_hint(one.group)}"
+                f"{who(far.group)} no longer exists; it committed {far.offset:,} here, to a log that was longer than "
+                f"this one (seen {far.seen}); {forget_hint(far.group)}"
             )
             unknown.append(Reason(Code.F6, text))
         elif lowest is None or (min(one.offset, end), one.group) < lowest:

@@ -244,6 +244,23 @@ def test_group_that_is_gone_has_read_nothing_after_the_end_of_its_epoch() -> Non
     assert (floor.offset, floor.by) == (25, "group:gone")
 
 
+@pytest.mark.parametrize("others", [(), ("behind",), ("behind", "far-too")])
+def test_group_that_is_gone_and_stood_beyond_the_log_is_unknown_also_beside_one_that_is_further_behind(
+    others: tuple[str, ...],
+) -> None:
+    """F5, F6: in the current epoch only another log was that long, and where it has been cut nothing says."""
+    fold = three(("live", {0: 9}), epoch=5)
+    for name in ("far", *others):
+        fold.add_gone(name, {"orders": [(0, 3 if name == "behind" else 12, 5)]}, "2026-11-01")
+    other = three()
+    other.take(fold.part(["orders"]))
+    assert at(fold) == at(other) == ["F6"]
+    assert "group far no longer exists; it committed 12 here, to a log that was longer" in str(
+        fold.floor(ORDERS0, 0, 10)
+    )
+    assert isinstance(at(fold, end=12), Floor)
+
+
 def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
     floor = three(*((f"stray-{number:02}", {1: 1}) for number in range(50))).floor(ORDERS0, 0, 10)
     assert isinstance(floor, Unknown)
