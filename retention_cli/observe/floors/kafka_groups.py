@@ -199,7 +199,8 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
             may_lack.append(Reason(Code.F8, f"{text} (groups.require)"))
         counted = tuple(group for group in counted if group.name not in outsiders)
         listed = [group for group in listed if group.name not in outsiders]  # seen before, such a group is gone (F6)
-    return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted, tuple(may_lack), everyone)
+    keys = frozenset(group_key(group.kind, group.name) for group in listed if not is_outside(group.name))
+    return Listing(keys, counted, tuple(may_lack), everyone)
 
 
 def _counts(group: ListedGroup, rules: GroupRules) -> bool:

@@ -311,6 +311,19 @@ def test_listing_without_the_offsets_topic_counts_only_if_it_is_empty(listed: st
     assert isinstance(list_counted(reader, GroupRules(), nowhere, 1.0), Doubt) is doubts
 
 
+def test_ignored_group_whose_id_is_the_key_of_another_consumer_does_not_stand_for_it() -> None:
+    """F6: a share group that is gone counts, though some group has its key as id, and ``groups.ignore`` matches that."""
+    somewhere = coordinated(1, 5)
+    reader: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic=lambda: 0.0),
+        may_describe_cluster=lambda: True,
+        list_groups=lambda *_: [ListedGroup(one, "classic", "consumer", "Empty") for one in ("\x01share:q", "billing")],
+    )
+    found = list_counted(reader, GroupRules(ignore=("?share:*",)), somewhere, 1.0)
+    assert isinstance(found, Listing)
+    assert found.keys == {"billing"}
+
+
 SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}
 
 epochs = st.sampled_from([None, 1, 2, 4, 9])
