@@ -47,7 +47,8 @@ class GroupMemory:
     ``ids`` are the topics' ids then, prefixed with "?" if a log was cut while the group was not seen. ``counted`` are
     commits that counted, ``open`` those not judged yet, ``refused`` those of another log (F5), ``gone`` those that no
     longer exist (F6). ``doubted`` were refused by one machine and not seen by another: they are refused if they return.
-    ``stood_ms`` is the first look that found the group at its current positions.
+    ``stood_ms`` is the first look that found the group at its current positions. ``digest`` is that of all commits,
+    empty where it is unknown which the group had (:meth:`without_live`).
     """
 
     seen_ms: int = 0
@@ -106,6 +107,10 @@ class GroupMemory:
         self.digest = digest
         self.seen_ms = max(now_ms, self.seen_ms + 1)
         self.stood_ms = self.seen_ms if moved else self.stood_ms
+
+    def without_live(self) -> GroupMemory:
+        """Return the memory without the commits that count, or may: what a look at the group does not show."""
+        return replace(self, digest=b"", counted=NOTHING, open=NOTHING)
 
     def topics(self) -> set[str]:
         """Return the topics that the group has ever committed on, whether or not that counts."""

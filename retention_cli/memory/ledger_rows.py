@@ -251,6 +251,10 @@ class LedgerRows(LedgerFile):
         """Return whether anything is remembered of a group."""
         return name in self._heads
 
+    def lacks_commits_of(self, name: str) -> bool:
+        """Return whether another machine saw a remembered group last, and its commits fit into no message."""
+        return not self._heads[name].digest
+
     def groups(self) -> dict[str, GroupMemory]:
         """Return the memory of every group, by name."""
         return {name: self.group(name) for name in sorted(self._heads)}

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
-from retention_cli.core.consumers import group_id, is_share
+from retention_cli.core.consumers import forget_hint, group_id, is_share, who
 from retention_cli.core.model import Code, Maybe, PartitionFacts, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.memory.group import RecalledGroup
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pending
-from retention_cli.memory.positions import Commits, LogNow, Logs
+from retention_cli.memory.positions import Commits, LogNow, Logs, Rows
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.lineage import Cut, EpochEnds, by_partition, prove
 from retention_cli.policy.model import matches
@@ -215,4 +215,12 @@ class Recall:
             if (group := group_id(name)) is None or (is_share(name) and self.rules.share == "ignore"):
                 continue
             if not matches(self.rules.ignore, group):
-                fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))
+                self.fold_gone(fold, name, seen_ms, rows)
+
+    def fold_gone(self, fold: FloorFold, name: str, seen_ms: int, rows: Rows) -> None:
+        """Fold in a remembered consumer that is gone. If its last commits are unknown, every floor is."""
+        seen = format_time(seen_ms // 1000 * 1000)
+        if self.memory.lacks_commits_of(name):
+            text = f"only another machine saw where {who(name)} stood last, {seen}: its commits fit into no message"
+            fold.fail_all(Reason(Code.F6, f"{text}; {forget_hint(name)}"), group=name)
+        fold.add_gone(name, rows, seen)

@@ -167,17 +167,16 @@ class ClusterLedger(Ledger):
             found = {key: self._document(key) for key in waiting}
             written = messages.Written(self._clock_ms(), self.since_ms or 0)
         values = {key: None if one is None else messages.encode(one, written) for key, one in found.items()}
-        large = [key for key, value in values.items() if value is not None and len(value) > _MOST_BYTES]
-        values |= dict.fromkeys(large, messages.too_large(written))
+        for key, one in found.items():
+            if isinstance(one, docs.GroupDocument) and len(values[key] or b"") > _MOST_BYTES:
+                values[key] = messages.encode(replace(one, group=one.group.without_live()), written)
+                text = "has more commits than a message holds: once it is gone, machines that have not seen it since"
+                self.notes.append(Reason("ledger", f"{who(one.name)} {text} hold all topics (F6)"))
         results = self._topic.append([(key.encode(), value) for key, value in values.items()])
         sent = {key: one for key, one in zip(values, results, strict=True) if not isinstance(one, BrokerError)}
         self._note_sent({key: one.offset for key, one in sent.items()}, found, waiting)
         if failed := [one for one in results if isinstance(one, BrokerError)]:
             raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
-        for key in large:
-            name = docs.name_in(key, docs.GROUP)
-            text = "has more commits than a message holds: a machine that has not seen it holds all topics (F6)"
-            self.notes.append(Reason("ledger", f"{key if name is None else who(name)} {text}"))
         return lag_ms(written.at_ms, max(one.broker_ms or 0 for one in sent.values()), self._clock_ms())
 
     def _note_sent(
@@ -252,8 +251,9 @@ class ClusterLedger(Ledger):
             document, written = messages.decode(key, one.value)
         except messages.DocumentError as error:
             self.notes.append(Reason("ledger", f"{one.place}, key {key}: {error}; ignored"))
-            self._cache.not_read(key, f"{one.place}: {error}", newer=isinstance(error, messages.NewerDocumentError))
-            if not isinstance(error, (messages.NewerDocumentError, messages.LargeDocumentError)):
+            newer = isinstance(error, messages.NewerDocumentError)
+            self._cache.not_read(key, f"{one.place}: {error}", newer=newer)
+            if not newer:
                 latest[key] = None
             return
         self._cache.read(key)

@@ -10,8 +10,7 @@ key                   value
 ``clock``             only a stamp, by which a trim compares clocks (G8)
 ====================  =================================================================================
 
-A value is two lines of JSON, compressed with zlib: a :class:`Written`, and the document. ``too large`` in place of a
-document says that it does not fit.
+A value is two lines of JSON, compressed with zlib: a :class:`Written`, and the document.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from retention_cli.memory.replica import ROW_BYTES
 T = TypeVar("T")
 VERSION: Final = 4
 _AT_MOST_BYTES: Final = 1 << 26
-_TOO_LARGE: Final = b"too large"
 CLOCK_KEY: Final = "clock"
 """The key of messages without a document, of which only the stamp counts."""
 
@@ -55,10 +53,6 @@ class DocumentError(ValueError):
 
 class NewerDocumentError(DocumentError):
     """A document that a newer kretain wrote."""
-
-
-class LargeDocumentError(DocumentError):
-    """A message that stands for a document that is too large for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +76,6 @@ def _adapters() -> Mapping[type, TypeAdapter[Any]]:
 def encode(document: Document | None, written: Written) -> bytes:
     """Return a document as a message's value; None: that of :data:`CLOCK_KEY`."""
     body = b"" if document is None else _adapters()[type(document)].dump_json(document, exclude_defaults=True)
-    return _packed(body, written)
-
-
-def too_large(written: Written) -> bytes:
-    """Return the value that stands for a document that is too large: its readers know that they lack it."""
-    return _packed(_TOO_LARGE, written)
-
-
-def _packed(body: bytes, written: Written) -> bytes:
     return zlib.compress(_adapters()[Written].dump_json(written) + b"\n" + body, 1)
 
 
@@ -99,7 +84,6 @@ def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
 
     Raises:
         NewerDocumentError: a newer kretain wrote it.
-        LargeDocumentError: it was too large.
         DocumentError: it is not valid, or is not the document that its key names.
     """
     try:
@@ -113,8 +97,6 @@ def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
         raise DocumentError(f"it has version {written.version}")
     if key == CLOCK_KEY:
         return None, written
-    if body == _TOO_LARGE:
-        raise LargeDocumentError("what it should have is too large for a message")
     document = _parsed(_kind_of(key), body)
     _check(key, document)
     return document, written

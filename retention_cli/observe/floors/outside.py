@@ -13,7 +13,6 @@ from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.printable import plain
-from retention_cli.core.units import format_time
 from retention_cli.memory.group import NOTHING_RECALLED
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
@@ -122,7 +121,7 @@ def fold_outside(
     gone = list(recall.memory.gone_groups(consumers, recall.since_ms, outside=True))
     for key, seen_ms, rows in gone:
         if any(owns(source, key) for source in sources if source not in failed):
-            fold.add_gone(key, rows, format_time(seen_ms // 1000 * 1000))
+            recall.fold_gone(fold, key, seen_ms, rows)
     for source, text in failed.items():
         ours = [key for key, _seen, _rows in gone if owns(source, key)]
         fold.fail(key_of(source.kind, source.name), text, _topics_of(source, ours, fold, recall))

@@ -20,7 +20,12 @@ import yaml
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import documents as docs
+from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pack
+from retention_cli.memory.positions import Commits
+from retention_cli.observe.floors.fold import FloorFold
+from retention_cli.observe.recall import Recall
+from retention_cli.policy.settings import GroupRules
 from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.clusters import EmbeddedKafka
@@ -147,30 +152,50 @@ store.save(memories)
 
 
 def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until_seen(fresh_store: Store) -> None:
-    """A machine that never saw it must not trim past it once it is gone (F6)."""
-    chance, topic_id = random.Random(1), new_topic_id()
-    commits = {"orders": [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]}
-    others = fresh_store.elsewhere("other")
-    with fresh_store.opened() as (ledger, memories):
-        ledger.begin({"orders": topic_id})
+    """A machine that did not see all of them must not trim past it once it is gone (F6)."""
+    chance, ids, store = random.Random(1), {"orders": new_topic_id(), "payments": new_topic_id()}, fresh_store
+    few = {"orders": [(0, 5, 3)], "payments": [(1, 2, 3)]}
+    many = {"orders": [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]}
+
+    def saw_huge(ledger: Ledger, commits: Commits) -> None:
+        ledger.begin(ids)
         ledger.saw_group("huge", commits, now_ms(), 0)
-        add_samples(ledger, topic_id, {0: Sample(1_000, 10)})
+
+    def gone_at(place: Store, *listed: str) -> tuple[str, dict[str, list[int]]]:
+        """Return why every floor is unknown, and where the group counts: its first partition of each topic."""
+        with place.opened() as (ledger, memories):
+            ledger.begin(ids)
+            fold = FloorFold({})
+            Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, listed)
+            memories.save(now_ms())
+            return str(fold.failed), {topic: [*rows[0][:2]] for _, some in fold.gone for topic, rows in some.items()}
+
+    older, never, late = (store.elsewhere(name) for name in ("older", "never", "late"))
+    with older.opened() as (ledger, memories):
+        saw_huge(ledger, few)
+        memories.save(now_ms())
+    with store.opened() as (ledger, memories):
+        saw_huge(ledger, {**many, "payments": [(0, 7, 3)]})
+        memories.save(now_ms())
+        saw_huge(ledger, many)
+        add_samples(ledger, ids["orders"], {0: Sample(1_000, 10)})
         memories.save(now_ms())
         says(str([one.text for one in memories.notes]), "group huge has more commits than a message holds")
-    assert samples_of(others, topic_id) == (Sample(1_000, 10),), "all else is shared"
-    for _ in range(2):
-        with others.opened() as (ledger, _memories):
-            says(str(ledger.lost), "too large for a message", "all that is remembered of group huge", "forget")
-    with others.opened() as (ledger, memories):
-        ledger.begin({"orders": topic_id})
-        ledger.saw_group("huge", commits, now_ms(), 0)
+    assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),), "all else is shared"
+    for place in (older, older, Store("local", store.bootstrap, older.state_dir), older, never, late):
+        why, there = gone_at(place)
+        says(why, "saw where group huge stood last", "fit into no message", "groups forget")
+        assert there["payments"] == [0, 7], "what a look does not show is shared, too"
+        assert gone_at(place, "huge") == ("set()", {}), "this look shows the rest"
+    assert gone_at(store) == ("set()", {"orders": [0, many["orders"][0][1]], "payments": [0, 7]})
+    with older.opened() as (ledger, memories):
+        saw_huge(ledger, {"orders": [(0, 9, 3)]})
         memories.save(now_ms())
-    with others.opened() as (ledger, _memories):
-        assert ledger.lost is None, "it has seen the group itself"
+    for place in (older, late):
+        assert gone_at(place) == ("set()", {"orders": [0, 9], "payments": [0, 7]})
+    with older.opened() as (ledger, memories):
         assert ledger.forget_group("huge")
-    for place in (others, fresh_store.elsewhere("third")):
-        with place.opened() as (ledger, _memories):
-            assert ledger.lost is None
+    assert [gone_at(place) for place in (never, late)] == [("set()", {})] * 2
 
 
 def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
