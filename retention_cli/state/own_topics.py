@@ -75,6 +75,11 @@ def topic_ranges(reader: ClusterReader, topic: str) -> tuple[TopicMetadata, dict
     return metadata.topics[topic], ranges
 
 
+def _anew(topic: str) -> str:
+    tool = kafka_tool("kafka-topics.sh", "--delete", "--topic", topic)
+    return f"delete it ({tool}) and run kretain cluster init again"
+
+
 def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Message]:
     """Return the messages at these offsets, sorted by partition and offset.
 
@@ -193,8 +198,7 @@ def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Ini
     if partitions != 1:
         problem = (
             f"topic {seen.name} has {partitions} partitions, not 1, so the order of its messages is unknown: "
-            f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', seen.name)}) and run kretain cluster "
-            f"init again"
+            f"{_anew(seen.name)}"
         )
     outcome: Literal["made", "there", "wrong"] = "made" if made else "there"
     return Initialized(seen.name, "wrong" if problem else outcome, partitions, replicas, problem)
@@ -221,9 +225,13 @@ class StateTopic:
         """Return which log the topic has now (:func:`extent_of`), and its offsets.
 
         Raises:
-            BrokerError: it does not exist, has several partitions, or can't be read.
+            BrokerError: it does not exist, has several partitions, or can't be read, or messages were deleted from it.
         """
-        return extent_of(self._reader, STATE_TOPIC)
+        log, there = extent_of(self._reader, STATE_TOPIC)
+        if there.start > 0:  # compaction leaves it at 0
+            what = f"the messages of topic {STATE_TOPIC} before offset {there.start:,} were deleted, not compacted"
+            raise BrokerError(f"{what}: {_anew(STATE_TOPIC)}")
+        return log, there
 
     def read(self, start: int, end: int) -> list[Message]:
         """Return the messages of these offsets, in order.
@@ -322,8 +330,7 @@ def read_messages(reader: ClusterReader) -> list[Message]:
     if len(ranges) != 1:
         raise BrokerError(
             f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages is unknown: "
-            f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', POLICY_TOPIC)}) "
-            "and run kretain cluster init again"
+            f"{_anew(POLICY_TOPIC)}"
         )
     return read_stored(reader, ranges)
 

@@ -213,6 +213,22 @@ def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
     assert [decide(world, consumed(topic), topic, machine).trim_to for machine in ("first", "third")] == [3, 3]
 
 
+def test_state_topic_from_which_messages_were_deleted_holds_until_it_is_made_anew(world: World) -> None:
+    """They were of a group that is gone by now (F6): a machine that has not read them must not trim past it."""
+    topic = world.filled(OLD, {"a": 7})
+    assert decide(world, consumed(topic), topic, "early").trim_to == 7
+    world.commit(f"{topic}-gone", topic, 3)
+    assert decide(world, consumed(topic), topic, "knows").trim_to == 3
+    world.delete_group(f"{topic}-gone")
+    world.configure(STATE_TOPIC, {"cleanup.policy": "delete"})
+    world.delete_records(STATE_TOPIC, world.ends(STATE_TOPIC)[1])
+    world.configure(STATE_TOPIC, {"cleanup.policy": "compact"})
+    for machine in ("early", "knows", "late"):
+        says(held(decide(world, consumed(topic), topic, machine), "F6"), "were deleted, not compacted: delete it (")
+    renew_state_topic(world.bootstrap)
+    assert [decide(world, consumed(topic), topic, machine).trim_to for machine in ("knows", "early", "late")] == [3] * 3
+
+
 @pytest.fixture
 def fresh_store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
     renew_state_topic(kafka.bootstrap)
