@@ -331,7 +331,7 @@ def _untold(error: BrokerError) -> Unknown:
 
 
 def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
-    """Return a document without the times that a wrong clock spoils; a group's is moved later by ``late_ms``."""
+    """Return a document without the times that a wrong clock spoils; a group's become one, later by ``late_ms``."""
     match document:
         case docs.TopicDocument():
             return replace(
@@ -340,7 +340,8 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
             )
         case docs.GroupDocument():
             seen_ms = document.group.seen_ms + late_ms
-            return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms))
+            gone = document.group.gone.with_seen(seen_ms)
+            return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms, gone=gone))
         case docs.DiskDocument():
             return replace(document, disk=DiskMemory())
         case Watched():

@@ -313,6 +313,20 @@ def test_times_from_a_machine_with_a_wrong_clock_are_ignored(fresh_store: Store,
         assert re.search("the clock of the machine that wrote it is 60.*behind the brokers'", said)
 
 
+def test_commit_that_a_machine_with_a_clock_behind_saw_last_counts_elsewhere(fresh_store: Store) -> None:
+    """F6: it counts for 30 days from when it was seen; by that machine's clock these are long over."""
+    group, ids = new_topic_id(), {"orders": new_topic_id(), "payments": new_topic_id()}
+    with fresh_store.opened(clock_ms=lambda: now_ms() - 40 * DAY) as (ledger, memories):
+        ledger.begin(ids)
+        see(ledger, group, {"orders": {0: 5}, "payments": {0: 3}}, now_ms() - 40 * DAY)
+        see(ledger, group, {"orders": {0: 5}}, now_ms() - 40 * DAY)
+        memories.save(now_ms() - 40 * DAY)
+    with fresh_store.elsewhere("other").opened() as (ledger, _):
+        ledger.begin(ids)
+        (found,) = (rows for name, _, rows in ledger.gone_groups([], now_ms() - 30 * DAY) if name == group)
+        assert {topic: rows[0][:2] for topic, rows in found.items()} == {"orders": (0, 5), "payments": (0, 3)}
+
+
 def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:
     with fresh_store.opened(clock_ms=lambda: now_ms() + 10 * MINUTE) as (ledger, memories):
         add_samples(ledger, new_topic_id(), {0: Sample(1_000, 10)})
