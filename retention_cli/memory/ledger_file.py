@@ -223,10 +223,10 @@ class LedgerFile:
 
 
 class Unread(NamedTuple):
-    """A key whose last message can't be read: where it is, why, and whether a newer kretain wrote it."""
+    """A key whose last message can't be read: where it is, why, and whether another version wrote it."""
 
     text: str
-    newer: bool
+    other_version: bool
 
 
 class SharedCache:
@@ -296,11 +296,11 @@ class SharedCache:
 
     def unread(self) -> dict[str, Unread]:
         """Return the keys whose last message can't be read."""
-        return {key: Unread(text, bool(newer)) for key, text, newer in self.db.execute("SELECT * FROM unread")}
+        return {key: Unread(text, bool(other)) for key, text, other in self.db.execute("SELECT * FROM unread")}
 
-    def not_read(self, key: str, text: str, *, newer: bool) -> None:
+    def not_read(self, key: str, text: str, *, other_version: bool) -> None:
         """Note that a key's message can't be read."""
-        self.db.execute("INSERT OR REPLACE INTO unread VALUES (?, ?, ?)", (key, text, newer))
+        self.db.execute("INSERT OR REPLACE INTO unread VALUES (?, ?, ?)", (key, text, other_version))
 
     def read(self, key: str) -> None:
         """Note that a key's last message can be read, or is ours."""

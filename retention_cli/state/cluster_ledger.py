@@ -26,7 +26,7 @@ from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.live import Message
 from retention_cli.state import messages
-from retention_cli.state.own_topics import STATE_TOPIC, StateTopic
+from retention_cli.state.own_topics import StateTopic
 
 _MESSAGES_AT_ONCE: Final = 2_000
 _DOCUMENTS_AT_ONCE: Final = 500
@@ -137,8 +137,8 @@ class ClusterLedger(Ledger):
         Groups are sent before partitions, and partitions only if that worked: a partition's later leader epoch says
         that the cut before it was handled, and the commits that the cut refuses are in the groups' documents.
         """
-        if any(one.newer for one in self._cache.unread().values()):
-            raise NotSharedError(f"{STATE_TOPIC} is written by a newer kretain: use that version")
+        if other := next((one.text for one in self._cache.unread().values() if one.other_version), None):
+            raise NotSharedError(other)
         try:
             for _ in range(_ROUNDS):
                 with self._errors():
@@ -251,9 +251,9 @@ class ClusterLedger(Ledger):
             document, written = messages.decode(key, one.value)
         except messages.DocumentError as error:
             self.notes.append(Reason("ledger", f"{one.place}, key {key}: {error}; ignored"))
-            newer = isinstance(error, messages.NewerDocumentError)
-            self._cache.not_read(key, f"{one.place}: {error}", newer=newer)
-            if not newer:
+            other_version = isinstance(error, messages.OtherVersionError)
+            self._cache.not_read(key, f"{one.place}: {error}", other_version=other_version)
+            if not other_version:
                 latest[key] = None
             return
         self._cache.read(key)
@@ -294,14 +294,14 @@ class ClusterLedger(Ledger):
     def _in_doubt(self) -> Unknown | None:
         """Return why the memory is in doubt: an unreadable message is all that there is of some group (F6).
 
-        A message that a newer kretain wrote puts it in doubt, too. Any other unreadable message of a topic only lowers
-        its bounds: samples and event times are missing (G3, R2).
+        A message of another version puts it in doubt, too. Any other unreadable message of a topic only lowers its
+        bounds: samples and event times are missing (G3, R2).
         """
         reasons = []
         for key, one in sorted(self._cache.unread().items()):
             name = docs.name_in(key, docs.GROUP)
-            if one.newer:
-                reasons.append(Reason("ledger", f"{one.text}: use that one"))
+            if one.other_version:
+                reasons.append(Reason("ledger", one.text))
             elif name is not None and self._stored_group(name) is None:
                 text = f"{one.text}; it is all that is remembered of {who(name)}: {forget_hint(name)}"
                 reasons.append(Reason("ledger", text))

@@ -51,15 +51,15 @@ class DocumentError(ValueError):
     """A message that is not a valid document; the text says why."""
 
 
-class NewerDocumentError(DocumentError):
-    """A document that a newer kretain wrote."""
+class OtherVersionError(DocumentError):
+    """A document that another version of kretain wrote; the text also says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """When a document was written, by the writer's clock, when its ledger was begun (Unix ms), and in which version.
 
-    Every later version must keep these fields: by them an older kretain knows that a newer one wrote it, and holds.
+    Every later version must keep these fields: by them another kretain knows that it can't read it, and holds.
     """
 
     at_ms: Int64
@@ -83,7 +83,7 @@ def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
     """Return a message's document, None for :data:`CLOCK_KEY`, and when it was written.
 
     Raises:
-        NewerDocumentError: a newer kretain wrote it.
+        OtherVersionError: another version of kretain wrote it.
         DocumentError: it is not valid, or is not the document that its key names.
     """
     try:
@@ -92,9 +92,13 @@ def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
         head = body = b""
     written = _parsed(Written, head)
     if written.version > VERSION:
-        raise NewerDocumentError(f"a newer kretain wrote it (version {written.version}, this one knows {VERSION})")
+        text = f"a newer kretain wrote it (version {written.version}, this one knows {VERSION}): use that one"
+        raise OtherVersionError(text)
     if written.version < VERSION:
-        raise DocumentError(f"it has version {written.version}")
+        raise OtherVersionError(
+            f"an older kretain wrote it (version {written.version}, this one knows {VERSION}): delete its topic, and "
+            f"run kretain cluster init again"
+        )
     if key == CLOCK_KEY:
         return None, written
     document = _parsed(_kind_of(key), body)

@@ -285,16 +285,19 @@ def test_unreadable_topic_message_is_named_and_only_lowers_bounds(fresh_store: S
             assert sum(f"offset {offset:,}, key {topic_id}: " in note.text for note in memories.notes) == 1
 
 
-def test_message_of_a_newer_version_holds_and_is_not_overwritten(fresh_store: Store, writer: ClusterWriter) -> None:
+@pytest.mark.parametrize(("version", "what"), [(5, "a newer kretain"), (3, "an older kretain")])
+def test_message_of_another_version_holds_and_is_not_overwritten(
+    fresh_store: Store, writer: ClusterWriter, version: int, what: str
+) -> None:
     topic_id = new_topic_id()
     with fresh_store.opened() as (ledger, memories):
         add_samples(ledger, topic_id, {0: Sample(1_000, 10)})
         fresh_store.save(memories)
-    newer = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":5}\n{"what":"who knows"}')
-    writer.append(STATE_TOPIC, topic_id.encode(), newer)
+    other = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":%d}\n{"what":"who knows"}' % version)
+    writer.append(STATE_TOPIC, topic_id.encode(), other)
     try:
         with fresh_store.opened() as (ledger, memories):
-            assert "a newer kretain wrote it (version 5, this one knows 4)" in why(ledger.lost)
+            assert f"{what} wrote it (version {version}, this one knows 4)" in why(ledger.lost)
             ledger.partition("orders", topic_id, 0).add_sample(Sample(2_000, 20))
             memories.save(now_ms())
             assert "remembered only on this machine" in memories.notes[-1].text

@@ -160,10 +160,11 @@ def test_decompression_bomb_is_refused() -> None:
     refusal(messages.DocumentError, messages.decode, TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
 
 
+@pytest.mark.parametrize("version", [3, 5])
 @pytest.mark.parametrize(("key", "body"), [(TOPIC_ID, GOOD), ("new:kind", {"new": 1})])
-def test_document_of_a_newer_version_raises_its_own_error(key: str, body: object) -> None:
-    assert "version 5, this one knows 4" in refusal(
-        messages.NewerDocumentError, messages.decode, key, message({**HEAD, "version": 5, "more": 1}, body)
+def test_document_of_another_version_raises_its_own_error(key: str, body: object, version: int) -> None:
+    assert f"version {version}, this one knows 4" in refusal(
+        messages.OtherVersionError, messages.decode, key, message({**HEAD, "version": version, "more": 1}, body)
     )
 
 

@@ -114,7 +114,7 @@ def full_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
             cache = SharedCache(ledger.db)
             cache.read_up_to("id", 5, 7)
             cache.mark(["group:a", "group:b"], 7)
-            cache.not_read("group:b", "what", newer=False)
+            cache.not_read("group:b", "what", other_version=False)
             cache.saw_shared("a", 5)
     assert remembered(path.parent)
     return path
