@@ -23,7 +23,7 @@ from retention_cli.memory.ages import Watched, merged
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
-from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.partition import PartitionMemory, pack
 from retention_cli.policy.live import Message
 from retention_cli.state import messages
 from retention_cli.state.own_topics import StateTopic
@@ -55,6 +55,7 @@ class ClusterLedger(Ledger):
         self._topic = topic
         self._clock_ms = clock_ms
         self._synced = self._begun = False
+        self._again: set[str] = set()  # keys to know only from the topic, as others do
         super().__init__(folder, known, shared=True)
         if will_save:
             topic.connect()
@@ -152,11 +153,17 @@ class ClusterLedger(Ledger):
                     for some in (first, last)
                     for start in range(0, len(some), _DOCUMENTS_AT_ONCE)
                 ]
+                noted = len(self.notes)
+                if wrong := abs(lags[0]) > MAX_SKEW_MS:  # a right clock must not pass on a wrong one's times
+                    self._again = {key for key, _ in waiting}
+                    with self.transaction():
+                        self.db.execute("DELETE FROM state_topic")
                 self._sync()
                 with self._errors():
                     self._heads = self._stored_heads()
-                if abs(lags[0]) > MAX_SKEW_MS:  # others discard our times, however often we send them
-                    self.notes.append(Reason("ledger", f"this machine's clock is {apart(lags[0])}: correct it (NTP)"))
+                if wrong:  # others discard our times, however often we send them
+                    text = f"this machine's clock is {apart(lags[0])}: correct it (NTP)"
+                    self.notes[noted:] = [Reason("ledger", text)]
                     return
         except BrokerError as error:
             raise NotSharedError(f"{error}; the next run sends it") from None
@@ -263,7 +270,11 @@ class ClusterLedger(Ledger):
         if abs(late_ms) > MAX_SKEW_MS:
             text = f"{one.place}: the clock of the machine that wrote it is {apart(late_ms)}"
             self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
-            document = _distrusted(document, max(0, late_ms))
+            document = _distrusted(document, late_ms, one.time_ms)
+        if key in self._again:
+            self._again.remove(key)
+            if key not in self._cache.unsent():  # another process on this machine may have added to it
+                self._forget_up_to(key, 2**63 - 1)
         self._merge_in(document)
         self.db.execute(
             "UPDATE meta SET value = ? WHERE key = 'since_ms' AND (value = 0 OR value > ?) AND ? > 0",
@@ -330,16 +341,25 @@ def _untold(error: BrokerError) -> Unknown:
     return Unknown.because("ledger", f"what is remembered of this cluster (state: cluster) is unknown: {error}")
 
 
-def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
-    """Return a document without the times that a wrong clock spoils; a group's become one, later by ``late_ms``."""
+def _distrusted(document: docs.Document, late_ms: int, now_ms: int) -> docs.Document:
+    """Return a document without the times that a wrong clock spoils.
+
+    A group's become one, later if the clock is behind by ``late_ms``. High watermarks were not seen later than
+    ``now_ms``, by the brokers' clock; how far a log reached still shows whether it was cut since (M2).
+    """
     match document:
         case docs.TopicDocument():
             return replace(
                 document,
-                partitions={n: replace(one, packed=b"", replicas=b"") for n, one in document.partitions.items()},
+                partitions={
+                    n: replace(
+                        one, packed=pack(last._replace(wall_ms=now_ms) for last in one.samples[-1:]), replicas=b""
+                    )
+                    for n, one in document.partitions.items()
+                },
             )
         case docs.GroupDocument():
-            seen_ms = document.group.seen_ms + late_ms
+            seen_ms = document.group.seen_ms + max(0, late_ms)
             gone = document.group.gone.with_seen(seen_ms)
             return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms, gone=gone))
         case docs.DiskDocument():

@@ -306,12 +306,13 @@ def test_message_of_another_version_holds_and_is_not_overwritten(
 
 
 def test_times_from_a_machine_with_a_wrong_clock_are_ignored(fresh_store: Store, writer: ClusterWriter) -> None:
-    """G3: a clock that is behind would make records look older than they are; the brokers' stamp tells."""
+    """G3: a clock that is behind would make records look older than they are; the brokers' stamp counts."""
     topic_id, at = new_topic_id(), now_ms() - 10 * MINUTE
     document = docs.TopicDocument(topic_id, "t", at, {0: PartitionMemory(pack([Sample(at, 500)]), data_at=(3,))})
     appended = writer.append(STATE_TOPIC, topic_id.encode(), messages.encode(document, messages.Written(at, 0)))
+    at_ms = known(appended.broker_ms)
     with fresh_store.opened() as (ledger, memories):
-        assert pick(ledger.partitions_of(topic_id)[0], "samples", "data_at") == ((), (3,))
+        assert pick(ledger.partitions_of(topic_id)[0], "samples", "data_at") == ((Sample(at_ms, 500),), (3,))
         said = next(note.text for note in memories.notes if f"offset {appended.offset:,}:" in note.text)
         assert re.search("the clock of the machine that wrote it is 60.*behind the brokers'", said)
 
@@ -328,6 +329,25 @@ def test_commit_that_a_machine_with_a_clock_behind_saw_last_counts_elsewhere(fre
         ledger.begin(ids)
         (found,) = (rows for name, _, rows in ledger.gone_groups([], now_ms() - 30 * DAY) if name == group)
         assert {topic: rows[0][:2] for topic, rows in found.items()} == {"orders": (0, 5), "payments": (0, 3)}
+
+
+@pytest.mark.parametrize("off_ms", [-40 * DAY, 40 * DAY])
+def test_times_from_before_a_clock_was_corrected_are_ignored(fresh_store: Store, off_ms: int) -> None:
+    """G3, F6: nor does the machine itself take them for right, or pass them on, once its clock is right again."""
+    topic_id, group, began = new_topic_id(), new_topic_id(), now_ms()
+    with fresh_store.opened(clock_ms=lambda: now_ms() + off_ms) as (ledger, memories):
+        add_samples(ledger, topic_id, {0: Sample(now_ms() + off_ms, 10)})
+        see(ledger, group, {"orders": {0: 5}}, now_ms() + off_ms)
+        memories.save(now_ms() + off_ms)
+    with fresh_store.opened() as (ledger, memories):
+        add_samples(ledger, topic_id, {0: Sample(now_ms(), 20)})
+        fresh_store.save(memories)
+    for place in (fresh_store, fresh_store.elsewhere("other")):
+        samples = samples_of(place, topic_id)
+        assert [one.high_watermark for one in samples] == [10, 20]
+        assert began <= samples[0].wall_ms <= samples[1].wall_ms <= now_ms()
+        with place.opened() as (ledger, _):
+            assert group in {name for name, *_ in ledger.gone_groups([], began - HOUR)}
 
 
 def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:
