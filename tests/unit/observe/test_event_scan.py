@@ -152,6 +152,16 @@ def test_log_start_that_moved_back_restarts_the_scan() -> None:
     )
 
 
+def test_largest_time_beyond_a_truncation_is_forgotten_by_a_scan_that_ends_before_it() -> None:
+    """M2: it had started over as S moved back (M3), and was not read up to that record again."""
+    scan = EventScan.from_bytes(scanned(enumerate([1, 2, 3, 90]), block_records=2).as_bytes(), "header:et", 2)
+    memory = PartitionMemory(scan=EventScan.from_bytes(scan.as_bytes(), "header:et", 0).as_bytes(), leader_epoch=1)
+    memory.continue_at(2, 0, NOW, cut=4)
+    assert newest_ms(EventScan.from_bytes(memory.scan, "header:et", 0)) == 90
+    memory.continue_at(3, 0, NOW, cut=3)
+    assert EventScan.from_bytes(memory.scan, "header:et", 0).newest is None
+
+
 @given(partitions(), st.integers(0, 200), st.integers(1, 4))
 def test_scan_forgets_what_lies_beyond_a_truncation(records: Records, cut: int, block_records: int) -> None:
     """M2: it is as if it had never been read."""
