@@ -204,23 +204,30 @@ class ClusterLedger(Ledger):
         """Merge the topic's messages since the last read, or all of them if that position is unknown.
 
         So it is if the topic has another leader since: an election may have cut its log, which then grew past it (M1).
+        Read on while there are more: a key whose message was compacted away before it was read has a later one.
 
         Raises:
             BrokerError: it can't be read.
         """
+        for _ in range(_ROUNDS):
+            if not self._read_on():
+                return
+
+    def _read_on(self) -> bool:
         log, there = self._topic.extent()
         with self._errors():
             position = self._cache.position(log, there.end, self._meta("revision"))
         fresh = position is None
         start = there.start if position is None else max(position, there.start)
         if start == there.end and not fresh:
-            return
+            return False
         seen: set[str] = set()
         # Once at least: a topic without messages, read from its start, lacks all that the cache has.
         for first in range(start, max(start + 1, there.end), _MESSAGES_AT_ONCE):
             end = min(first + _MESSAGES_AT_ONCE, there.end)
             stored = self._topic.read(first, end) if first < end else []
             self._take_in(log, stored, end, fresh=seen if fresh else None, last=end >= there.end)
+        return True
 
     def _take_in(self, log: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool) -> None:
         """Merge messages into the cache, and mark the keys whose last message lacks something that the cache has."""

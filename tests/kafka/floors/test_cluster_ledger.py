@@ -25,9 +25,10 @@ from retention_cli.memory.partition import PartitionMemory, pack
 from retention_cli.memory.positions import Commits
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.recall import Recall
+from retention_cli.policy.live import Message
 from retention_cli.policy.settings import GroupRules
 from retention_cli.state import messages
-from retention_cli.state.own_topics import STATE_TOPIC
+from retention_cli.state.own_topics import STATE_TOPIC, StateTopic
 from tests.support.clusters import EmbeddedKafka
 from tests.support.facts import known, why
 from tests.support.ledger_stores import (
@@ -47,7 +48,20 @@ from tests.support.ledger_stores import (
 )
 from tests.support.says import held, pick, says
 from tests.support.terminal import Terminal
-from tests.support.world import DAY, HOUR, MINUTE, OLD, Cli, World, codes, consumed, now_ms, reader_for, written
+from tests.support.world import (
+    DAY,
+    HOUR,
+    MINUTE,
+    OLD,
+    Cli,
+    World,
+    codes,
+    consumed,
+    now_ms,
+    reader_for,
+    wait_until,
+    written,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -233,6 +247,32 @@ def test_state_topic_from_which_messages_were_deleted_holds_until_it_is_made_ane
 def fresh_store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
     renew_state_topic(kafka.bootstrap)
     return Store("cluster", kafka.bootstrap, tmp_path / "state")
+
+
+def test_message_compacted_away_before_it_is_read_counts_as_the_later_one_of_its_key(
+    fresh_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one is behind the end that was asked for: a machine without a cache would know of no such group (F6)."""
+    world, eager = World(fresh_store.bootstrap, Path()), {"segment.ms": "100", "max.compaction.lag.ms": "100"}
+    world.configure(STATE_TOPIC, {**eager, "min.cleanable.dirty.ratio": "0.01"})
+    saw(fresh_store, "gone", now_ms())
+    read = StateTopic.read
+
+    def read_late(topic: StateTopic, start: int, end: int) -> list[Message]:
+        monkeypatch.setattr(StateTopic, "read", read)
+        saw(fresh_store, "gone", now_ms() + 2 * HOUR)
+
+        def compacted() -> bool:
+            saw(fresh_store, new_topic_id(), now_ms())
+            return all(one.offset() >= end for one in world.messages(STATE_TOPIC))
+
+        wait_until(compacted, "the cleaner", 60)
+        return topic.read(start, end)
+
+    monkeypatch.setattr(StateTopic, "read", read_late)
+    with fresh_store.elsewhere("late").opened() as (ledger, _):
+        assert "gone" in ledger.groups()
+    renew_state_topic(fresh_store.bootstrap)
 
 
 @pytest.fixture
