@@ -75,8 +75,8 @@ class DiskMemory:
                 self.packed, self.changed = pack([*samples[:-1], last._replace(used_bytes=sample.used_bytes)]), True
 
     def merged(self, other: DiskMemory) -> DiskMemory:
-        """Return what both remember; their order does not matter."""
-        return DiskMemory(pack(sorted({*self.samples, *other.samples})))
+        """Return what both remember; their order does not matter. The smallest amounts are kept, as by :meth:`add`."""
+        return DiskMemory(pack(_lowered(sorted({*self.samples, *other.samples}))))
 
     def covers(self, other: DiskMemory) -> bool:
         """Return whether this memory has all that the other has."""

@@ -600,3 +600,16 @@ def test_smallest_amount_of_the_last_hour_outlives_thinning(apart_s: int) -> Non
             if now > began:
                 assert lowest(memory.samples, DiskSample(now * 1000, used, 1000), 360_000) == 10
             memory.add(DiskSample(now * 1000, used, 1000), lowest=True)
+
+
+@pytest.mark.parametrize("apart_s", [61, 120])
+def test_smallest_amount_of_the_last_hour_outlives_merging(apart_s: int) -> None:
+    """R6: two machines look in turn (``state: cluster``), and each takes over the other's looks."""
+    for lull in range(70, 110):
+        one, other, began = DiskMemory(), DiskMemory(), lull * apart_s
+        for now in range(0, began + 3600, apart_s):
+            one.packed = one.merged(other).packed
+            if now > began:
+                assert lowest(one.samples, DiskSample(now * 1000, 100, 1000), 360_000) == 10
+            one.add(DiskSample(now * 1000, 10 if now == began else 100, 1000), lowest=True)
+            one, other = other, one
