@@ -61,15 +61,15 @@ class DiskMemory:
     def add(self, sample: DiskSample, *, lowest: bool = False) -> None:
         """Remember a look, unless it is too close to the last one, or before it (a clock was set back).
 
-        With ``lowest`` one too close to the last lowers that one's used bytes, if it has fewer. So does one that is
-        thinned out: the look after it has its used bytes, if it had fewer.
+        With ``lowest`` one that is not remembered lowers the last one's used bytes, if it has fewer. So does one that
+        is thinned out: the look after it has its used bytes, if it had fewer.
         """
         samples = self.samples
         same_size = [one for one in samples if one.total_bytes == sample.total_bytes]
         apart = not same_size or sample.wall_ms - same_size[-1].wall_ms >= APART_MS
         if apart and (not samples or sample >= samples[-1]):
             self.packed, self.changed = pack(_lowered([*samples, sample]) if lowest else [*samples, sample]), True
-        elif lowest and samples and sample.wall_ms >= samples[-1].wall_ms:
+        elif lowest and samples:
             last = samples[-1]
             if last.total_bytes == sample.total_bytes and sample.used_bytes < last.used_bytes:
                 self.packed, self.changed = pack([*samples[:-1], last._replace(used_bytes=sample.used_bytes)]), True

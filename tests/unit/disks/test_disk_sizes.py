@@ -414,6 +414,16 @@ def test_disk_memory_keeps_the_lowest_of_close_looks() -> None:
     assert [one.used_bytes for one in memory.samples] == [70]
 
 
+def test_disk_memory_keeps_a_lower_look_of_a_machine_whose_clock_is_behind_another() -> None:
+    """R6: by up to a minute they may differ (``state: cluster``)."""
+    theirs, memory = DiskMemory(), DiskMemory()
+    for minute in (0, 4, 8):
+        theirs.add(DiskSample(minute * MINUTE, 300, 1000), lowest=True)
+    memory.packed = theirs.packed
+    memory.add(DiskSample(8 * MINUTE - 30_000, 100, 1000), lowest=True)
+    assert lowest(memory.samples, DiskSample(10 * MINUTE, 300, 1000), 6 * MINUTE) == 100
+
+
 def stay(memory: Ledger, minute: int, disk: Disk, may_leave: int | None = 0) -> int:
     """What stays of a disk at a look, by a ledger alone."""
     return stays_bytes(disk, memory, (), {}, minute * MINUTE, 6 * MINUTE, may_leave)
