@@ -152,7 +152,8 @@ def left_behind(
     for one in files:
         of = enumerate(zip(one.starts, one.epochs, strict=False))
         known = [(number, start, epoch) for number, (start, epoch) in of if number in covered and start is not None]
-        for (number, start, epoch), group in product(known, one.consumers):
+        groups = [other for other in one.consumers if other.kind not in ("share", "outside")]  # may be named alike
+        for (number, start, epoch), group in product(known, groups):
             key, position = (group.name, number), group.offsets.get(number)
             was = stood.get(key, unnamed.get(number))
             if was is not None and _overlaps(covered[number], was.position, start):

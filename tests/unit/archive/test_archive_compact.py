@@ -389,13 +389,14 @@ ABSENT, UNNAMED = "absent", "absent, and not all groups are named"
 def test_group_is_behind_where_archived_records_were_trimmed_that_it_had_not_read(
     runs: list[tuple[int | None, Any]], covered: list[tuple[int, int]], found: int | None
 ) -> None:
-    """Not on another partition, nor another group. Only a group that was there, or may have been."""
+    """Not on another partition, nor another group, nor what is no group. Only one that was there, or may have been."""
     files = [
         Positions(
             *("C", "orders", "I", n * DAY, (n, n), (start, 0)),
             (
                 *(() if isinstance(at, str) else (Stood("g", "group", {0: at, 1: 0}),)),
                 Stood("h", "group", {0: 99, 1: 0}),
+                Stood("g", "outside", {0: 99, 1: 0}),
             ),
             "why" if at == UNNAMED else None,
         )
