@@ -1,8 +1,8 @@
 """Where consumers stood on a topic when its records were archived, and where they continue in what was restored.
 
-Each run that archives a topic keeps one file of it: ``_groups/20261121T030000123Z.json`` in the topic's folder, with
-every consumer that counts, all partitions, their leader epochs and log starts. Only :func:`keep`, :func:`newest` and
-:func:`until` touch files.
+Each run that archives a topic keeps a file of it before it copies, and one before it trims:
+``_groups/20261121T030000123Z.json`` in the topic's folder, with every consumer that counts, all partitions, their
+leader epochs and log starts. Only :func:`keep`, :func:`newest` and :func:`until` touch files.
 """
 
 from __future__ import annotations

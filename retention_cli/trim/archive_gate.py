@@ -78,7 +78,7 @@ class ArchivedFirst:
         """
         if self.archiver is None:
             return
-        failures = self._keep_positions(self.archiver, wanted)
+        failures = self._keep_positions(self.archiver, {tp: url for tp, (url, _target) in wanted.items()})
         fit = {tp: one for tp, one in wanted.items() if (one[0], tp.topic) not in failures}
         done = self.archiver.copy(fit, progress) if fit else {}
         done |= {tp: failed(tp, wanted[tp][0], failures[wanted[tp][0], tp.topic]) for tp in wanted.keys() - fit.keys()}
@@ -87,13 +87,27 @@ class ArchivedFirst:
         self._copied |= copies
         self.on_copied(copies)
 
+    def keep_again(self, waiting: Collection[TopicPartition]) -> None:
+        """Keep consumers' positions on copied partitions once more: a group that came since may lose records, too.
+
+        Call it before the recheck: what is trimmed by that is further.
+
+        Raises:
+            BrokerError, PolicyError: the consumers' positions could not be asked for.
+        """
+        urls = {tp: one.url for tp in waiting if isinstance(one := self._copied.get(tp), Archived)}
+        if self.archiver is not None and urls:
+            failures = self._keep_positions(self.archiver, urls)
+            why = ((tp, url, failures.get((url, tp.topic))) for tp, url in urls.items())
+            self._copied |= {tp: failed(tp, url, error) for tp, url, error in why if error is not None}
+
     def _keep_positions(
-        self, archiver: Archiver, wanted: Mapping[TopicPartition, tuple[str, Target]]
+        self, archiver: Archiver, urls: Mapping[TopicPartition, str]
     ) -> dict[tuple[str, str], Exception]:
         """Keep consumers' positions before the copy begins: later is further. Return URLs and topics that failed."""
         failures: dict[tuple[str, str], Exception] = {}
-        positions = self.positions(frozenset(tp.topic for tp in wanted))
-        for url, topic in sorted({(url, tp.topic) for tp, (url, _target) in wanted.items()}):
+        positions = self.positions(frozenset(tp.topic for tp in urls))
+        for url, topic in sorted({(url, tp.topic) for tp, url in urls.items()}):
             try:
                 if topic in positions:
                     archiver.keep(url, positions[topic])

@@ -188,6 +188,7 @@ class Trimmer:
 
     def _round(self, waiting: Sequence[TopicPartition]) -> None:
         """Recheck the waiting partitions, and trim as many of them as the recheck's time allows."""
+        self.archived.keep_again(waiting)
         began = self.reader.clock.monotonic()
         fresh = self.rechecks.recheck(waiting)
         self._disks = fresh.disks

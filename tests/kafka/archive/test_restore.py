@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
 from retention_cli.archive.store import Store
+from retention_cli.archive.writer import PartitionArchiver
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.republisher import GroupResetter, Republisher
 from tests.support.archives import (
@@ -229,11 +230,15 @@ def test_restore_names_a_record_too_large_for_the_target(world: World, place: Pa
     assert whole(world, target) == []
 
 
-def trim_aged(world: World, topic: str, place: Path) -> None:
-    """Archive and trim all that is older than 2020, read or not."""
+def aged(topic: str, place: Path) -> str:
+    """Return the policy that archives and trims all that is older than 2020, read or not."""
     rules = "log.retention.min.timestamp: 1577836800000\n    unconsumed: trim"
-    text = f'version: 1\ntopics:\n  - match: "{topic}"\n    {rules}\n    archive: {place}\n'
-    world.cli("trim", "-p", str(written(place.with_name("policy.yaml"), text)), "--yes", check=0)
+    return f'version: 1\ntopics:\n  - match: "{topic}"\n    {rules}\n    archive: {place}\n'
+
+
+def trim_aged(world: World, topic: str, place: Path) -> None:
+    policy_file = written(place.with_name("policy.yaml"), aged(topic, place))
+    world.cli("trim", "-p", str(policy_file), "--yes", check=0)
 
 
 def filled(world: World, name: str, partition: int) -> list[tuple[int, Whole]]:
@@ -295,7 +300,7 @@ def test_groups_continue_in_an_empty_cluster_with_the_record_they_would_have_rea
     small(monkeypatch, 250)
     trim_aged(world, name, place)
     assert [whole(world, name, partition) for partition in range(2)] == [[], []]
-    assert len([*place.rglob("_groups/*.json")]) == 1
+    assert len([*place.rglob("_groups/*.json")]) == 2, "before the copy, and before the trim"
 
     target = elsewhere.topic("back", partitions=2)
     again = (elsewhere, name, place, target, "--groups", "-o", "json")
@@ -409,32 +414,37 @@ def test_group_does_not_skip_records_of_others_though_since_leaves_older_ones_ou
 
 
 def test_group_that_started_over_behind_trimmed_records_continues_with_the_first_that_it_never_read(
-    world: World, place: Path
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two trims it went on at the new log start: its newest position hides what only the archive has."""
+    """Between two trims it went on at the new log start: its newest position hides what only the archive has.
+
+    Group ``late`` first committed while the records were copied: the trim passed it, too.
+    """
     name = world.topic("skipped")
     produce(world, name, odd_flights(1_000))
     log = numbered(world, name)
     for stem, position in STANDS.items():
         world.commit(f"{name}-{stem}", name, position)
     world.commit(f"{name}-all", name, world.ends(name)[1])
-    trim_aged(world, name, place)
+    with monkeypatch.context() as once:
+        after(once, PartitionArchiver, "copy", lambda: world.commit(f"{name}-late", name, 300))
+        world.trim(world.plan(aged(name, place)), aged(name, place))
     produce(world, name, odd_flights(500))
     log += numbered(world, name)
     end = world.ends(name)[1]
-    for stem in ("g", "all"):
+    for stem in ("g", "all", "late"):
         world.commit(f"{name}-{stem}", name, end)
     trim_aged(world, name, place)
     assert world.ends(name) == (end, end)
 
     both, target = Trimmed(world, place, name, log), world.topic("skipped-back")
     rows = {row["group"]: row for row in both.back(target, "--groups", "-o", "json").json()["groups"]["rows"]}
-    noted = {f"{name}-{stem}": row["note"] for stem in ("g", "h", "all") if (row := rows[f"{name}-{stem}"])}
-    assert ["a trim deleted what it had not read" in noted[f"{name}-{stem}"] for stem in ("g", "h", "all")] == [
-        *(True, False, False)
-    ]
+    stems = ("g", "late", "h", "all")
+    noted = [rows[f"{name}-{stem}"]["note"] for stem in stems]
+    assert ["a trim deleted what it had not read" in note for note in noted] == [True, True, False, False]
     produce(world, target, [NEW])
     assert both.next_in(target, "g") == following(log, 100)
+    assert both.next_in(target, "late") == following(log, 300)
     assert both.next_in(target, "h") == following(log, 700)
     assert both.next_in(target, "all") == NEW
     plan = world.decide(consumed(target, "0ms"), target)
