@@ -165,9 +165,10 @@ async def read_pending(
         BrokerError: no broker answered.
     """
     waiting = {name: CommitsUnknown(name, "was not asked", None) for name in await _suspects(wire, groups, deadline)}
+    rows = sum(topics.values())
 
     def on_reply(name: str, reply: Answer | RequestFailedError) -> None:
-        if (found := _judged(name, reply)) is None:
+        if (found := _judged(name, reply, rows)) is None:
             waiting.pop(name, None)
         else:
             waiting[name] = found
@@ -183,14 +184,17 @@ async def read_pending(
     return list(waiting.values()) if topics else []
 
 
-def _judged(name: str, reply: Answer | RequestFailedError) -> CommitsUnknown | None:
+def _judged(name: str, reply: Answer | RequestFailedError, rows: int) -> CommitsUnknown | None:
     if isinstance(reply, RequestFailedError):
         return CommitsUnknown(name, str(reply), None)
     if len(reply.groups) != 1:
         return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
-    found = outcome_of(name, reply.groups[0])
+    answer = reply.groups[0]
+    found = outcome_of(name, answer)
     if isinstance(found, GroupCommits):
-        return None
+        if answer.rows >= rows or answer.error_code == GROUP_ID_NOT_FOUND:
+            return None
+        return CommitsUnknown(name, f"its coordinator answered for {answer.rows} of {rows} partitions", None)
     first = next(iter(reply.groups[0].failed.values()), None)
     return found if first is None or first[1] == UnstableOffsetCommitError.errno else replace(found, topics=None)
 

@@ -380,7 +380,7 @@ class ByTheMinute:
         self.times.append(spec)  # 0 asks for the first record
         if tp in self.wrong:
             return self.wrong[tp]
-        return next((Found(n) for n in range(100) if self.stamp(tp, n) >= spec), NotFound())
+        return next((Found(n, at) for n in range(100) if (at := self.stamp(tp, n)) >= spec), NotFound())
 
 
 def walked(
@@ -505,7 +505,9 @@ def test_bytes_leaving_or_doubtful_are_not_trimmed_from_other_topics(
 
 
 @pytest.mark.parametrize(
-    "answer", [NotFound(), RequestFailedError("moved", retriable=True)], ids=["minus one", "an error"]
+    "answer",
+    [NotFound(), RequestFailedError("moved", retriable=True), Found(99), Found(99, 1)],
+    ids=["minus one", "an error", "no timestamp", "an earlier record"],
 )
 @pytest.mark.parametrize(("silent", "bounds"), [({OLD}, {NEW: 53}), ((), {OLD: 53})], ids=["silent", "known"])
 def test_partition_with_unanswered_look_ups_is_trimmed_only_if_its_newest_record_is_known(
