@@ -199,6 +199,9 @@ class Trimmer:
                 self._try_again(row.tp, row)
             else:
                 self._state.end(row.tp, row, fresh.decisions.get(row.tp))
+        for tp in [tp for tp, one in found.items() if self._state.unanswered.reached(tp, one.decision.log_start)]:
+            one = found.pop(tp)  # another request would take more than that one, and count for both (G6)
+            self._state.end(tp, TrimRow(tp, "unchanged", log_start=one.decision.log_start), one.decision)
         targets = self._within_limits(found)
         if self.deleter is None:
             for tp, target in targets.items():

@@ -117,6 +117,10 @@ class Unanswered:
             found[tp] = max((*mine, *(target for target, _answer in sent)), key=lambda one: one.offset)
         return found.values()
 
+    def reached(self, tp: TopicPartition, start: int | None) -> bool:
+        """Return whether a partition's log starts where one of its requests asked for, or beyond."""
+        return start is not None and any(target.offset <= start for target, _answer in self._sent.get(tp, ()))
+
     def settle(self, tp: TopicPartition, start: int | None) -> TrimRow | None:
         """Return the result of a partition's requests, given its current log start; None if there is none to report.
 

@@ -395,6 +395,27 @@ def test_second_request_recognises_that_the_first_was_executed(
     assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8
 
 
+def test_request_that_was_executed_late_is_not_followed_by_a_farther_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G6: no answer came to the first, and the policy becomes laxer. Of two requests only one would count."""
+    name = world.filled([40 * HOUR] * 4 + [30 * HOUR] * 4 + [0] * 2, {"a": 10})
+    forced = "version: 1\nlimits: {{max.records: 5}}\ntopics: [{{match: {}, retention.ms: {}h}}]\n"
+    leave_unanswered(monkeypatch)
+
+    def today() -> str:
+        if len(audit(world)) < 3:  # nothing was sent yet
+            return forced.format(name, 35)
+        world.delete_records(name, 4)
+        monkeypatch.undo()
+        return forced.format(name, 25)
+
+    report = world.trim(world.plan(forced.format(name, 25)), today)
+    assert pick(only(report), "outcome", "target", "log_start", "records") == ("trimmed", 4, 4, 4)
+    assert world.ends(name) == (4, 10)
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 4
+
+
 def test_delete_that_timed_out_at_followers_still_counts_as_trimmed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
