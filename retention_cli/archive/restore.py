@@ -222,6 +222,16 @@ def end(reader: ClusterReader, job: Job) -> None:
     RestoreGroup(reader.settings, job.group, reader.timeout_s).delete()
 
 
+def check_target(reader: ClusterReader, job: Job) -> None:
+    """Check that the target is the topic that the restore began with.
+
+    Raises:
+        BrokerError: it is another one, or no broker answered.
+    """
+    if reader.metadata([job.wanted.target]).topic_ids.get(job.wanted.target) != job.target_id:
+        raise BrokerError(f"topic {job.wanted.target} was deleted or recreated during the restore")
+
+
 def _restore_one(
     reader: ClusterReader,
     store: Store,
@@ -233,9 +243,7 @@ def _restore_one(
 ) -> None:
     """Restore one partition, after ``before`` records of others. Its start is committed first."""
     target, ranges = job.wanted.target, job.ranges[row.partition]
-    about = reader.metadata([target]).topics.get(target)
-    if about is None or about.topic_id != job.target_id:
-        raise BrokerError(f"topic {target} was deleted or recreated during the restore")
+    check_target(reader, job)
     name = f"{job.group}-{row.partition}"
     with Republisher(reader.settings, target, row.partition, name, group, reader.timeout_s) as republisher:
         mark = group.marks(target, [row.partition]).get(row.partition)

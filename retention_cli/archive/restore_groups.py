@@ -13,7 +13,7 @@ from itertools import islice, product
 from typing import Final
 
 from retention_cli.archive.positions import Behind, Continuation, Positions, Stood, gap_at, left_behind, newest, until
-from retention_cli.archive.restore import Job, RestoreRefusedError, WantedGroups, restored_records
+from retention_cli.archive.restore import Job, RestoreRefusedError, WantedGroups, check_target, restored_records
 from retention_cli.archive.store import Store
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -195,9 +195,11 @@ def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupP
 
     Raises:
         RestoreRefusedError: a group is in use by now; nothing was committed.
-        BrokerError: a group could not be reset; those before it are, and the same command, run again, continues.
+        BrokerError: the target is another topic by now; nothing was committed. Or a group could not be reset; those
+            before it are, and the same command, run again, continues.
     """
     check_free(reader, job, plan)
+    check_target(reader, job)
     wanted = plan.offsets()
     for name, offsets in sorted(wanted.items()):
         resetter.reset(name, offsets)

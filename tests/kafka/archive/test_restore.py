@@ -15,7 +15,16 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from retention_cli.archive.layout import ArchiveError
-from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
+from retention_cli.archive.restore import (
+    Job,
+    Restored,
+    RestoreRefusedError,
+    Wanted,
+    WantedGroups,
+    prepare,
+    restore,
+)
+from retention_cli.archive.restore_groups import choose, mapped, reset
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver
 from retention_cli.brokers.errors import BrokerError
@@ -474,3 +483,18 @@ def test_group_that_gets_a_member_before_the_commit_is_not_moved(world: World, t
         said = refusal(BrokerError, GroupResetter(reader.settings, target, 30).reset, group, {0: 5})
     assert "could not be reset: it has live members by now" in said
     assert trimmed.position_in(target, "g") is None
+
+
+def test_no_group_is_moved_in_a_target_that_was_recreated_while_kretain_asked(world: World, trimmed: Trimmed) -> None:
+    """The offsets are those of the former topic: groups would skip what the new one has."""
+    target, groups = world.topic("renewed"), WantedGroups()
+    with reader_for(world.bootstrap) as reader:
+        store = Store(str(trimmed.place))
+        job = prepare(reader, store, Wanted(trimmed.name, target, groups=groups), now_ms())
+        chosen = choose(reader, store, job, groups)
+        restore(reader, store, job)
+        plan = mapped(reader, store, job, chosen)
+        world.renew(target)
+        said = refusal(BrokerError, reset, reader, GroupResetter(reader.settings, target, 30), job, plan)
+    assert "was deleted or recreated during the restore" in said
+    assert [trimmed.position_in(target, stem) for stem in STANDS] == [None, None]
