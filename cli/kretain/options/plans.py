@@ -337,8 +337,8 @@ class TrimFlags(OptionGroup):
 
     @property
     def max_age_ms(self) -> int | None:
-        """How old the plan may be when the lock is free, None if that is not checked again."""
-        return self.max_age if self.plan is not None and self.wait_lock else None
+        """How old a saved plan may be when it is carried out, None if the plan is made in this run."""
+        return None if self.plan is None else self.max_age
 
     def shown(self, plan: Plan | None) -> Offered | None:
         """Return what a trim of this plan has to show if it needs an approval; None if it was made in this run."""

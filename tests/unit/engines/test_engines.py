@@ -377,6 +377,12 @@ def trimmed_in_turn(
     return dict(fleet_trim.trim_each([member("eu"), member("ap"), member("us")], wishes, how)), reached
 
 
+def test_age_of_a_saved_plan_counts_again_when_its_turn_has_come() -> None:
+    """It may have waited for an answer, or for other clusters of a fleet, and not for a lock alone."""
+    assert TrimFlags(plan=Path("plan.json"), max_age=5, wait_lock=0).max_age_ms == 5
+    assert TrimFlags(max_age=5, wait_lock=1).max_age_ms is None, "made in this run"
+
+
 @pytest.mark.parametrize(
     "error", [UnreachableError("down"), LockedError("locked"), RuntimeError("a bug"), OSError("disk")]
 )
