@@ -6,10 +6,11 @@ from typing import Annotated
 
 from kretain.completion.complete import complete_topics
 from kretain.config import resolve
-from kretain.errors import Exit, UsageError
+from kretain.errors import Exit, RefusedError, UsageError
 from kretain.flows.confirm import must_confirm
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.plans import Topics, selection_of
+from retention_cli.core.clock import SYSTEM
 
 
 @single_command
@@ -93,6 +94,7 @@ def protect(
         made, memory = plan_protection(job)
         if not dry_run:
             if made.changes:
+                asked_s = SYSTEM.since_boot()
                 must_confirm(
                     lambda: question(made),
                     "change settings, or --dry-run to look",
@@ -100,6 +102,8 @@ def protect(
                     yes=yes,
                     show=lambda: print_protection(made, "table"),
                 )
+                if not yes and 1000 * (SYSTEM.since_boot() - asked_s) > every:  # what is unread may be due by now (P2)
+                    raise RefusedError(f"the answer took longer than --every: run kretain protect again; {nothing}")
             made = carry_out(job, made, memory)
             post(made)
     print_protection(made, output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,6 +23,7 @@ from retention_cli.forecast.value import Forecast, Span
 from retention_cli.state.memories import Memories
 from tests.support.plain import meanwhile
 from tests.support.says import json_of, pick
+from tests.support.terminal import Terminal
 from tests.support.trims import audit
 from tests.support.watching import PLAIN, Watcher, policy_of as empty_policy_of, watching
 from tests.support.world import DAY, MIB, QUIET, World, consumed, now_ms, reader_for, wait_until, written
@@ -86,6 +88,25 @@ def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_ha
     assert own(world, topic) == str(60 * SECOND)
     assert [one["event"] for one in audit(world)] == ["protect", "protected"]
     assert world.cli("history", "--verify", check=0)
+
+
+def test_answer_that_comes_after_the_next_pass_was_due_changes_nothing(world: World) -> None:
+    """P2: the plan restores the original, and what the group has not read by then may be due under it."""
+    topic = expiring(world, "asked", 60 * SECOND)
+    world.commit("billing", topic, 0)
+    policy = policy_of(world, topic)
+    protect(world, policy, "--yes", every="30s")
+    raised = own(world, topic)
+    world.commit("billing", topic, world.ends(topic)[1])
+    command = [sys.executable, "-m", "kretain", "protect", "-p", str(policy), "--every", "2s", "-b", world.bootstrap]
+    with Terminal([*command, "--state-dir", str(world.state_dir)], columns=200) as terminal:
+        terminal.read_until("[y/N]")
+        world.commit("billing", topic, 0)
+        time.sleep(2.1)
+        terminal.type("y\n")
+        assert terminal.wait() == 6, terminal.text
+    assert "the answer took longer than --every" in terminal.text
+    assert own(world, topic) == raised != str(60 * SECOND)
 
 
 def test_protect_raises_what_an_open_transaction_hides(world: World) -> None:
