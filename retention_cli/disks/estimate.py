@@ -5,7 +5,7 @@ active. Which of them are old enough is found by looking up offsets at times, al
 time in which each disk's water level lies, and looks up each of its partitions there.
 
 A −1 means H only if MAX_TIMESTAMP, read after H, confirms it (docs/rules.md); otherwise it counts as S, so that
-nothing is trimmed. So does a missing answer.
+nothing is trimmed. So does a missing answer, and one beyond S whose timestamp does not confirm it.
 
 For R5 a topic's oldest records are trimmed first: the same search, with the topic in place of a disk and its leader
 replicas in place of the disk's replicas.
@@ -266,11 +266,12 @@ class _Times:
             requests, self.reader.list_offsets(moments, self.leaders) if requests else (), strict=True
         ):
             for tp, answer in answers.items():
-                if isinstance(answer, Found):
+                start, time_ms = offsets[one[tp]], times[one[tp]]
+                if isinstance(answer, Found) and (answer.offset <= start or (answer.timestamp or 0) >= time_ms):
                     offsets[one[tp]] = answer.offset
                 else:  # -1 is no answer here: its newest record is younger, or how old that is, is not known
                     named = isinstance(answer, RequestFailedError)
-                    self.unanswered[tp] = str(answer) if named else "the broker names no offset"
+                    self.unanswered[tp] = str(answer) if named else "the broker names no offset of that time"
         return offsets
 
 
