@@ -218,7 +218,7 @@ async def epoch_ends(
                 failed = error_named(row.error_code)
                 if failed is None and 0 <= named < epoch:
                     found[tp, named] = Found(row.end_offset)
-                is_known = row.end_offset >= 0 and named in (epoch, -1)  # brokers before 2.0 name none
+                is_known = row.end_offset >= 0 and named == epoch
                 found[tp, epoch] = failed or (Found(row.end_offset) if is_known else _NOT_FOUND)
 
     for turn in range(max(map(len, by_partition.values()), default=0)):  # a partition may be in a request only once
@@ -237,6 +237,7 @@ async def epoch_ends(
 def _epoch_request(epochs: Mapping[TopicPartition, int], leaders: Leaders) -> Any:
     topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     return OffsetForLeaderEpochRequest(
+        min_version=2,  # the first that refuses a deposed leader; version 0 does not say which epoch's end it names
         replica_id=-1,
         topics=[
             topic_class(

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
+from kafka.errors import IncompatibleBrokerVersion
 from kafka.future import Future
 from kafka.protocol.admin import DeleteRecordsRequest, ListGroupsRequest
+from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse, OffsetFetchResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.protocol.metadata import MetadataResponse
@@ -22,7 +24,15 @@ from retention_cli.brokers import commits, groups
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, coordinator_partition, outcome_of, why
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.log_offsets import OffsetRequest, decode as decode_offsets, list_offsets
+from retention_cli.brokers.log_offsets import (
+    Answer as OffsetAnswer,
+    Found,
+    NotFound,
+    OffsetRequest,
+    decode as decode_offsets,
+    epoch_ends,
+    list_offsets,
+)
 from retention_cli.brokers.metadata import (
     PartitionMetadata,
     TopicConfig,
@@ -278,6 +288,22 @@ def test_an_answer_without_a_row_leaves_the_partition_unknown(topics: bytes) -> 
     tp = TopicPartition("t", 0)
     wire: Any = SimpleNamespace(fan_out=fan_out)
     assert asyncio.run(list_offsets(wire, [{tp: "latest"}], {tp: PartitionMetadata(1, 1, (1,))})) == [{tp: LEFT_OUT}]
+
+
+@pytest.mark.parametrize(("named", "says"), [(3, Found(10)), (2, NotFound()), (-1, NotFound()), (4, NotFound())])
+def test_end_is_an_epochs_only_if_the_answer_names_that_epoch(named: int, says: OffsetAnswer) -> None:
+    """F5, M2: version 0 names none, and answers for an epoch that the log never had with the end of an earlier one."""
+
+    async def fan_out(work: Any, on_reply: Any) -> None:
+        for job in itertools.chain(*work.values()):
+            row = made(partition=0, error_code=0, leader_epoch=named, end_offset=10)
+            on_reply(job.about, made(topics=[made(topic="t", partitions=[row])]))
+            with pytest.raises(IncompatibleBrokerVersion):  # of a deposed leader, which answers before version 2
+                BrokerVersionData(api_versions={23: (0, 1)}).api_version(job.request)
+
+    tp = TopicPartition("t", 0)
+    answers = asyncio.run(epoch_ends(made(fan_out=fan_out), [(tp, 3)], {tp: PartitionMetadata(1, 5, (1,))}))
+    assert answers[tp, 3] == says
 
 
 # -- when a request's time is up --
