@@ -48,11 +48,15 @@ RESTORE: Final = {
     28: "TxnOffsetCommit",
 }
 """The APIs that writing to the cluster, and restoring, need."""
+_LEAST: Final = {1: 4}
+"""The lowest version that fits, by API: by an older Fetch, librdkafka returns aborted records as data."""
 
 
-def _missing(apis: Mapping[int, str], offered: Mapping[int, object]) -> str:
+def _missing(apis: Mapping[int, str], offered: Mapping[int, tuple[int, int]]) -> str:
     """Return the names of the APIs that are not offered, empty if all are, or if nothing is known."""
-    return ", ".join(name for key, name in apis.items() if offered and key not in offered)
+    return ", ".join(
+        name for key, name in apis.items() if offered and offered.get(key, (0, -1))[1] < _LEAST.get(key, 0)
+    )
 
 
 def _extent(start: log_offsets.Answer, end: log_offsets.Answer) -> records.Range | RequestFailedError:

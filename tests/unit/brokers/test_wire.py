@@ -42,6 +42,7 @@ from retention_cli.brokers.metadata import (
     decode as decode_metadata,
     topic_id_text,
 )
+from retention_cli.brokers.reader import _READ, _missing
 from retention_cli.brokers.wire.answers import Answer, GroupAnswer, decode, request
 from retention_cli.brokers.wire.connections import LEFT_OUT, error_named
 from retention_cli.brokers.wire.frames import TimedConnection, TimedProtocol
@@ -692,6 +693,16 @@ def test_members_read_what_they_subscribe_to_and_are_assigned_or_it_is_unknown(
 )
 def test_only_empty_or_dead_group_has_no_members(state: str, *, may: bool) -> None:
     assert ListedGroup("g", "classic", "consumer", state).may_have_members is may
+
+
+@pytest.mark.parametrize(
+    ("offered", "missing"), [({0: (0, 9), 1: (0, 3)}, "Fetch"), ({0: (0, 9), 1: (0, 4)}, ""), ({1: (4, 17)}, "Produce")]
+)
+def test_records_are_read_only_by_a_fetch_that_leaves_aborted_ones_out(
+    offered: dict[int, tuple[int, int]], missing: str
+) -> None:
+    """R2: by an older one an aborted record's time would be the newest."""
+    assert _missing(_READ, offered) == missing
 
 
 def test_zero_topic_id_is_unknown() -> None:
