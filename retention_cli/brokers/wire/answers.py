@@ -112,8 +112,9 @@ _START: Final = Struct(">iqi")
 _ROW: Final = Struct(">iqi4x")
 _BARE_ROW: Final = Struct(">iq8x")
 """A row without metadata: partition, offset, leader epoch, and one byte each for metadata and tags around the error."""
-_SPECIAL: Final = bytes.fromhex("00000000 0000000000000000 00000000 feffffff")
-"""The bits that are set if it has metadata, an error or tags."""
+_SPECIAL: Final = bytes.fromhex("80000000 0000000000000000 00000000 feffffff")
+"""The bits that are set if it has metadata, an error or tags, or a partition below zero."""
+_TWICE: Final = "an OffsetFetch response names a partition twice, or one below zero"
 _SIGNS: Final = bytes.fromhex("00000000 8000000000000000 80000000 00000000")
 _NO_EPOCH: Final = bytes.fromhex("00000000 0000000000000000 80000000 00000000")
 """The sign bits of the offset and the epoch, which is −1 if there is none; the epoch's alone."""
@@ -199,6 +200,8 @@ def _answer(data: bytes, version: int) -> tuple[Answer, int]:
         name, position = string(data, position)
         group, position = _group(data, position, name)
         groups.append(group)
+    if len({one.group for one in groups}) < count:
+        raise ValueError("an OffsetFetch response names a group twice")
     return Answer(throttle_time_ms, groups), after_tags(data, position)
 
 
@@ -246,6 +249,9 @@ def _rows(
     bits = int.from_bytes(block)  # tests all rows at once: to test each would cost more than to decode it
     if bits & _mask(_SPECIAL, count):
         return _rows_one_by_one(data, position, count, negative)
+    # A last byte each: only if two are equal, which many partitions need, may the same partition be there twice.
+    if len(set(block[3 :: _ROW.size])) < count and len({row[0] for row in _ROW.iter_unpack(block)}) < count:
+        raise ValueError(_TWICE)
     signs = bits & _mask(_SIGNS, count)
     if signs == _mask(_NO_EPOCH, count):
         return [(partition, offset, None) for partition, offset in _BARE_ROW.iter_unpack(block)], None, end
@@ -264,7 +270,7 @@ def _mask(row: bytes, count: int) -> int:
 def _rows_one_by_one(
     data: bytes, position: int, count: int, negative: dict[int, int]
 ) -> tuple[list[Commit], tuple[int, int] | None, int]:
-    commits, failed = [], None
+    commits, failed, seen = [], None, set[int]()
     for _ in range(count):
         if position + _START.size > len(data):
             raise IndexError
@@ -272,6 +278,9 @@ def _rows_one_by_one(
         metadata, position = length(data, position + _START.size)
         error, position = short(data, position + metadata)
         position = after_tags(data, position)
+        if row[0] < 0 or row[0] in seen:
+            raise ValueError(_TWICE)
+        seen.add(row[0])
         if error:
             failed = failed or (row[0], error)
         elif row[1] >= 0:

@@ -64,6 +64,7 @@ ROWS = st.lists(
         }
     ),
     max_size=6,
+    unique_by=lambda one: one["partition_index"],
 )
 PLAIN_ROWS = st.lists(
     st.fixed_dictionaries(
@@ -76,9 +77,10 @@ PLAIN_ROWS = st.lists(
         }
     ),
     max_size=30,
+    unique_by=lambda one: one["partition_index"],
 )
 TOPICS = st.lists(st.tuples(NAMES, st.one_of(PLAIN_ROWS, ROWS)), max_size=4, unique_by=lambda one: one[0])
-GROUPS = st.lists(st.tuples(NAMES, TOPICS, st.sampled_from([0, 0, 69, 15])), max_size=4)
+GROUPS = st.lists(st.tuples(NAMES, TOPICS, st.sampled_from([0, 0, 69, 15])), max_size=4, unique_by=lambda one: one[0])
 
 
 def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
@@ -125,7 +127,8 @@ ROW = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1,
 
 
 @given(GROUPS, st.integers(0, 1000))
-@example([("g" * 200, [("t" * 127, [ROW, {**ROW, "metadata": "\0\0\0"}])], 0)], 0)
+@example([("g" * 200, [("t" * 127, [ROW, {**ROW, "partition_index": 1, "metadata": "\0\0\0"}])], 0)], 0)
+@example([("g", [("t", [{**ROW, "partition_index": number} for number in range(300)])], 0)], 0)
 def test_commit_answer_of_several_groups_equals_kafka_pythons_decoding(groups: Any, throttle_ms: int) -> None:
     data = batched(groups, throttle_ms)
     theirs = OffsetFetchResponse[8].decode(data)
@@ -158,10 +161,15 @@ def test_unknown_tagged_fields_of_a_commit_answer_are_skipped(*, tagged_last: bo
         (b"\0\0\0\0\x02\x02g\x00\0\0\0\0", "null in place of topics"),
         (b"\0\0\0\0\x02\x02g\x02\x02t\x00\0\0\0\0\0", "null in place of topics or partitions"),
         (b"\0\0\0\0\x02\x02g\x02\x02t\x81\x80\x80\x40" + bytes(20), "ends too early"),  # 2^27 partitions
-        (batched([("one", [("t", [ROW]), ("t", [])], 0)]), "twice"),
+        (batched([("one", [("t", [ROW]), ("t", [])], 0)]), "a topic twice"),
+        (batched([("one", [], 0), ("one", [("t", [ROW])], 0)]), "a group twice"),
+        (batched([("one", [("t", [ROW, {**ROW, "committed_offset": 5}])], 0)]), "a partition twice"),
+        (batched([("one", [("t", [ROW, {**ROW, "metadata": "m"}])], 0)]), "a partition twice"),
+        (batched([("one", [("t", [ROW, {**ROW, "partition_index": -1}])], 0)]), "below zero"),
     ],
 )
-def test_commit_answer_without_its_arrays_or_with_a_topic_twice_is_an_error_at_once(data: bytes, said: str) -> None:
+def test_commit_answer_without_its_arrays_or_with_a_name_twice_is_an_error_at_once(data: bytes, said: str) -> None:
+    """F2: another partition without a commit would look like one with it."""
     assert said in refusal(ValueError, decode, data, 8)
 
 
