@@ -511,6 +511,22 @@ def test_error_of_one_partition_affects_only_its_topic() -> None:
     assert found.text.startswith("u-0: ")
 
 
+@pytest.mark.parametrize(("rows", "error", "settled"), [(2, 0, True), (1, 0, False), (0, 0, False), (0, 69, True)])
+def test_pending_offset_is_ruled_out_only_by_an_answer_for_each_partition(
+    monkeypatch: pytest.MonkeyPatch, rows: int, error: int, *, settled: bool
+) -> None:
+    """F3: a partition that is left out of the answer may be the one with the pending offset. 69: there is no group."""
+
+    async def fan_out(work: Any, on_reply: Any, **_: int) -> None:
+        for job in work[1]:
+            on_reply(job.about, Answer(0, [GroupAnswer("g", error, {}, rows)]))
+
+    monkeypatch.setattr(commits, "_suspects", answering(["g"]))
+    monkeypatch.setattr(commits, "find_coordinators", answering(({"g": 1}, {})))
+    wire = made(highest_version=answering(8), fan_out=fan_out)
+    assert (asyncio.run(commits.read_pending(wire, ["g"], {"t": 2}, 0)) == []) is settled
+
+
 def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(work: Any, on_reply: Any, **_: int) -> None:
         for job in work[1]:
