@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -289,7 +290,7 @@ class ClusterReader:
         """Read records where look-ups were ambiguous, for at most ``seconds``; see :func:`records.search_records`."""
         if (missing := self._unreadable()) is not None:
             return dict.fromkeys(searches, missing)
-        return records.search_records(self.settings, searches, time.monotonic() + seconds, uncommitted=uncommitted)
+        return records.search_records(self._for_records, searches, time.monotonic() + seconds, uncommitted=uncommitted)
 
     def read_ranges(
         self,
@@ -302,7 +303,7 @@ class ClusterReader:
         """Read the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
         if (missing := self._unreadable()) is not None:
             return dict.fromkeys(ranges, missing)
-        return records.read_ranges(self.settings, ranges, deadline, on_record, scan=scan)
+        return records.read_ranges(self._for_records, ranges, deadline, on_record, scan=scan)
 
     def read_columns(
         self,
@@ -319,7 +320,7 @@ class ClusterReader:
         if (missing := self._unreadable()) is not None:
             return {tp: records.Ended(span.start, missing) for tp, span in ranges.items()}
         return record_columns.read_columns(
-            self.settings,
+            self._for_records,
             ranges,
             on_columns,
             event_time=event_time,
@@ -332,7 +333,12 @@ class ClusterReader:
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
     ) -> int | RequestFailedError:
         """Read one partition's complete data records; see :func:`retention_cli.brokers.records.read_complete`."""
-        return self._unreadable() or records.read_complete(self.settings, tp, span, self.timeout_s, on_record)
+        return self._unreadable() or records.read_complete(self._for_records, tp, span, self.timeout_s, on_record)
+
+    @property
+    def _for_records(self) -> ConnectionSettings:
+        """The settings of a client that reads records, from this cluster alone."""
+        return replace(self.settings, cluster_id=self.wire.cluster_id)
 
     def _unreadable(self) -> MissingApiError | None:
         missing = _missing(_READ, self.wire.offered())

@@ -235,13 +235,39 @@ def read_messages(
     items = sorted((tp, span) for tp, span in ranges.items() if span.start < span.end)
     for chunk in map(dict, in_batches(items, PARTITIONS_AT_ONCE)):
         unable = None if settings.kerberos is None else RequestFailedError(NO_KERBEROS, retriable=False)
-        if (why := unable or end_early(time.monotonic())) is not None:
+        if (why := unable or end_early(time.monotonic())) is None:
+            # A new consumer for each: one that gets other topics looks up their leaders only once a second.
+            with _consumer(settings, fetching) as consumer:
+                if (why := _elsewhere(consumer, settings.cluster_id, next(iter(chunk)).topic, end_early)) is None:
+                    ended |= _read_chunk(consumer, chunk, on_records, end_early)
+        if why is not None:
             ended |= {tp: Ended(span.start, why) for tp, span in chunk.items()}
-            continue
-        # A new consumer for each: one that gets other topics looks up their leaders only once a second.
-        with _consumer(settings, fetching) as consumer:
-            ended |= _read_chunk(consumer, chunk, on_records, end_early)
     return ended
+
+
+def _elsewhere(consumer: Any, cluster_id: str | None, topic: str, end_early: EndEarly) -> RequestFailedError | None:
+    """Return that a consumer is connected to another cluster, or why that is unknown; None if it is not.
+
+    It connects by itself: an address may lead elsewhere by now, to a topic of the same name and leader epochs.
+    """
+    from confluent_kafka import KafkaException
+
+    began = time.monotonic()
+    while cluster_id is not None:
+        try:
+            found = consumer.list_topics(topic, timeout=2).cluster_id
+        except KafkaException:  # it may still be connecting
+            if (late := end_early(began)) is not None:
+                return late
+            continue
+        if found == cluster_id:
+            break
+        return RequestFailedError(
+            f"the address leads to another cluster ({found}) than before ({cluster_id}): check the addresses and "
+            f"port-forwards",
+            retriable=True,
+        )
+    return None
 
 
 def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> closing[Any]:

@@ -92,6 +92,7 @@ class ConnectionSettings:
     """A cluster's addresses, and the protocol and credentials to connect with.
 
     It is plain data, as it goes to Spark's executors. ``left_out`` are the given keys that have no effect on kretain.
+    ``cluster_id`` is that of the cluster that records are read from, None if it is not known yet.
     """
 
     bootstrap: str
@@ -110,6 +111,7 @@ class ConnectionSettings:
     client_id: str = "kretain"
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     left_out: tuple[str, ...] = ()
+    cluster_id: str | None = None
 
     @property
     def uses_tls(self) -> bool:

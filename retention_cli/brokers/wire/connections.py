@@ -193,6 +193,11 @@ class Wire:
         """Whether an address led to another cluster than the first that answered."""
         return self._manager.led_elsewhere
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster that these connections lead to, None until a broker has named it."""
+        return self._manager.cluster_id
+
     def brokers(self) -> list[int]:
         """Return the ids of the brokers in the latest metadata."""
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from retention_cli.brokers.records import Range
+from retention_cli.core.model import TopicPartition
 from tests.support.clusters import EmbeddedKafka
 from tests.support.doors import Door
 from tests.support.leaders import leaders
 from tests.support.says import says
-from tests.support.world import OLD, World, run_cli, written
+from tests.support.world import OLD, World, reader_for, run_cli, written
 
 
 class _Behind(EmbeddedKafka):
@@ -56,3 +58,23 @@ def test_broker_of_another_cluster_is_neither_read_nor_trimmed(tmp_path: Path) -
         assert [theirs.ends("orders", number)[0] for number in range(4)] == [0] * 4
         kafka.door.leads_to = f"127.0.0.1:{kafka.node(2).secure_port}"
         assert {row["outcome"] for number, row in trim().items() if number in far} == {"trimmed"}
+
+
+def test_records_are_not_read_from_another_cluster(tmp_path: Path) -> None:
+    """The client that reads records connects by itself: what the other cluster has says nothing of ours (R2)."""
+    tp, read = TopicPartition("orders", 0), list[int]()
+    with Door() as door, EmbeddedKafka(1) as other, EmbeddedKafka(1) as kafka:
+        for one in (kafka, other):
+            world = World(one.bootstrap, tmp_path / "state")
+            world.produce(world.topic(name="orders"), OLD)
+        door.leads_to = kafka.bootstrap
+        with reader_for(door.address) as reader:
+            door.leads_to = other.bootstrap
+            ended = reader.read_ranges({tp: Range(0, 10)}, None, lambda _, message: read.append(message.offset()))
+            says(str(ended[tp]), "leads to another cluster", other.cluster_id, kafka.cluster_id)
+            assert read == []
+            door.leads_to = kafka.bootstrap
+            assert reader.read_ranges({tp: Range(0, 10)}, None, lambda _, message: read.append(message.offset())) == {
+                tp: None
+            }
+            assert read == list(range(10))
