@@ -181,7 +181,7 @@ MUTANTS: Final = (
     Mutant(
         "F9: a leaderless coordinator is let be",
         _GROUPS,
-        "if not (offline := sorted(number for number, (leader, _) in leaders if leader not in metadata.brokers)):",
+        "if not (offline := [one for one in numbers if one not in leaders or leaders[one][0] not in metadata.brokers]):",
         "if True:",
     ),
     Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),

@@ -370,8 +370,9 @@ def _offsets_leaders(metadata: ClusterMetadata) -> dict[int, tuple[int | None, i
 
 def _without_leader(metadata: ClusterMetadata) -> Reason | None:
     """Return which coordinators' partitions no broker leads that will be asked to list its groups; None if none is."""
-    leaders = _offsets_leaders(metadata).items()
-    if not (offline := sorted(number for number, (leader, _) in leaders if leader not in metadata.brokers)):
+    leaders = _offsets_leaders(metadata)
+    numbers = range(max(leaders, default=0) + 1) if OFFSETS_TOPIC in metadata.topics else ()
+    if not (offline := [one for one in numbers if one not in leaders or leaders[one][0] not in metadata.brokers]):
         return None
     named = ", ".join(f"{OFFSETS_TOPIC}-{partition}" for partition in offline[:3])
     more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""

@@ -324,6 +324,20 @@ def test_ignored_group_whose_id_is_the_key_of_another_consumer_does_not_stand_fo
     assert found.keys == {"billing"}
 
 
+@pytest.mark.parametrize(("numbers", "missing"), [((0, 1), None), ((0, 2), 1), ((), 0)])
+def test_listing_counts_only_if_metadata_names_every_coordinator(numbers: tuple[int, ...], missing: int | None) -> None:
+    """F9: the groups of a partition that the answer leaves out may have no coordinator."""
+    rows = {number: PartitionMetadata(1, 5) for number in numbers}
+    offsets = TopicMetadata(OFFSETS_TOPIC, None, internal=True, partitions=rows)
+    before = ClusterMetadata("c", frozenset({1}), {OFFSETS_TOPIC: offsets})
+    reader: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic=lambda: 0.0), may_describe_cluster=lambda: True, list_groups=lambda *_: []
+    )
+    listing = list_counted(reader, GroupRules(), before, 1.0)
+    assert isinstance(listing, Doubt) is (missing is not None)
+    assert f"-{missing} has no leader" in str(listing) or missing is None
+
+
 SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}
 
 epochs = st.sampled_from([None, 1, 2, 4, 9])
