@@ -56,7 +56,7 @@ def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
         if isinstance(config, TopicConfig) and "compact" in config.cleanup_policy:
             return f"topic {topic} is compacted, and would keep one line per run: set its cleanup.policy to delete"
         place = {"topic": topic, "topic_id": about.topic_id}
-        with ClusterWriter(reader.settings, {topic}, reader.timeout_s) as writer:
+        with ClusterWriter(reader.pinned_settings, {topic}, reader.timeout_s) as writer:
             unsent = _unsent(log, _reached_by(folder, place))
             for number, lines in enumerate(in_batches(unsent, AT_ONCE)):
                 if number and time.monotonic() > deadline:

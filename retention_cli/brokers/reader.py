@@ -109,6 +109,11 @@ class ClusterReader:
             raise SettingsError(f"there are no contexts here, and so no {name}")
         return ClusterReader(self._elsewhere(name), timeout_s, self.clock, self._elsewhere)
 
+    @property
+    def pinned_settings(self) -> ConnectionSettings:
+        """The settings of a client that reads or writes records, of this cluster alone."""
+        return replace(self.settings, cluster_id=self.wire.cluster_id)
+
     @cached_property
     def schemas(self) -> SchemaRegistry:
         """The schema registry, with the schemas that were fetched from it."""
@@ -290,7 +295,9 @@ class ClusterReader:
         """Read records where look-ups were ambiguous, for at most ``seconds``; see :func:`records.search_records`."""
         if (missing := self._unreadable()) is not None:
             return dict.fromkeys(searches, missing)
-        return records.search_records(self._for_records, searches, time.monotonic() + seconds, uncommitted=uncommitted)
+        return records.search_records(
+            self.pinned_settings, searches, time.monotonic() + seconds, uncommitted=uncommitted
+        )
 
     def read_ranges(
         self,
@@ -303,7 +310,7 @@ class ClusterReader:
         """Read the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
         if (missing := self._unreadable()) is not None:
             return dict.fromkeys(ranges, missing)
-        return records.read_ranges(self._for_records, ranges, deadline, on_record, scan=scan)
+        return records.read_ranges(self.pinned_settings, ranges, deadline, on_record, scan=scan)
 
     def read_columns(
         self,
@@ -320,7 +327,7 @@ class ClusterReader:
         if (missing := self._unreadable()) is not None:
             return {tp: records.Ended(span.start, missing) for tp, span in ranges.items()}
         return record_columns.read_columns(
-            self._for_records,
+            self.pinned_settings,
             ranges,
             on_columns,
             event_time=event_time,
@@ -333,12 +340,7 @@ class ClusterReader:
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
     ) -> int | RequestFailedError:
         """Read one partition's complete data records; see :func:`retention_cli.brokers.records.read_complete`."""
-        return self._unreadable() or records.read_complete(self._for_records, tp, span, self.timeout_s, on_record)
-
-    @property
-    def _for_records(self) -> ConnectionSettings:
-        """The settings of a client that reads records, from this cluster alone."""
-        return replace(self.settings, cluster_id=self.wire.cluster_id)
+        return self._unreadable() or records.read_complete(self.pinned_settings, tp, span, self.timeout_s, on_record)
 
     def _unreadable(self) -> MissingApiError | None:
         missing = _missing(_READ, self.wire.offered())

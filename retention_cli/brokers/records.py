@@ -238,15 +238,15 @@ def read_messages(
         if (why := unable or end_early(time.monotonic())) is None:
             # A new consumer for each: one that gets other topics looks up their leaders only once a second.
             with _consumer(settings, fetching) as consumer:
-                if (why := _elsewhere(consumer, settings.cluster_id, next(iter(chunk)).topic, end_early)) is None:
+                if (why := elsewhere(consumer, settings.cluster_id, next(iter(chunk)).topic, end_early)) is None:
                     ended |= _read_chunk(consumer, chunk, on_records, end_early)
         if why is not None:
             ended |= {tp: Ended(span.start, why) for tp, span in chunk.items()}
     return ended
 
 
-def _elsewhere(consumer: Any, cluster_id: str | None, topic: str, end_early: EndEarly) -> RequestFailedError | None:
-    """Return that a consumer is connected to another cluster, or why that is unknown; None if it is not.
+def elsewhere(client: Any, cluster_id: str | None, topic: str, end_early: EndEarly) -> RequestFailedError | None:
+    """Return that a client is connected to another cluster, or why that is unknown; None if it is not.
 
     It connects by itself: an address may lead elsewhere by now, to a topic of the same name and leader epochs.
     """
@@ -255,7 +255,7 @@ def _elsewhere(consumer: Any, cluster_id: str | None, topic: str, end_early: End
     began = time.monotonic()
     while cluster_id is not None:
         try:
-            found = consumer.list_topics(topic, timeout=2).cluster_id
+            found = client.list_topics(topic, timeout=2).cluster_id
         except KafkaException:  # it may still be connecting
             if (late := end_early(began)) is not None:
                 return late

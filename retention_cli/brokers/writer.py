@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.records import LOG_APPEND_TIME
+from retention_cli.brokers.records import LOG_APPEND_TIME, elsewhere
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.commands import grant_line
@@ -113,6 +113,10 @@ class ClusterWriter:
         deadline = time.monotonic() + self._timeout_s + 1  # the client gives up on its own before that
         try:
             producer = self._connected()
+            why = elsewhere(producer, self._settings.cluster_id, topic, lambda _: late)
+            if why is not None and why is not late:  # if it does not answer, the messages will say why
+                self._producer = None
+                return [why] * len(messages)
             for number, (key, value) in enumerate(messages):
                 while True:
                     try:

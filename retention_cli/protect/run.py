@@ -73,7 +73,7 @@ class ProtectJob:
     progress: Progress = silent
     alterer_for: Callable[[ClusterReader], ConfigAlterer] = ConfigAlterer
     writer_for: Callable[[ClusterReader], ClusterWriter] = lambda reader: ClusterWriter(
-        reader.settings, {PROTECTED_TOPIC}, reader.timeout_s
+        reader.pinned_settings, {PROTECTED_TOPIC}, reader.timeout_s
     )
 
 

@@ -209,7 +209,7 @@ class StateTopic:
 
     def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
-        self._writer = ClusterWriter(reader.settings, {STATE_TOPIC}, reader.timeout_s)
+        self._writer = ClusterWriter(reader.pinned_settings, {STATE_TOPIC}, reader.timeout_s)
 
     def check(self) -> None:
         """Check that the topic keeps its messages, and that brokers stamp them.
@@ -267,7 +267,7 @@ class BrokerClock:
     def __init__(self, reader: ClusterReader, clock_ms: Callable[[], int]) -> None:
         self.compared = False
         self._clock_ms = clock_ms
-        self._writer = ClusterWriter(reader.settings, {STATE_TOPIC}, min(reader.timeout_s, PATIENCE_S))
+        self._writer = ClusterWriter(reader.pinned_settings, {STATE_TOPIC}, min(reader.timeout_s, PATIENCE_S))
 
     def close(self) -> None:
         """Close the connections."""

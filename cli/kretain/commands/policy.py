@@ -177,7 +177,7 @@ def set_(
     resolved = resolve(common)
     policy = load_policy(resolved.policy_file())
     check_settings(policy, topic, new)
-    with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
+    with resolved.reader() as reader, ClusterWriter(reader.pinned_settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         there = topic in reader.metadata([topic]).topics
         done = change(reader, writer, policy, topic, lambda before: merged(before, new), dry_run=dry_run)
     print_changed(done, output)
@@ -220,7 +220,7 @@ def unset(
 
     resolved = resolve(common)
     policy = resolved.load()
-    with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
+    with resolved.reader() as reader, ClusterWriter(reader.pinned_settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()), dry_run=dry_run)
     print_changed(done, output)
     common.warn(*(f"replaced: {text}" for text in done.corrected))

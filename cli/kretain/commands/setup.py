@@ -385,7 +385,7 @@ def init_topics(
                 "nothing was created",
                 yes=yes,
             )
-            with ClusterWriter(reader.settings, own, reader.timeout_s) as writer:
+            with ClusterWriter(reader.pinned_settings, own, reader.timeout_s) as writer:
                 topics = list(initialize(reader, writer, replication_factor, own))
     print_own_topics(cluster_id, bootstrap, topics, output)
     problems = [] if dry_run else [one.problem for one in topics if one.problem is not None]

@@ -92,7 +92,7 @@ class ConnectionSettings:
     """A cluster's addresses, and the protocol and credentials to connect with.
 
     It is plain data, as it goes to Spark's executors. ``left_out`` are the given keys that have no effect on kretain.
-    ``cluster_id`` is that of the cluster that records are read from, None if it is not known yet.
+    ``cluster_id`` is that of the cluster whose records are read and written, None if it is not known yet.
     """
 
     bootstrap: str

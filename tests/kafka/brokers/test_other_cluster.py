@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.records import Range
+from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import TopicPartition
 from tests.support.clusters import EmbeddedKafka
 from tests.support.doors import Door
 from tests.support.leaders import leaders
-from tests.support.says import says
+from tests.support.says import refusal, says
 from tests.support.world import OLD, World, reader_for, run_cli, written
 
 
@@ -78,3 +80,19 @@ def test_records_are_not_read_from_another_cluster(tmp_path: Path) -> None:
                 tp: None
             }
             assert read == list(range(10))
+
+
+def test_messages_are_not_written_to_another_cluster(tmp_path: Path) -> None:
+    """A live setting would count there, and trim its records (R3)."""
+    with Door() as door, EmbeddedKafka(1) as other, EmbeddedKafka(1) as kafka:
+        theirs, ours = (World(one.bootstrap, tmp_path / "state") for one in (other, kafka))
+        for world in (theirs, ours):
+            world.topic(name="settings")
+        door.leads_to = kafka.bootstrap
+        with reader_for(door.address) as reader:
+            door.leads_to = other.bootstrap
+            with ClusterWriter(reader.pinned_settings, {"settings"}, 10) as writer:
+                says(refusal(BrokerError, writer.append, "settings", b"k", b"v"), "leads to another cluster")
+                door.leads_to = kafka.bootstrap
+                assert writer.append("settings", b"k", b"v").offset == 0
+        assert [world.ends("settings")[1] for world in (theirs, ours)] == [0, 1]
