@@ -249,7 +249,7 @@ def _rows(
     bits = int.from_bytes(block)  # tests all rows at once: to test each would cost more than to decode it
     if bits & _mask(_SPECIAL, count):
         return _rows_one_by_one(data, position, count, negative)
-    # A last byte each: only if two are equal, which many partitions need, may the same partition be there twice.
+    # Their last bytes first: if all differ, as in most topics, so do the partitions.
     if len(set(block[3 :: _ROW.size])) < count and len({row[0] for row in _ROW.iter_unpack(block)}) < count:
         raise ValueError(_TWICE)
     signs = bits & _mask(_SIGNS, count)
