@@ -15,6 +15,7 @@ MIB: Final = 1 << 20
 SETTINGS_MAX_BYTES: Final = 16 * MIB
 """The limit for a policy, a fleet, contexts, a client's properties, a PEM file or a key store: none is larger."""
 PLAN_MAX_BYTES: Final = 1 << 30
+NO_FILE: Final = "it is a pipe or a device, not a file"
 
 
 def home() -> Path:
@@ -77,7 +78,7 @@ def refuse_irregular(handle: int, *, pipes: bool = False) -> None:
     os.close(handle)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+    raise OSError(errno.EINVAL, NO_FILE)
 
 
 class FileError(Exception):
@@ -94,6 +95,7 @@ def atomic_path(path: Path, mode: int | None = None) -> Iterator[Path]:
         FileError: it can't be written.
     """
     try:
+        _refuse_stream(path)
         handle, name = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.")
         os.close(handle)
         scratch = Path(name)
@@ -110,6 +112,17 @@ def atomic_path(path: Path, mode: int | None = None) -> Iterator[Path]:
             raise
     except OSError as error:
         raise FileError(f"{path} can't be written: {error.strerror or error}") from None
+
+
+def _refuse_stream(path: Path) -> None:
+    """Refuse a pipe, a device, or a link such as ``/dev/stdout``: a file moved there replaces it for every process.
+
+    Raises:
+        OSError: it is one.
+    """
+    is_link = path.is_symlink() and Path("/proc") in path.readlink().parents
+    if is_link or (path.exists() and not (path.is_file() or path.is_dir())):
+        raise OSError(errno.EINVAL, NO_FILE)
 
 
 def write_atomic(path: Path, parts: Iterable[str], mode: int | None = None) -> None:

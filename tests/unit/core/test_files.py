@@ -40,7 +40,7 @@ from retention_cli.core.file_problems import (
     store_problem,
     yaml_problem,
 )
-from retention_cli.core.files import SETTINGS_MAX_BYTES, beside, home, read_file
+from retention_cli.core.files import SETTINGS_MAX_BYTES, FileError, beside, home, read_file, write_atomic
 from retention_cli.core.http import HttpError, ask
 from retention_cli.core.json_values import loads
 from retention_cli.core.printable import name_in_text, shell_word
@@ -162,6 +162,22 @@ def test_path_that_is_no_file_is_not_read(tmp_path: Path, load: Callable[[Path],
     for path, said in ((pipe, no_file), (Path("/dev/zero"), no_file), (tmp_path, "Is a directory")):
         with pytest.raises((PolicyError, FleetFileError, SavedPlanError), match=said):
             load(path)
+
+
+def test_pipe_device_or_stream_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """``--out /dev/null`` as root would remove the machine's device."""
+    pipe, file, stream, link = (tmp_path / name for name in ("pipe", "file", "stream", "link"))
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    with file.open("w") as opened:
+        stream.symlink_to(f"/proc/self/fd/{opened.fileno()}")
+        for path in (pipe, link, stream):
+            before = path.lstat()
+            said = refusal(FileError, write_atomic, path, ["plan"])
+            assert f"{path} can't be written: it is a pipe or a device, not a file" in said
+            assert path.lstat() == before
+    write_atomic(file, ["plan"])
+    assert file.read_text() == "plan"
 
 
 def test_secret_is_read_from_a_pipe_up_to_the_file_limit(tmp_path: Path) -> None:
