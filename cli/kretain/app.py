@@ -116,7 +116,7 @@ class LazyGroup(QuickGroup):
 def _report_usage(error: Any) -> NoReturn:
     error.message = error.message.replace("Value error, ", "")  # pydantic's, by which Typer reads enumerations
     if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help, unless that has been printed
-        sys.stderr.write(error.message)
+        sys.stderr.write(f"{error.message.rstrip()}\n" if error.message else "")
     else:
         ctx = getattr(error, "ctx", None)
         text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")

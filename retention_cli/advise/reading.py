@@ -16,7 +16,7 @@ from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, cer
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import some_of
 from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.selection import NothingMatchesError
+from retention_cli.policy.selection import NothingMatchesError, no_topic
 from retention_cli.policy.settings import Settings
 
 _AGAIN_AFTER_S: Final = 0.5
@@ -116,7 +116,7 @@ def _choose(
 ) -> tuple[list[str], dict[str, Settings]]:
     for pattern in patterns:
         if not any(matches((pattern,), name) for name in metadata.topics):
-            raise NothingMatchesError(f"no topic matches {pattern!r} (or this user lacks DESCRIBE on it)")
+            raise no_topic(pattern, metadata.topics)
     names = sorted(
         name
         for name, topic in metadata.topics.items()

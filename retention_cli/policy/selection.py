@@ -81,6 +81,13 @@ class Selection:
         return bool(self.topics) and self.policy.disks.percent is not None
 
 
+def no_topic(pattern: str, names: Collection[str]) -> NothingMatchesError:
+    """Return the error about a TOPIC argument that matches none of the cluster's topics."""
+    similar = nearest([pattern], names)
+    hint = f"; did you mean {similar}?" if similar is not None else " (or this user lacks DESCRIBE on it)"
+    return NothingMatchesError(f"no topic matches {shown(pattern)}{hint}")
+
+
 def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     """Return a note for each entry that matches none of the cluster's topics.
 
@@ -89,9 +96,7 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     """
     for pattern in selection.topics:
         if not any(matches((pattern,), name) for name in names):
-            similar = nearest([pattern], names)
-            hint = f"; did you mean {similar}?" if similar is not None else " (or this user lacks DESCRIBE on it)"
-            raise NothingMatchesError(f"no topic matches {shown(pattern)}{hint}")
+            raise no_topic(pattern, names)
     policy = selection.policy
     missing = unmatched(policy, names)
     if not any(selection.settings_for(name) is not None for name in names):

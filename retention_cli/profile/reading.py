@@ -5,7 +5,6 @@ And the profile as rows, for scripts and Parquet (``kretain.profile/v1``).
 
 from __future__ import annotations
 
-import difflib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.core.units import format_time, timestamp
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.selection import NothingMatchesError
+from retention_cli.policy.selection import no_topic
 from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS, EventSource
 from retention_cli.profile.hours import Frame, PartitionHours
 
@@ -175,9 +174,7 @@ def choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
             if (name == pattern if topic.internal else matches((pattern,), name))
         ]
         if not names:
-            similar = difflib.get_close_matches(pattern, metadata.topics, n=1)
-            hint = f"; did you mean {similar[0]}?" if similar else " (or this user lacks DESCRIBE on it)"
-            raise NothingMatchesError(f"no topic matches {pattern!r}{hint}")
+            raise no_topic(pattern, metadata.topics)
         found.update(dict.fromkeys(names))
     return sorted(found)
 

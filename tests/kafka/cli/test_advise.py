@@ -335,6 +335,9 @@ def test_profile_of_a_missing_topic_or_partition_is_an_error(world: World) -> No
         == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
     )
     refuses(world.cli("plan", "no-such-topic", "--older-than", "1d"), "no topic matches 'no-such-topic'")
+    topic = world.topic()
+    for command in ("advise", "profile"):
+        refuses(world.cli(command, f"{topic}x"), f"no topic matches '{topic}x'; did you mean ")
     for pattern in ("__consumer_offset*", "re:no.*"):
         assert "no topic matches" in refusal(NothingMatchesError, profiled, world, pattern)
     assert list(profiled(world, "__consumer_offsets").topics) == ["__consumer_offsets"]

@@ -378,9 +378,9 @@ def test_error_in_a_pipe_is_one_line_and_its_kind_has_one_exit_code(
     assert done.err.startswith(f"kretain: {wanted}")
 
 
-def test_kretain_without_arguments_prints_help() -> None:
-    done = run_cli("policy")
-    assert "Usage: kretain policy" in done.out + done.err
+def test_command_without_its_subcommand_prints_help_and_ends_the_line() -> None:
+    said = run_cli("policy", check=2).err
+    assert ("Usage: kretain policy" in said, said[-1]) == (True, "\n")
 
 
 WITH_PATTERNS = (
