@@ -272,7 +272,7 @@ def _note_reach(connection: Mapping[str, Setting], picked: Mapping[str, _Picked]
     """
     from retention_cli.brokers.security.client_files import masked
 
-    if (bootstrap := connection.get("bootstrap.servers")) is None:
+    if (bootstrap := connection.get("bootstrap.servers")) is None or not bootstrap.value.strip(" ,"):
         return
     in_context = any(origin == where for _value, origin in picked.values()) or bootstrap.origin == where
     given = [

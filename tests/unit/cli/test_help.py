@@ -342,6 +342,7 @@ NO_CLUSTER = (
         (["why", "r4"], 2, "R4 is a rule, not a reason: docs/rules.md explains it"),
         (["plan", "x", "--older-than", "1d"], 2, NO_CLUSTER.format("plan")),
         (["doctor"], 2, NO_CLUSTER.format("doctor")),
+        (["doctor", "-b", ""], 2, NO_CLUSTER.format("doctor")),
         (["plan"], 2, "no policy: give"),
         (["plan", "--older-than", "1d"], 2, "a one-off rule without a policy file needs a TOPIC"),
         (["plan", "re:(", "--older-than", "1d"], 2, "invalid value for 'TOPIC[:PARTITION]': 're:(' is not a regular"),
