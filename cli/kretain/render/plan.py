@@ -181,10 +181,17 @@ def going(totals: Totals) -> str:
 
 
 def would_lose(plan: Plan, form: str) -> list[str]:
-    """Return the groups that have yet to read records that go, and how many; in this form, most first."""
+    """Return the groups that have yet to read records that go, and how many; in this form, most first.
+
+    If there are any, records on partitions of an unknown floor are another row: whose they are is not known.
+    """
+    if not plan.unconsumed_by:
+        return []
+    unclear = sum(row.unconsumed for row in plan.decisions if row.action == "trim" and row.min_commit is None)
+    found = {**plan.unconsumed_by, **({"unknown consumers": unclear} if unclear else {})}
     return [
         form.format(name_in_text(name.removeprefix("group:")), records)
-        for name, records in sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
+        for name, records in sorted(found.items(), key=lambda item: (-item[1], item[0]))
     ]
 
 

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from kretain.render.page.elements import GO, MOST_ROWS, bars, cards, element, li
 from kretain.render.page.forecast import forecast_parts
 from kretain.render.page.pages import plan_page
 from kretain.render.plan import given_back, print_plan, summary
-from kretain.render.trim import print_report
+from kretain.render.trim import print_report, question
 from retention_cli.core.consumers import NO_GROUP
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Code, Decision, Reason, TopicPartition
@@ -203,6 +204,18 @@ def test_report_of_a_trim_counts_the_records_that_were_unread(
     row = TrimRow(TopicPartition("orders", 0), outcome, 9, 9, records=9, unconsumed=unread)
     print_report(TrimReport("run", "id", "b:9092", [row]), "table", every_row=False)
     assert said in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("unread_by", "said"),
+    [
+        ({"group:a": 5}, "12 of them have NOT been read by unknown consumers (7), a (5)."),
+        ({}, "12 of them have NOT been read by every consumer that counts."),
+    ],
+)
+def test_question_counts_the_unread_records_below_an_unknown_floor(unread_by: dict[str, int], said: str) -> None:
+    rows = [row(unconsumed=5), row(partition=1, unconsumed=7, min_commit=None, min_commit_by=None)]
+    assert said in question(replace(plan(*rows), unconsumed_by=unread_by))
 
 
 @pytest.mark.parametrize(
