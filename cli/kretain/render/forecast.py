@@ -214,7 +214,7 @@ def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
         heading("Who loses data next"),
         Table(
             (
-                *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", unbroken=True)),
+                *(Column("group"), Column("partition"), Column("topic's lag", "right"), Column("to", unbroken=True)),
                 *(Column("if it stops now", "right"), Column("at its rate", "right")),
             ),
             [
