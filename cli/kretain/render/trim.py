@@ -90,7 +90,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
         report.interrupted and _INTERRUPTED,
         # a dry run is not in the audit log
         any(counts[name] for name in ("trimmed", "failed", "unverified"))
-        and Line(f"Run {report.run}, clock {report.clock}.", "dim"),
+        and Line(f"Run {report.run}; broker clock {'' if report.clock == 'checked' else 'not '}verified.", "dim"),
         *hinted(_whys(report, "", _STYLES)),
     ]
 
