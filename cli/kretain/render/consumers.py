@@ -85,8 +85,8 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
     rows = positions.groups if of_groups else positions.floors
     unknown = [row for row in positions.floors if has_no_floor(row)]
     if of_groups and not rows and all(reasons_of(row) == (NO_GROUP,) for row in unknown):
-        none = "No group has committed an offset" if each is None else "No consumer has a position"
-        return [Line(f"{none} on these partitions. kretain groups lists all groups.", "bold")]
+        none = "No committed offset" if each is None else "No consumer's position"
+        return [Line(f"{none} found on these partitions. kretain groups lists all groups.", "bold")]
     by, what = ("records", "") if each else ("lag", "positions " if of_groups else "partitions ")
     shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)  # those that are furthest behind
     table = _unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]
@@ -211,7 +211,7 @@ def groups_document(found: GroupList) -> Document:
 def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
     if not found.groups and found.incomplete is None:
         return [
-            Line("No consumer groups.", "bold"),
+            Line("No group found.", "bold"),
             "A group appears here once it has members or commits an offset.",
             Line(_IS_FIRST, "dim") if is_first else None,
         ]

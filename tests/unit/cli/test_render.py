@@ -299,7 +299,7 @@ NOW = 1_763_900_000_000
     ("reason", "first"),
     [
         (Reason(Code.F9, "the offsets topic is hidden"), "1 partition: 0 with a floor, 1 unknown."),
-        (NO_GROUP, "No group has committed an offset on these partitions. kretain groups lists all groups."),
+        (NO_GROUP, "No committed offset found on these partitions. kretain groups lists all groups."),
     ],
 )
 def test_offsets_say_that_no_group_has_committed_only_if_all_are_known(
