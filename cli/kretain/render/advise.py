@@ -239,7 +239,7 @@ def _rate(sums: Mapping[str, Any]) -> str:
 def _in_short(one: Advice) -> str:
     texts = [f"{key} {span(value) if key.endswith('.ms') else size(value)}" for key, value in one.changes.items()]
     before, then = _at_most(one.at_most), _at_most(one.then_at_most)
-    return ", ".join(texts) + (f" → {then}" if texts and then != before else "")
+    return ", ".join(texts) + (f" (keeps {then})" if texts and then != before else "")
 
 
 def _then(one: Advice) -> str:
