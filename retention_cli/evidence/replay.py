@@ -37,7 +37,7 @@ from retention_cli.policy.model import Policy
 Mask = npt.NDArray[np.bool_]
 DAY_MS: Final = 86_400_000
 _NO_EVIDENCE: Final = (
-    "no evidence in that time; trims and kretain plan --evidence write it. If the policy's evidence is a "
+    "no evidence found; trims and kretain plan --evidence write it. If the policy's evidence is a "
     "URL, give --evidence with the cluster's folder there"
 )
 

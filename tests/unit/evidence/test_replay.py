@@ -255,7 +255,7 @@ def test_shares_of_the_topics_come_to_the_whole(tmp_path: Path, text: str, of: i
 def test_time_range_chooses_runs_and_none_is_an_error(past: Past) -> None:
     names = [past.run(at(day, 0, 100, 80, 50)) for day in range(3)]
     assert [one.run for one in recorded(past.state, None, NOW // 1000 * 1000 + DAY, NOW + 2 * DAY)] == names[1:2]
-    assert "no evidence in that time" in refusal(StateError, recorded, past.state, None, NOW + 9 * DAY)
+    assert "no evidence found" in refusal(StateError, recorded, past.state, None, NOW + 9 * DAY)
 
 
 def test_partition_is_drawn_as_a_run_saw_it(past: Past) -> None:
