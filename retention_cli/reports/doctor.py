@@ -157,7 +157,7 @@ def diagnose(
         ),
         Check("platform", "good", str(platform)),
         _connection(reader.settings),
-        *_versions(reader),
+        *versions(reader),
         *_topics(reader, topics, named=named),
         *_groups(reader, metadata, GroupRules() if policy is None else policy.groups),
         *_sources(reader, metadata, policy),
@@ -278,17 +278,19 @@ def _connection(settings: ConnectionSettings) -> Check:
     return Check("connection", "good", how if settings.oauth is None else f"{how} ({settings.oauth.shown})")
 
 
-def _versions(reader: ClusterReader) -> Iterable[Check]:
+def versions(reader: ClusterReader) -> Iterable[Check]:
+    """Yield the checks whether brokers answer, and support the APIs that kretain uses."""
     answers = reader.api_versions()
     for broker, answer in answers.items():
         if isinstance(answer, BrokerError):
-            yield Check("versions", "missing", f"broker {broker} can't be reached: {answer}", _COMMANDS)
+            yield Check("versions", "missing", f"broker {broker} did not name its APIs: {answer}", _COMMANDS)
     known = [answer for answer in answers.values() if not isinstance(answer, BrokerError)]
     lacking = [call for call in _CALLS if any(one.get(call[0], (-1, -1))[1] < call[1] for one in known)]
     for _key, _version, name, commands, verdict, purpose in lacking:
         yield Check("versions", verdict, f"a broker lacks {name} ({purpose})", commands)
     if known and not lacking:
-        yield Check("versions", "good", "all brokers support the required APIs")
+        which = "all" if len(known) == len(answers) else "the other"
+        yield Check("versions", "good", f"{which} brokers support the required APIs")
 
 
 def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool) -> Iterable[Check]:

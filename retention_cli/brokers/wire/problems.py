@@ -205,6 +205,8 @@ def _in_short(error: BaseException, text: str) -> str:
         text = text.removeprefix(noise)
     if isinstance(error, kafka_errors.NodeNotReadyError):
         return f"broker {text} can't be reached" if text.isdigit() else "no broker can be reached"
+    if isinstance(error, kafka_errors.UnknownBrokerIdError):
+        return f"broker {text} is down: the cluster does not list it"
     if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED
         text = os.strerror(int(match[1])).lower()
     return text or "no answer"

@@ -89,6 +89,7 @@ def test_tls_problem_names_only_the_settings_in_use() -> None:
         ),
         (kafka_errors.KafkaTimeoutError("Request timed out after 2997 ms"), "no answer came in time"),
         (kafka_errors.NodeNotReadyError("3"), "broker 3 can't be reached"),
+        (kafka_errors.UnknownBrokerIdError(3), "broker 3 is down: the cluster does not list it"),
     ],
 )
 def test_connection_error_is_reported_in_our_words(error: Exception, ours: str) -> None:

@@ -6,20 +6,24 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
 
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.memory.partition import pack
 from retention_cli.observe.floors.fold import CommitRow, Kind
-from retention_cli.reports.doctor import Platform, platform_of
+from retention_cli.reports.doctor import Platform, platform_of, versions
 from retention_cli.reports.groups import GroupSummary, Standings
 from retention_cli.reports.ledger import NotRememberedError, named
 from retention_cli.reports.offsets import Log, Unread, by_partition, by_topic, unread_of
 from tests.support.says import refusal
+
+if TYPE_CHECKING:
+    from retention_cli.brokers.reader import ClusterReader
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 Positions = dict[str, dict[TopicPartition, int]]
@@ -215,6 +219,20 @@ def test_unread_of_a_topic_is_the_sum_of_its_partitions_or_unknown() -> None:
         ("t", 1, "b", None),
         ("t", 2, "a", 100),
         ("t", 7, "d", None),
+    ]
+
+
+def test_doctor_does_not_count_a_broker_without_an_answer_among_all() -> None:
+    def answers() -> dict[int, object]:
+        return {
+            1: dict.fromkeys(range(100), (0, 99)),
+            2: RequestFailedError("broker 2 can't be reached", retriable=True),
+        }
+
+    found = [(one.verdict, one.text) for one in versions(cast("ClusterReader", SimpleNamespace(api_versions=answers)))]
+    assert found == [
+        ("missing", "broker 2 did not name its APIs: broker 2 can't be reached"),
+        ("good", "the other brokers support the required APIs"),
     ]
 
 
