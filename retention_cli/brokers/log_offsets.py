@@ -384,12 +384,13 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
     """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
     sizes: dict[TopicPartition, int] = {}
     problems: list[str] = []
+    led_by, leaderless = by_leader(leaders, leaders)
     wanted = {
         broker: [
             DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=[tp.partition for tp in tps])
             for name, tps in by_topic(led).items()
         ]
-        for broker, led in by_leader(leaders, leaders)[0].items()
+        for broker, led in led_by.items()
     }
     for broker, folders in (await _describe(wire, wanted)).items():
         if isinstance(folders, RequestFailedError):
@@ -399,8 +400,10 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
             if folder.error is not None:
                 problems.append(f"broker {broker}, log dir {folder.path}: {folder.error}")
             sizes.update((one.tp, one.size_bytes) for one in folder.replicas if not one.future)
-    if len(sizes) < len(leaders) and not problems:
+    if len(sizes) < len(leaders) - len(leaderless):
         problems.append("brokers left some partitions out (DESCRIBE on the cluster is needed)")
+    if leaderless:
+        problems.append("some partitions have no leader")
     return sizes, problems[0] if problems else None
 
 

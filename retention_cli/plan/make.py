@@ -206,7 +206,7 @@ class LocalPlanner:
 
 def unsized(problem: str | None) -> list[Reason]:
     """Return a note on why some sizes are missing; None: none is."""
-    return [] if problem is None else [Reason("size", f"sizes on disk are not known: {problem}")]
+    return [] if problem is None else [Reason("size", f"not all sizes on disk are known: {problem}")]
 
 
 def plan_of(
