@@ -25,7 +25,8 @@ PLAIN: Final = {
     **dict.fromkeys("–—−‑─━┄┈╌╴╶╸╺", "-"),  # noqa: RUF001
     **dict.fromkeys("│┃┆┊╎╵╷╹╻", "|"),
     **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋", "+"),
-    **dict.fromkeys("█▉▊▋▌▍▎▏▐▁▂▃▄▅▆▇▀▓▒■", "#"),
+    **dict.fromkeys("█▉▊▋▌▍▎▏▐▁▂▃▄▅▆▇▀■", "#"),
+    **dict.fromkeys("▓▒", "="),
     **dict.fromkeys("·•░", "."),
     **dict.fromkeys("‘’", "'"),  # noqa: RUF001
     **dict.fromkeys("“”„", '"'),

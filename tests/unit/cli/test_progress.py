@@ -514,6 +514,7 @@ def literals() -> Iterator[str]:
 
 def test_each_printed_sign_has_an_ascii_substitute() -> None:
     assert all(one.isascii() for one in stdio.PLAIN.values())
+    assert len({stdio.PLAIN[sign] for sign in "█▒·"}) == len("█▒·"), "a disk's bar: Kafka, others, free"
     signs = {sign for text in literals() if text.isprintable() for sign in text if not sign.isascii()}
     assert len(signs) > 10
     assert signs <= stdio.PLAIN.keys()
