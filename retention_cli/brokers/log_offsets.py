@@ -55,7 +55,7 @@ Leaders = Mapping[TopicPartition, PartitionMetadata]
 """The brokers to ask: each partition with its leader and leader epoch in the first metadata read."""
 
 _NOT_FOUND: Final = NotFound()
-_NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
+_NO_LEADER: Final = RequestFailedError("it has no leader", retriable=True)
 
 Wanted = Mapping[TopicPartition, Spec]
 """The look-up of each partition. ``last-stable`` and ``max-timestamp`` can't be mixed with others in a mapping."""

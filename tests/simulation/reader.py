@@ -201,7 +201,7 @@ class SimReader(ClusterReader):
         """Return the partition, where the broker that is asked leads it in the epoch that it is asked in."""
         log, asked = self._kafka.partition(tp), leaders[tp]
         if log.leader is None or asked.leader is None:
-            return RequestFailedError("has no leader", retriable=True)
+            return RequestFailedError("it has no leader", retriable=True)
         if (log.leader, log.epoch) != (asked.leader, asked.leader_epoch):
             return RequestFailedError("FENCED_LEADER_EPOCH", retriable=True, answered=True)
         return log
@@ -223,7 +223,7 @@ class SimReader(ClusterReader):
     def _offsets_end(self, number: int, spec: log_offsets.Spec) -> log_offsets.Answer:
         """Return an end of a partition of the offsets topic: a transaction with an offset in it stays behind H."""
         if self._kafka.offsets_leaders[number][0] is None:
-            return RequestFailedError("has no leader", retriable=True)
+            return RequestFailedError("it has no leader", retriable=True)
         here = (one for name, one in self._kafka.groups.items() if offsets_partition(name) == number)
         return Found(1 if spec == "last-stable" and any(one.pending for one in here) else 2)
 

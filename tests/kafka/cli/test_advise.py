@@ -425,5 +425,5 @@ def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Pa
         three.nodes[1].kill()
         wait_until(lambda: leaders(world, topic)[led[2]] is None, "the end of a leader")
         done = world.cli("profile", topic, check=5)
-        assert done.err == f"kretain: {topic}-{led[2]} could not be read: its ends can't be read: has no leader\n"
+        assert done.err == f"kretain: {topic}-{led[2]} could not be read: its ends can't be read: it has no leader\n"
         says(done.out, "20 records", "partial: 1 partition")

@@ -240,7 +240,7 @@ class ProtectReader:
             return Found({"earliest": 0, "last-stable": stable}.get(str(spec), len(self._kafka.messages)))
         one = self._kafka.topics[name]
         if one.away:
-            return RequestFailedError("has no leader", retriable=True)
+            return RequestFailedError("it has no leader", retriable=True)
         if isinstance(spec, str):
             return Found(one.start if spec == "earliest" else len(one.stamps))
         at = next((n for n in range(one.start, len(one.stamps)) if one.stamps[n] >= spec), None)
