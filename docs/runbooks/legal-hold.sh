@@ -88,7 +88,7 @@ check() {
     plan=$(kretain plan "$topic" --quiet --output json)
     loose=$(value '" ".join(str(one["partition"]) for one in d["partitions"] if one["topic"] == a[0] and not (
         one["action"] == "skip" or "G7" in [why["code"] for why in one["reasons"]]))' "$topic" <<<"$plan")
-    [ -z "$loose" ] || stop 5 "Partitions $loose are not on hold."
+    [ -z "$loose" ] || stop 5 "Partitions $loose are not on legal hold (G7)."
     note "Every partition is on hold in kretain. Running trims and watches see it before their next batch."
     step "Do the brokers keep it?"
     run kretain advise "$topic"

@@ -402,7 +402,7 @@ def test_hold_runbook_reports_an_ineffective_hold(here: World, shell: Shell) -> 
         assert books.policy.read_text() == policy
     assert "retention.bytes" not in own_settings(here, topic)
     assert not list(books.policy.parent.glob("policy.yaml.new"))
-    assert "Partitions 0 are not on hold" in books.run("legal-hold", "check", topic, check=5).out
+    assert "Partitions 0 are not on legal hold (G7)" in books.run("legal-hold", "check", topic, check=5).out
     books.policy.write_text(consumed(topic, hold="by hand"))
     here.configure(topic, {"retention.ms": str(100 * HOUR)})
     assert f"retention.ms={100 * HOUR}" in books.run("legal-hold", "check", topic, check=5).out
