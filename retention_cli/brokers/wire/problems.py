@@ -86,8 +86,8 @@ _TLS: Final = (
     ("record layer failure", _PLAIN),
     ("packet length too long", _PLAIN),
     ("protocol version", "the broker does not speak TLS 1.2 or later: enable it there (ssl.enabled.protocols)"),
-    ("eof occurred", "the broker ended the TLS handshake: is it a listener for TLS, or {ours}?"),
-    ("unexpected eof", "the broker ended the TLS handshake: is it a listener for TLS, or {ours}?"),
+    ("eof occurred", "the broker ended the TLS handshake: either this is no listener for TLS, or {ours}"),
+    ("unexpected eof", "the broker ended the TLS handshake: either this is no listener for TLS, or {ours}"),
 )
 """What OpenSSL says (in lower case, blanks for underscores), and what we say: the first that fits."""
 
@@ -136,7 +136,7 @@ def tls_problem(error_text: str, *, sends_ours: bool = False, sasl: bool = False
     if (text := next((ours for theirs, ours in _TLS if theirs in lower), None)) is None:
         return None
     return text.format(
-        plain="SASL_PLAINTEXT" if sasl else "PLAINTEXT", ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS
+        plain="SASL_PLAINTEXT" if sasl else "PLAINTEXT", ours=_REFUSES_OURS if sends_ours else _WANTS_OURS
     )
 
 

@@ -50,7 +50,10 @@ THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")
             "[SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert bad certificate (_ssl.c:2580)",
             "it wants a client certificate",
         ),
-        ("EOF occurred in violation of protocol (_ssl.c:1006)", "ended the TLS handshake"),
+        (
+            "EOF occurred in violation of protocol (_ssl.c:1006)",
+            "either this is no listener for TLS, or it wants a client",
+        ),
     ],
 )
 def test_tls_error_is_reported_in_our_words(said: str, ours: str) -> None:
