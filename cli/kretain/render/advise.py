@@ -71,6 +71,8 @@ def print_advice(
 
 
 def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
+    if not found:
+        return [Line("No topics: the cluster has none, or this user lacks DESCRIBE on them.", "bold")]
     shown = shortened(found, lambda one: (-len(one.dangers), one.topic.name), every_row=every_row)
     endangered, better = sum(bool(one.dangers) for one in found), sum(bool(one.changes) for one in found)
     unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)

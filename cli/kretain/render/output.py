@@ -195,7 +195,8 @@ def print_parts(parts: Iterable[Part], *, markdown: bool = False) -> None:
     """Print what people read."""
     for part in parts:
         if isinstance(part, Table):
-            print_table(part, markdown=markdown)
+            if part.rows:
+                print_table(part, markdown=markdown)
         elif part:
             say(part, markdown=markdown)
 
