@@ -26,6 +26,7 @@ from retention_cli.core.errors import Refusal
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
+from retention_cli.core.units import count
 
 TRANSACTION_RECORDS: Final = 10_000
 TRANSACTION_BYTES: Final = 8 * 2**20
@@ -137,9 +138,11 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     partitions = max(segment.partitions for one in chosen for segment in one.segments)
     metadata = reader.metadata([wanted.target])
     if (target := metadata.topics.get(wanted.target)) is None:
+        forever = ("--config", "retention.ms=-1")  # brokers would delete old records again at once
+        create = ("--create", "--topic", wanted.target, "--partitions", str(partitions), *forever)
         raise RestoreRefusedError(
-            f"topic {wanted.target} does not exist: create it first, with {partitions} partitions "
-            f"({kafka_tool('kafka-topics.sh', '--create', '--topic', wanted.target, '--partitions', str(partitions))})"
+            f"topic {wanted.target} does not exist: create it first, with {count(partitions, 'partition')} "
+            f"({kafka_tool('kafka-topics.sh', *create)})"
         )
     if len(target.partitions) != partitions:
         raise RestoreRefusedError(

@@ -189,8 +189,10 @@ def test_restore_refuses_an_unsuitable_target_and_warns_of_one_that_deletes_at_o
     ):
         target = world.topic("restored", **dict[str, Any](config))
         assert said in refusal(RestoreRefusedError, run, world, place, Wanted(topic, target))
-    assert "does not exist: create it first, with 1 partitions" in refusal(
-        RestoreRefusedError, run, world, place, Wanted(topic, f"{target}-none")
+    says(
+        refusal(RestoreRefusedError, run, world, place, Wanted(topic, f"{target}-none")),
+        "does not exist: create it first, with 1 partition (kafka-topics.sh",
+        "--partitions 1 --config retention.ms=-1)",
     )
     target = world.topic("restored", retention_ms=str(HOUR), cleanup_policy="compact,delete")
     with reader_for(world.bootstrap) as reader:
