@@ -27,7 +27,7 @@ from retention_cli.observe.cluster import bare_facts, unread_facts
 from retention_cli.observe.lineage import Cut, EpochEnds, ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.policy.model import matches
-from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
 from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import SETTINGS, Live, Rooms, Setting, TopicFacts, Unread
 from retention_cli.state.own_topics import PROTECTED_TOPIC
@@ -112,6 +112,7 @@ def read_protection(
     chosen = ((name, selection.settings_for(name)) for name in names)
     rules = {name: one.until_consumed for name, one in chosen if one is not None and one.until_consumed is not None}
     if not rules:
+        check_matches(selection, names)  # a TOPIC may be misspelled
         raise hinted(
             NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic"),
             "add retention.until.consumed to an entry · docs/protect.md",

@@ -22,7 +22,7 @@ from retention_cli.forecast.steady import Terms
 from retention_cli.forecast.value import Forecast, Span
 from retention_cli.state.memories import Memories
 from tests.support.plain import meanwhile
-from tests.support.says import json_of, pick
+from tests.support.says import json_of, pick, refuses
 from tests.support.terminal import Terminal
 from tests.support.trims import audit
 from tests.support.watching import PLAIN, Watcher, policy_of as empty_policy_of, watching
@@ -107,6 +107,12 @@ def test_answer_that_comes_after_the_next_pass_was_due_changes_nothing(world: Wo
         assert terminal.wait() == 6, terminal.text
     assert "the answer took longer than --every" in terminal.text
     assert own(world, topic) == raised != str(60 * SECOND)
+
+
+def test_misspelled_topic_is_named_by_protect(world: World) -> None:
+    topic = world.topic("misspelled")
+    policy = str(policy_of(world, topic))
+    refuses(world.cli("protect", "-p", policy, f"{topic}x"), f"no topic matches '{topic}x'; did you mean ")
 
 
 def test_protect_raises_what_an_open_transaction_hides(world: World) -> None:
