@@ -304,7 +304,7 @@ def without(before: Mapping[str, Any], topic: str, keys: Collection[str]) -> dic
         LiveEditError: a key is not set.
     """
     if missing := [key for key in keys if key not in before]:
-        has = f"it has {', '.join(map(plain, sorted(before)[:_SHOWN]))}" if before else "nothing is"
+        has = f"it has {', '.join(map(plain, sorted(before)[:_SHOWN]))}" if before else "it has none"
         raise LiveEditError(f"{', '.join(missing)} is not set for topic {topic} in the policy topic; {has}")
     return {key: value for key, value in before.items() if key not in keys} if keys else {}
 
