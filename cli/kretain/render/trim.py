@@ -63,6 +63,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     )
     rows = loudest if loudest is report.rows else sorted(loudest, key=lambda row: row.tp)
     counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
+    later = sum(any(reason.code == "max-partitions" for reason in row.reasons) for row in report.rows)
     return [
         *that_matter_most(rows, len(report.rows), "partitions that matter most"),
         Table(
@@ -87,6 +88,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
         BLANK,
         Line(f"{count(len(report.rows), 'partition')}: {amounts(counts)}.", "bold"),
         _gone(counts, report.trimmed),
+        later > 0 and f"{count(later, 'partition')} left for a later run (--max-partitions).",
         report.interrupted and _INTERRUPTED,
         # a dry run is not in the audit log
         any(counts[name] for name in ("trimmed", "failed", "unverified"))

@@ -206,6 +206,16 @@ def test_report_of_a_trim_counts_the_records_that_were_unread(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize(("later", "said"), [(0, False), (2, True)])
+def test_report_of_a_trim_counts_what_max_partitions_left(
+    later: int, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = (Reason("max-partitions", "left for a later run"),)
+    rows = [TrimRow(TopicPartition("orders", n), "unchanged", reasons=left if n < later else ()) for n in range(3)]
+    print_report(TrimReport("run", "id", "b:9092", rows), "table", every_row=False)
+    assert ("\n2 partitions left for a later run (--max-partitions).\n" in capsys.readouterr().out) == said
+
+
 @pytest.mark.parametrize(
     ("unread_by", "said"),
     [
