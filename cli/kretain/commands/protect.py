@@ -94,7 +94,7 @@ def protect(
         made, memory = plan_protection(job)
         if not dry_run:
             if made.changes:
-                asked_s = SYSTEM.since_boot()
+                began_s = SYSTEM.since_boot()
                 must_confirm(
                     lambda: question(made),
                     "change settings, or --dry-run to look",
@@ -102,7 +102,7 @@ def protect(
                     yes=yes,
                     show=lambda: print_protection(made, "table"),
                 )
-                if not yes and 1000 * (SYSTEM.since_boot() - asked_s) > every:  # what is unread may be due by now (P2)
+                if not yes and 1000 * (SYSTEM.since_boot() - began_s) > every:  # what is unread may be due by now (P2)
                     raise RefusedError(f"the answer took longer than --every: run kretain protect again; {nothing}")
             made = carry_out(job, made, memory)
             post(made)
