@@ -230,7 +230,7 @@ class FloorFold:
                     here.add(partition)
                     self.at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
                     if group in self.starts:  # it has no commit any more
-                        self._start(group, topic, partition, gone_without_start_text(group, topic))
+                        self._start(group, topic, partition, gone_without_start_text(group, topic, listed=listed))
                     self._row(group, topic, partition, "gone", offset, epoch, Code.F6, seen)
             if listed or not self.may_lack:
                 self.present.get((group, topic), set()).update(here)

@@ -388,12 +388,13 @@ def started_text(group: str, topic: str) -> str:
     )
 
 
-def gone_without_start_text(group: str, topic: str) -> str:
+def gone_without_start_text(group: str, topic: str, *, listed: bool) -> str:
     """Return why ``groups.start`` says nothing about a group whose commit is gone (F2)."""
+    forget = "" if listed else f"; {forget_hint(group)}"
     return (
         f"{who(group)} no longer has a commit on this partition, and how far back it starts on {topic} is unknown "
         f"(groups.start): the clocks differ, or kretain can't or does not ask its members what they read. Let it "
-        f"commit here"
+        f"commit here{forget}"
     )
 
 

@@ -40,7 +40,7 @@ from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.settings import FloorSource, GroupRules
 from tests.support.facts import HOUR, known
-from tests.support.says import refusal
+from tests.support.says import refusal, says
 
 ORDERS0 = TopicPartition("orders", 0)
 
@@ -611,6 +611,11 @@ def test_group_that_may_be_missing_from_the_listing_may_have_started_long_ago(tm
     scopes = {"orders": TopicScope([5, 5, 5], rules.require)}
     fold = GroupReader(reader, scopes, Recall(memory, rules, 2, lambda: 2)).read(nowhere)
     assert ([at(fold), at(fold, 2)], fold.starts_to_ask()) == ([["F2"], ["F2"]], {})
+    says(
+        str(fold.floor(TopicPartition("orders", 1), 0, 10)),
+        "(groups.start)",
+        "commit here; if it won't come back: kretain groups forget",
+    )
 
 
 def test_wrong_clock_leaves_groups_start_in_force_but_dates_nothing() -> None:
