@@ -305,3 +305,7 @@ class SharedCache:
     def read(self, key: str) -> None:
         """Note that a key's last message can be read, or is ours."""
         self.db.execute("DELETE FROM unread WHERE key = ?", (key,))
+
+    def forget_other_versions(self) -> None:
+        """Forget the messages of other versions: the topic is read from its start, and may not have them any more."""
+        self.db.execute("DELETE FROM unread WHERE newer")

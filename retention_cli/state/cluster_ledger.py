@@ -226,14 +226,19 @@ class ClusterLedger(Ledger):
         for first in range(start, max(start + 1, there.end), _MESSAGES_AT_ONCE):
             end = min(first + _MESSAGES_AT_ONCE, there.end)
             stored = self._topic.read(first, end) if first < end else []
-            self._take_in(log, stored, end, fresh=seen if fresh else None, last=end >= there.end)
+            known = seen if fresh else None
+            self._take_in(log, stored, end, fresh=known, first=first == start, last=end >= there.end)
         return True
 
-    def _take_in(self, log: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, last: bool) -> None:
+    def _take_in(
+        self, log: str, stored: Sequence[Message], end: int, *, fresh: set[str] | None, first: bool, last: bool
+    ) -> None:
         """Merge messages into the cache, and mark the keys whose last message lacks something that the cache has."""
         latest: dict[str, docs.Document | None] = {}
         with self.transaction():
             known = self._cache.is_current(self._meta("revision"))
+            if fresh is not None and first:
+                self._cache.forget_other_versions()
             self.db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
             revision = self._meta("revision")
             for one in stored:

@@ -345,6 +345,29 @@ def test_message_of_another_version_holds_and_is_not_overwritten(
         writer.append(STATE_TOPIC, topic_id.encode(), None)
 
 
+@pytest.mark.parametrize("key", ["group:gone", new_topic_id()])
+def test_topic_made_anew_ends_the_hold_for_a_message_of_an_older_version(
+    fresh_store: Store, writer: ClusterWriter, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """That is what the reason says to do. The new topic has no message of this key, which would show that it is gone."""
+    monkeypatch.setattr("retention_cli.state.cluster_ledger._MESSAGES_AT_ONCE", 1)
+    older = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":3}\n{"what":"who knows"}')
+    group, clock = new_topic_id(), messages.encode(None, messages.Written(now_ms(), 0))
+    for name, value in ((key, older), (messages.CLOCK_KEY, clock), (messages.CLOCK_KEY, clock)):
+        writer.append(STATE_TOPIC, name.encode(), value)
+    for place in (fresh_store, fresh_store, fresh_store.elsewhere("other")):
+        with place.opened() as (ledger, memories):
+            says(why(ledger.lost), "an older kretain wrote it", "delete its topic")
+            see(ledger, group, {"orders": {0: 5}}, now_ms())
+            memories.save(now_ms())
+    renew_state_topic(fresh_store.bootstrap)
+    with fresh_store.opened() as (ledger, memories):
+        assert ledger.lost is None
+        fresh_store.save(memories)
+    with fresh_store.elsewhere("another").opened() as (ledger, _):
+        assert group in ledger.groups()
+
+
 def test_times_from_a_machine_with_a_wrong_clock_are_ignored(fresh_store: Store, writer: ClusterWriter) -> None:
     """G3: a clock that is behind would make records look older than they are; the brokers' stamp counts."""
     topic_id, at = new_topic_id(), now_ms() - 10 * MINUTE
