@@ -112,6 +112,10 @@ class GroupMemory:
         """Return the memory without the commits that count, or may: what a look at the group does not show."""
         return replace(self, digest=b"", counted=NOTHING, open=NOTHING)
 
+    def without_commits(self) -> GroupMemory:
+        """Return the memory without any commit: only when the group was seen, and that it is unknown where."""
+        return GroupMemory(self.seen_ms, ids=self.ids, stood_ms=self.stood_ms)
+
     def topics(self) -> set[str]:
         """Return the topics that the group has ever committed on, whether or not that counts."""
         return self.live.topics() | self.doubted.topics() | self.gone.topics()

@@ -176,7 +176,10 @@ class ClusterLedger(Ledger):
         values = {key: None if one is None else messages.encode(one, written) for key, one in found.items()}
         for key, one in found.items():
             if isinstance(one, docs.GroupDocument) and len(values[key] or b"") > _MOST_BYTES:
-                values[key] = messages.encode(replace(one, group=one.group.without_live()), written)
+                for less in (one.group.without_live(), one.group.without_commits()):  # or too much is gone
+                    values[key] = messages.encode(replace(one, group=less), written)
+                    if len(values[key] or b"") <= _MOST_BYTES:
+                        break
                 text = "has more commits than a message holds: once it is gone, machines that have not seen it since"
                 self.notes.append(Reason("ledger", f"{who(one.name)} {text} hold all topics (F6)"))
         results = self._topic.append([(key.encode(), value) for key, value in values.items()])

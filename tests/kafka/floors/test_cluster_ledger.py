@@ -212,6 +212,30 @@ def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until
     assert [gone_at(place) for place in (never, late)] == [("set()", {})] * 2
 
 
+def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store: Store) -> None:
+    """What one of them saw before the other is gone to it: that does not fit into a message either (F6)."""
+    chance, ids, store = random.Random(1), {"orders": new_topic_id()}, fresh_store
+    early, never = store.elsewhere("early"), store.elsewhere("never")
+    for place in (early, store):
+        with place.opened() as (ledger, memories):
+            ledger.begin(ids)
+            many = {"orders": [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]}
+            ledger.saw_group("huge", many, now_ms(), 0)
+            memories.save(now_ms())
+    with early.opened() as (ledger, memories):
+        add_samples(ledger, ids["orders"], {0: Sample(1_000, 10)})
+        memories.save(now_ms())
+        says(str([one.text for one in memories.notes]), "group huge has more commits than a message holds")
+        assert not memories.unsaved
+    assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),), "all else is shared"
+    for place in (early, never):
+        with place.opened() as (ledger, memories):
+            ledger.begin(ids)
+            fold = FloorFold({})
+            Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, ())
+            says(str(fold.failed), "saw where group huge stood last", "fit into no message", "groups forget")
+
+
 def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
     """Unknown means hold; what a machine saw meanwhile, and all that it knew, is told once the topic is there again."""
     topic = world.filled(OLD, {"a": 7, "gone": 3})
