@@ -106,8 +106,8 @@ MUTANTS: Final = (
     Mutant(
         "F6: a group is remembered as of when the run began",
         "observe/recall.py",
-        "return self.memory.saw_group(name, commits, self.clock_ms(), self.since_ms)",
-        "return self.memory.saw_group(name, commits, self.now_ms, self.since_ms)",
+        "return self.memory.saw_group(name, commits, self.clock_ms(), self.since_ms, partly=bool(unread))",
+        "return self.memory.saw_group(name, commits, self.now_ms, self.since_ms, partly=bool(unread))",
     ),
     Mutant(
         "F9: a listing of ignored groups shows that there are no others",

@@ -199,12 +199,18 @@ class LedgerRows(LedgerFile):
 
     # -- groups, as they are read and judged -----------------------------------------------
 
-    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
+    def saw_group(
+        self, name: str, commits: Commits, now_ms: int, since_ms: int, *, partly: bool = False
+    ) -> RecalledGroup:
+        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones.
+
+        ``partly``: others could not be read. If they are not remembered either (:meth:`lacks_commits_of`), none are.
+        """
         since_ms -= self._slack_ms
         digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
-        now = None if head is not None and head.digest == digest else Positions.of(commits)
+        same = head is not None and (head.digest == digest or (partly and self.lacks_commits_of(name)))
+        now = None if same else Positions.of(commits)
         if self.reads is not None:
             self.reads.append((name, None if now is None else GroupMemory(now_ms, digest, open=now)))
         if head is not None and now is None:

@@ -185,7 +185,7 @@ class Recall:
                     as_before.setdefault(topic, [*rows]).append((partition, *commit))
             commits = {**commits, **as_before}
         # Not at now_ms: a run that was suspended before it read them would be older than another run's look (F6).
-        return self.memory.saw_group(name, commits, self.clock_ms(), self.since_ms)
+        return self.memory.saw_group(name, commits, self.clock_ms(), self.since_ms, partly=bool(unread))
 
     def saw_all(self) -> None:
         """Remember that every group that counts was listed and read (F10)."""

@@ -200,6 +200,11 @@ def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until
         why, there = gone_at(place)
         says(why, "saw where group huge stood last", "fit into no message", "groups forget")
         assert there["payments"] == [0, 7], "what a look does not show is shared, too"
+        with place.opened() as (ledger, memories):
+            ledger.begin(ids)
+            Recall(ledger, GroupRules(), now_ms(), now_ms).saw("huge", {"payments": [(0, 9, 3)]}, ["orders"])
+            memories.save(now_ms())
+        assert "stood last" in gone_at(place)[0], "nor does a look that could not read all of it"
         assert gone_at(place, "huge") == ("set()", {}), "this look shows the rest"
     assert gone_at(store) == ("set()", {"orders": [0, many["orders"][0][1]], "payments": [0, 7]})
     with older.opened() as (ledger, memories):
