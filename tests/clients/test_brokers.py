@@ -62,6 +62,7 @@ def test_trim_deletes_what_every_group_has_read_and_nothing_else(fake: World) ->
             1,
         ),
     ],
+    ids=["R4", "R2", "R3"],
 )
 def test_times_are_looked_up_as_on_apaches_brokers(fake: World, rule: str, trim_to: int) -> None:
     topic = fake.filled([72 * HOUR, 48 * HOUR, 2 * HOUR, HOUR])

@@ -376,7 +376,7 @@ def test_message_of_another_version_holds_and_is_not_overwritten(
         writer.append(STATE_TOPIC, topic_id.encode(), None)
 
 
-@pytest.mark.parametrize("key", ["group:gone", new_topic_id()])
+@pytest.mark.parametrize("key", ["group:gone", new_topic_id()], ids=["group", "topic"])
 def test_topic_made_anew_ends_the_hold_for_a_message_of_an_older_version(
     fresh_store: Store, writer: ClusterWriter, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
