@@ -195,7 +195,7 @@ def _judged(name: str, reply: Answer | RequestFailedError, rows: int) -> Commits
         if answer.rows >= rows or answer.error_code == GROUP_ID_NOT_FOUND:
             return None
         return CommitsUnknown(name, f"its coordinator answered for {answer.rows} of {rows} partitions", None)
-    first = next(iter(reply.groups[0].failed.values()), None)
+    first = next(iter(answer.failed.values()), None)
     return found if first is None or first[1] == UnstableOffsetCommitError.errno else replace(found, topics=None)
 
 

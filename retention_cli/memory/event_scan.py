@@ -86,10 +86,10 @@ class EventScan:
 
         A block that reaches beyond the cut is read again.
         """
-        stands = self.newest is not None and (self.newest.offset or 0) < end
-        if self.end <= end and (stands or self.newest is None):
+        stands = self.newest is None or (self.newest.offset or 0) < end
+        if stands and self.end <= end:
             return self
-        if not stands or self.start >= end:
+        if self.newest is None or not stands or self.start >= end:
             return EventScan(self.source, self.start, self.start, restarts=self.restarts + 1)
         left = [block for block in self.blocks if block.end <= end]
         reached = left[-1].end if left else self.start

@@ -114,8 +114,10 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
 
 def likely_mistakes(policy: Policy) -> list[PolicyProblem]:
     """Return a problem for each age or size that looks like another unit: 7 or 604800 for 7 days, 500 for 500 GB."""
-    until = "retention.until.consumed"
-    rules = [(entry, entry.values.get(until) or {}) for entry in policy.entries]
+    values = [
+        (entry, {**entry.values, **{f"{_UNTIL}, {key}": one for key, one in (entry.values.get(_UNTIL) or {}).items()}})
+        for entry in policy.entries
+    ]
     others = (
         ("groups.remember", policy.groups.remember_ms),
         ("groups.watch.first", policy.groups.watch_first_ms),
@@ -123,14 +125,10 @@ def likely_mistakes(policy: Policy) -> list[PolicyProblem]:
         *(("disks.watermarks, minimum", one.minimum_ms) for one in policy.disks.watermarks),
     )
     ages = [
-        *((policy.problem(entry, key, ""), entry.values.get(key)) for entry in policy.entries for key in _AGES),
-        *((policy.problem(entry, f"{until}, max", ""), rule.get("max")) for entry, rule in rules),
+        *((policy.problem(entry, key, ""), of.get(key)) for entry, of in values for key in _AGES),
         *((PolicyProblem(policy.source, None, key, ""), age_ms) for key, age_ms in others),
     ]
-    sizes = [
-        *((policy.problem(entry, key, ""), entry.values.get(key)) for entry in policy.entries for key in _SIZES),
-        *((policy.problem(entry, f"{until}, max.bytes", ""), rule.get("max.bytes")) for entry, rule in rules),
-    ]
+    sizes = [(policy.problem(entry, key, ""), of.get(key)) for entry, of in values for key in _SIZES]
     age_text = "is {:,} ms, {:,.3g} s: a bare number is in ms; write a unit, such as 7d"
     return [
         *(
@@ -146,8 +144,12 @@ def likely_mistakes(policy: Policy) -> list[PolicyProblem]:
     ]
 
 
-_AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms", "retention.min.wallclock.ms")
-_SIZES: Final = ("retention.bytes", "retention.topic.bytes")
+_UNTIL: Final = "retention.until.consumed"
+_AGES: Final = (
+    *("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms", "retention.min.wallclock.ms"),
+    f"{_UNTIL}, max",
+)
+_SIZES: Final = ("retention.bytes", "retention.topic.bytes", f"{_UNTIL}, max.bytes")
 _FEW_BYTES: Final = 100_000
 """A size below this may be meant in MB or GB."""
 _MINUTE_MS: Final = 60_000

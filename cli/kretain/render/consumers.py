@@ -89,10 +89,10 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
         return [Line(f"{none} found on these partitions. kretain groups lists all groups.", "bold")]
     by, what = ("records", "") if each else ("lag", "positions " if of_groups else "partitions ")
     shown = shortened(rows, lambda row: -(row[by] or 0), every_row=every_row)  # those that are furthest behind
-    table = _unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]
     return [
         *that_matter_most(shown, len(rows), "that have the most to read" if each else f"{what}that lag the most"),
-        *((*table, BLANK) if rows else ()),
+        *(_unread(shown, by_topic=each == "topics") if each else [_lags(shown, of_groups=of_groups)]),
+        bool(rows) and BLANK,
         Line(
             f"{count(len(positions.floors), 'partition')}: "
             f"{sum(row['min_commit'] is not None for row in positions.floors):,} with a floor, "
