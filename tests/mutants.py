@@ -341,8 +341,8 @@ MUTANTS: Final = (
     Mutant(
         "shared ledger: others are not asked again",
         "state/cluster_ledger.py",
-        "            try:\n                self._sync()\n                with self._errors():\n                    self.lost = self._in_doubt()",
-        "            try:\n                with self._errors():\n                    self.lost = self._in_doubt()",
+        "                self._sync()\n                with self._errors():\n                    self.lost = self._in_doubt()",
+        "                with self._errors():\n                    self.lost = self._in_doubt()",
     ),
     Mutant(
         "Spark: a ledger that comes back drops what others wrote",

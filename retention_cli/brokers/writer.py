@@ -98,12 +98,12 @@ class ClusterWriter:
         from confluent_kafka import KafkaException
 
         self._check(topic)
-        late = RequestFailedError(f"topic {topic}: no broker took the message in time", retriable=True)
-        results: list[Appended | BrokerError] = [late] * len(messages)
+        what = f"topic {topic} could not be written to"
+        results: list[Appended | BrokerError | None] = [None] * len(messages)
 
         def on_delivery(number: int, error: Any, message: Any) -> None:
             if error is not None:
-                results[number] = self._error(error, f"topic {topic} could not be written to", "WRITE", topic)
+                results[number] = self._error(error, what, "WRITE", topic)
             else:
                 kind, stamp = message.timestamp()
                 results[number] = Appended(
@@ -111,12 +111,13 @@ class ClusterWriter:
                 )
 
         deadline = time.monotonic() + self._timeout_s + 1  # the client gives up on its own before that
+        failed: BrokerError | None = None
         try:
             producer = self._connected()
-            why = elsewhere(producer, self._settings.cluster_id, topic, lambda _: late)
-            if why is not None and why is not late:  # if it does not answer, the messages will say why
+            ends = partial(self._late_after, deadline, what)
+            if (failed := elsewhere(producer, self._settings.cluster_id, topic, ends)) is not None:
                 self._producer = None
-                return [why] * len(messages)
+                return [failed] * len(messages)
             for number, (key, value) in enumerate(messages):
                 while True:
                     try:
@@ -124,18 +125,16 @@ class ClusterWriter:
                         break
                     except BufferError:  # its queue is full
                         if time.monotonic() > deadline:
-                            return results
+                            return [one or self._late(what) for one in results]
                         producer.poll(_FLUSH_S)
                 producer.poll(0)
             while producer.flush(_FLUSH_S) and time.monotonic() < deadline:  # in short waits, so that Ctrl-C works
                 pass
         except (KafkaException, SystemError) as error:
             failed = self._ended(error, topic)
-            return [failed if one is late else one for one in results]
         except RequestFailedError as error:  # the client lacks what the connection needs
-            failed = RequestFailedError(f"topic {topic} could not be written to: {error}", retriable=False)
-            return [failed] * len(messages)
-        return results
+            failed = RequestFailedError(f"{what}: {error}", retriable=False)
+        return [one or failed or self._late(what) for one in results]
 
     def _ended(self, error: BaseException, topic: str) -> BrokerError:
         """Return why the client ended; the next message needs a new one."""
@@ -195,9 +194,18 @@ class ClusterWriter:
                     f"{what}: it does not exist: kretain cluster init creates it", retriable=False
                 )
             case "_MSG_TIMED_OUT" | "_TIMED_OUT":
-                heard = f" ({self._settings.without_secrets(self._heard)})" if self._heard else ""
-                text = f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"
+                text = self._no_answer()
         return RequestFailedError(f"{what}: {text}", retriable=bool(cause.retriable()))
+
+    def _late(self, what: str) -> RequestFailedError:
+        return RequestFailedError(f"{what}: {self._no_answer()}", retriable=True)
+
+    def _late_after(self, deadline: float, what: str, _began: float) -> RequestFailedError | None:
+        return self._late(what) if time.monotonic() > deadline else None
+
+    def _no_answer(self) -> str:
+        heard = f" ({self._settings.without_secrets(self._heard)})" if self._heard else ""
+        return f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"
 
 
 def _cause(error: BaseException) -> Any:

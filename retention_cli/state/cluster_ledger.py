@@ -55,12 +55,13 @@ class ClusterLedger(Ledger):
         self._topic = topic
         self._clock_ms = clock_ms
         self._synced = self._begun = False
-        self._again: set[str] = set()  # keys to know only from the topic, as others do
+        self._again: dict[str, int] = {}  # keys to know only from the topic, as others do, unless they changed since
         super().__init__(folder, known, shared=True)
         if will_save:
             topic.connect()
         try:
             topic.check()
+            self._distrust_unsent()
             self._sync()
             self._synced = True
         except BrokerError as error:
@@ -84,6 +85,7 @@ class ClusterLedger(Ledger):
         """
         if self._begun and self._synced:
             try:
+                self._distrust_unsent()
                 self._sync()
                 with self._errors():
                     self.lost = self._in_doubt()
@@ -155,7 +157,7 @@ class ClusterLedger(Ledger):
                 ]
                 noted = len(self.notes)
                 if wrong := abs(lags[0]) > MAX_SKEW_MS:  # a right clock must not pass on a wrong one's times
-                    self._again = {key for key, _ in waiting}
+                    self._again = dict(waiting)
                     with self.transaction():
                         self.db.execute("DELETE FROM state_topic")
                 self._sync()
@@ -184,18 +186,23 @@ class ClusterLedger(Ledger):
                 self.notes.append(Reason("ledger", f"{who(one.name)} {text} hold all topics (F6)"))
         results = self._topic.append([(key.encode(), value) for key, value in values.items()])
         sent = {key: one for key, one in zip(values, results, strict=True) if not isinstance(one, BrokerError)}
-        self._note_sent({key: one.offset for key, one in sent.items()}, found, waiting)
+        lag = lag_ms(written.at_ms, max((one.broker_ms or 0 for one in sent.values()), default=0), self._clock_ms())
+        right = {} if abs(lag) > MAX_SKEW_MS else waiting  # others wait to be read back as others read them
+        self._note_sent({key: one.offset for key, one in sent.items()}, found, right)
         if failed := [one for one in results if isinstance(one, BrokerError)]:
             raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
-        return lag_ms(written.at_ms, max(one.broker_ms or 0 for one in sent.values()), self._clock_ms())
+        return lag
 
     def _note_sent(
-        self, offsets: Mapping[str, int], found: Mapping[str, docs.Document | None], waiting: Mapping[str, int]
+        self, offsets: Mapping[str, int], found: Mapping[str, docs.Document | None], right: Mapping[str, int]
     ) -> None:
-        """Record in the cache which of the documents that were found are in the topic now, and where."""
+        """Record in the cache which of the documents that were found are in the topic now, and where.
+
+        ``right`` are the revisions of those that need not be sent again.
+        """
         with self.transaction():
             for key in offsets:
-                self._cache.sent(key, waiting[key])
+                self._cache.sent(key, right.get(key, -1))
                 self._cache.read(key)
                 if isinstance(document := found[key], docs.GroupDocument):
                     self._cache.saw_shared(document.name, document.group.seen_ms)
@@ -215,6 +222,26 @@ class ClusterLedger(Ledger):
         for _ in range(_ROUNDS):
             if not self._read_on():
                 return
+
+    def _distrust_unsent(self) -> None:
+        """Drop the times of what was written here and not sent, and read the topic from its start for earlier ones.
+
+        No broker has stamped it, so which clock they are of is unknown. When groups were seen is kept.
+        """
+        with self._errors():
+            unsent, now_ms = self._cache.unsent(), self._clock_ms()
+        if not unsent:
+            return
+        with self.transaction():
+            for key in unsent:
+                if isinstance(one := self._document(key), docs.TopicDocument):
+                    undated = {(one.topic_id, n): _undated(each, now_ms) for n, each in one.partitions.items()}
+                    self._put_partitions((place, each.as_bytes()) for place, each in undated.items())
+                elif isinstance(one, docs.DiskDocument | Watched):
+                    self.db.execute("DELETE FROM disks WHERE ? = name", (docs.name_in(key, docs.DISK),))
+                    self.db.execute("DELETE FROM about WHERE key = ?", (key,))
+                    self._cache.sent(key)
+            self.db.execute("DELETE FROM state_topic")
 
     def _read_on(self) -> bool:
         log, there = self._topic.extent()
@@ -286,10 +313,8 @@ class ClusterLedger(Ledger):
             text = f"{one.place}: the clock of the machine that wrote it is {apart(late_ms)}"
             self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
             document = _distrusted(document, late_ms, one.time_ms)
-        if key in self._again:
-            self._again.remove(key)
-            if key not in self._cache.unsent():  # another process on this machine may have added to it
-                self._forget_up_to(key, 2**63 - 1)
+        if (sent := self._again.pop(key, None)) is not None and self._cache.unsent().get(key) == sent:
+            self._forget_up_to(key, 2**63 - 1)
         self._merge_in(document)
         self.db.execute(
             "UPDATE meta SET value = ? WHERE key = 'since_ms' AND (value = 0 OR value > ?) AND ? > 0",
@@ -364,15 +389,7 @@ def _distrusted(document: docs.Document, late_ms: int, now_ms: int) -> docs.Docu
     """
     match document:
         case docs.TopicDocument():
-            return replace(
-                document,
-                partitions={
-                    n: replace(
-                        one, packed=pack(last._replace(wall_ms=now_ms) for last in one.samples[-1:]), replicas=b""
-                    )
-                    for n, one in document.partitions.items()
-                },
-            )
+            return replace(document, partitions={n: _undated(one, now_ms) for n, one in document.partitions.items()})
         case docs.GroupDocument():
             seen_ms = document.group.seen_ms + max(0, late_ms)
             gone = document.group.gone.with_seen(seen_ms)
@@ -381,3 +398,7 @@ def _distrusted(document: docs.Document, late_ms: int, now_ms: int) -> docs.Docu
             return replace(document, disk=DiskMemory())
         case Watched():
             return replace(document, since_ms=0, last_ms=0)
+
+
+def _undated(one: PartitionMemory, now_ms: int) -> PartitionMemory:
+    return replace(one, packed=pack(last._replace(wall_ms=now_ms) for last in one.samples[-1:]), replicas=b"")

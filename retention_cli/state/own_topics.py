@@ -52,8 +52,8 @@ def topic_ranges(reader: ClusterReader, topic: str) -> tuple[TopicMetadata, dict
     """Return the metadata of one of these topics, and the offsets that can be read, by partition.
 
     Raises:
-        BrokerError: it does not exist, can't be read, or has messages that an open transaction hides: acknowledged
-            ones, which count.
+        BrokerError: it does not exist, can't be read, or lacks messages that count: some were deleted, or an open
+            transaction hides acknowledged ones.
     """
     metadata = reader.metadata([topic])
     if topic not in metadata.topics:
@@ -71,6 +71,9 @@ def topic_ranges(reader: ClusterReader, topic: str) -> tuple[TopicMetadata, dict
             tool = kafka_tool("kafka-transactions.sh", "find-hanging", "--topic", topic)
             text = f"an open transaction hides {tp} from offset {there.end:,} on. End it, or abort it ({tool} finds it)"
             raise hinted(RequestFailedError(text, retriable=True), "")
+        if there.start > 0 and topic in OWN_TOPICS:  # compaction leaves it at 0
+            what = f"the messages of topic {topic} before offset {there.start:,} were deleted, not compacted"
+            raise BrokerError(f"{what}: {_anew(topic)}")
         ranges[tp] = there
     return metadata.topics[topic], ranges
 
@@ -105,7 +108,7 @@ def extent_of(reader: ClusterReader, topic: str) -> tuple[str, Range]:
     The log is the topic's id and its leader epoch: as long as both are the same, the log has only grown (M1).
 
     Raises:
-        BrokerError: it does not exist, has several partitions, or can't be read.
+        BrokerError: it has several partitions, or see :func:`topic_ranges`.
     """
     found, ranges = topic_ranges(reader, topic)
     if len(ranges) != 1:
@@ -200,6 +203,11 @@ def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Ini
             f"topic {seen.name} has {partitions} partitions, not 1, so the order of its messages is unknown: "
             f"{_anew(seen.name)}"
         )
+    elif problem is None and not made:
+        try:
+            topic_ranges(reader, seen.name)
+        except BrokerError as error:
+            problem = str(error)
     outcome: Literal["made", "there", "wrong"] = "made" if made else "there"
     return Initialized(seen.name, "wrong" if problem else outcome, partitions, replicas, problem)
 
@@ -225,13 +233,9 @@ class StateTopic:
         """Return which log the topic has now (:func:`extent_of`), and its offsets.
 
         Raises:
-            BrokerError: it does not exist, has several partitions, or can't be read, or messages were deleted from it.
+            BrokerError: see there.
         """
-        log, there = extent_of(self._reader, STATE_TOPIC)
-        if there.start > 0:  # compaction leaves it at 0
-            what = f"the messages of topic {STATE_TOPIC} before offset {there.start:,} were deleted, not compacted"
-            raise BrokerError(f"{what}: {_anew(STATE_TOPIC)}")
-        return log, there
+        return extent_of(self._reader, STATE_TOPIC)
 
     def read(self, start: int, end: int) -> list[Message]:
         """Return the messages of these offsets, in order.

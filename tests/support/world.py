@@ -371,7 +371,8 @@ class World:
         wanted, deleted = TopicPartition(topic, partition, offset), list[Any]()
 
         def done() -> bool:
-            with passing(KafkaError._NOENT, *_MOVING):  # the broker that was asked may not know its leader yet
+            # The broker that was asked may not know its leader yet, nor the leader a new cleanup.policy.
+            with passing(KafkaError._NOENT, KafkaError.POLICY_VIOLATION, *_MOVING):
                 deleted.append(self.admin.delete_records([wanted])[wanted].result(60))
             return bool(deleted)
 

@@ -358,7 +358,7 @@ def init_topics(
     """Create the topics _kretain_policy and _kretain_state.
 
     They hold live settings and, with state: cluster, the shared ledger. Asks first, and changes nothing else. Run it
-    again at any time. Exits with 1 if an existing topic has wrong settings.
+    again at any time. Exits with 1 if an existing topic can't be used.
 
     Examples:
       kretain cluster init -b localhost:9092 --dry-run

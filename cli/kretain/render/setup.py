@@ -39,7 +39,7 @@ _SIGNS: Final[dict[Verdict, tuple[str, str | None, str]]] = {
 _OUTCOMES: Final = {
     "made": "created",
     "there": "exists",
-    "wrong": "exists, wrong settings",
+    "wrong": "exists, not usable",
     "missing": "would be created",
 }
 

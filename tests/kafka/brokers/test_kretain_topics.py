@@ -91,7 +91,7 @@ def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     """A topic that is not compacted forgets by age; one that brokers don't stamp can't check a clock."""
     fresh.topic(name=STATE_TOPIC, cleanup_policy="delete")
     done = run(fresh, "cluster", "init", "--yes", check=1)
-    says(done.out, "_kretain_policy  created", "exists, wrong settings")
+    says(done.out, "_kretain_policy  created", "exists, not usable")
     line = next(one for one in done.err.splitlines() if "kafka-configs.sh" in one)
     assert line.startswith(
         "kretain: topic _kretain_state has cleanup.policy=delete and message.timestamp.type=CreateTime: "
@@ -115,6 +115,28 @@ def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None
     found = fresh.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]", topic)
     assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
     assert wrong in found.reasons[0].text
+
+
+def test_live_settings_of_which_messages_were_deleted_hold_the_topics_that_mark_any(fresh: World) -> None:
+    """The one about this topic may have been among them: without it, the file's shorter time of R1 counts again."""
+    make_kretain_topics(fresh.bootstrap)
+    topic = fresh.filled(OLD, {"a": 3})
+    times = "retention.commitoffset.hours: 1, retention.commitoffset.ms: cluster"
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.commitoffset.enable: true, {times}}}]"
+    with reader_for(fresh.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
+        writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.commitoffset.ms": "90d"}')
+        writer.append(POLICY_TOPIC, b"another", b'{"unconsumed": "hold"}')
+    assert fresh.decide(policy, topic).action == "keep"
+    fresh.configure(POLICY_TOPIC, {"cleanup.policy": "delete"})
+    World(fresh.bootstrap, Path()).delete_records(POLICY_TOPIC, 1)
+    fresh.configure(POLICY_TOPIC, {"cleanup.policy": "compact"})
+    found = fresh.decide(policy, topic)
+    assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
+    deleted = "the messages of topic _kretain_policy before offset 1 were deleted, not compacted: delete it ("
+    says(found.reasons[0].text, deleted)
+    done = run(fresh, "cluster", "init", "--yes", check=1)
+    says(done.out, "_kretain_policy  exists, not usable")
+    says(done.err, deleted)
 
 
 def left_open(world: World, own: str, *keys: str) -> Producer:

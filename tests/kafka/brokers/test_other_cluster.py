@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.records import Range
@@ -82,8 +85,9 @@ def test_records_are_not_read_from_another_cluster(tmp_path: Path) -> None:
             assert read == list(range(10))
 
 
-def test_messages_are_not_written_to_another_cluster(tmp_path: Path) -> None:
-    """A live setting would count there, and trim its records (R3)."""
+@pytest.mark.parametrize("silent_s", [0, 4])
+def test_messages_are_not_written_to_another_cluster(tmp_path: Path, silent_s: int) -> None:
+    """A live setting would count there, and trim its records (R3). Nor if it is slow to say which cluster it is."""
     with Door() as door, EmbeddedKafka(1) as other, EmbeddedKafka(1) as kafka:
         theirs, ours = (World(one.bootstrap, tmp_path / "state") for one in (other, kafka))
         for world in (theirs, ours):
@@ -91,6 +95,8 @@ def test_messages_are_not_written_to_another_cluster(tmp_path: Path) -> None:
         door.leads_to = kafka.bootstrap
         with reader_for(door.address) as reader:
             door.leads_to = other.bootstrap
+            door.cut()
+            threading.Timer(silent_s, door.heal, kwargs={"lost": False}).start()
             with ClusterWriter(reader.pinned_settings, {"settings"}, 10) as writer:
                 says(refusal(BrokerError, writer.append, "settings", b"k", b"v"), "leads to another cluster")
                 door.leads_to = kafka.bootstrap

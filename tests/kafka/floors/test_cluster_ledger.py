@@ -150,8 +150,8 @@ def test_memory_of_a_local_run_in_between_is_shared(store: Store) -> None:
 
 
 def test_next_run_sends_what_a_killed_run_did_not(store: Store) -> None:
-    """The cache notes in one transaction what it learns and what it has to tell."""
-    topic_id = new_topic_id()
+    """The cache notes in one transaction what it learns and what it has to tell; by which clock, it can't prove (G3)."""
+    topic_id, began = new_topic_id(), now_ms()
     with store.script(f"""
 ledger.begin({{"orders": {topic_id!r}}})
 ledger.partition("orders", {topic_id!r}, 0).add_sample(Sample(1_000, 10))
@@ -162,7 +162,9 @@ store.save(memories)
     assert samples_of(store.elsewhere("other"), topic_id) == ()
     with store.opened() as (_, memories):
         store.save(memories)
-    assert samples_of(store.elsewhere("other"), topic_id) == (Sample(1_000, 10),)
+    (sample,) = samples_of(store.elsewhere("other"), topic_id)
+    assert sample.high_watermark == 10
+    assert sample.wall_ms >= began
 
 
 def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until_seen(fresh_store: Store) -> None:
@@ -444,6 +446,40 @@ def test_times_from_before_a_clock_was_corrected_are_ignored(fresh_store: Store,
             assert group in {name for name, *_ in ledger.gone_groups([], began - HOUR)}
 
 
+@pytest.mark.parametrize("lost", ["_send", "_sync"], ids=["not sent", "not read back"])
+def test_times_that_no_broker_has_checked_are_not_passed_on(fresh_store: Store, lost: str) -> None:
+    """G3, F10: of what a killed run learned, what others know already keeps its times."""
+    topic_id, began = new_topic_id(), now_ms()
+    with fresh_store.opened() as (ledger, memories):
+        add_samples(ledger, topic_id, {0: Sample(began - HOUR, 5)})
+        fresh_store.save(memories)
+    kill = f"ledger.{lost} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+    with fresh_store.script(f"""
+ledger.begin({{"orders": {topic_id!r}}})
+behind = int(time.time() * 1000) - 40 * 86_400_000
+ledger._clock_ms = lambda: behind
+ledger.partition("orders", {topic_id!r}, 0).add_sample(Sample(behind, 10))
+ledger.saw_all("", (), behind, behind)
+from retention_cli.memory.disk import DiskSample
+ledger.disk("1:/data").add(DiskSample(behind, 50, 100))
+{kill}
+memories.save(behind)
+""") as process:
+        assert process.wait(60) == -signal.SIGKILL
+    for _ in range(2):
+        with fresh_store.opened() as (ledger, memories):
+            add_samples(ledger, topic_id, {0: Sample(now_ms(), 20)})
+            memories.save(now_ms())
+    for place in (fresh_store, fresh_store.elsewhere("other")):
+        samples = samples_of(place, topic_id)
+        assert [one.high_watermark for one in samples] == [5, 10, 20]
+        assert began - HOUR == samples[0].wall_ms
+        assert began <= samples[1].wall_ms <= samples[2].wall_ms <= now_ms()
+        with place.opened() as (ledger, _):
+            assert ledger.watched_since("", (), now_ms()) is None
+            assert ledger.disk("1:/data").samples == ()
+
+
 def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:
     with fresh_store.opened(clock_ms=lambda: now_ms() + 10 * MINUTE) as (ledger, memories):
         add_samples(ledger, new_topic_id(), {0: Sample(1_000, 10)})
@@ -566,6 +602,8 @@ def test_ledger_prune_forgets_old_deleted_groups_and_counts_them(shop: Shop) -> 
 
 @pytest.fixture(params=["local", "cluster"])
 def either(request: pytest.FixtureRequest, kafka: EmbeddedKafka, tmp_path: Path) -> Store:
+    if request.param == "cluster":
+        renew_state_topic(kafka.bootstrap)
     return Store(request.param, kafka.bootstrap, tmp_path / "state")
 
 
@@ -597,9 +635,10 @@ def test_kill_during_a_save_leaves_all_earlier_saves_readable(either: Store) -> 
 turn = len(ledger.partition("orders", {topic_id!r}, 0).samples)
 while True:
     turn += 1
+    sample = Sample(int(time.time() * 1000), turn)
     ledger.begin({{"orders": {topic_id!r}}})
     for number in range(200):
-        ledger.partition("orders", {topic_id!r}, number).add_sample(Sample(turn, turn))
+        ledger.partition("orders", {topic_id!r}, number).add_sample(sample)
     store.save(memories)
     print(turn, flush=True)
 """
