@@ -578,6 +578,27 @@ def test_share_group_that_no_answer_names_a_coordinator_of_is_unknown(monkeypatc
     assert found == [CommitsUnknown("s", "its coordinator was not named", None)]
 
 
+@pytest.mark.parametrize("numbers", [(0, 0), (0, -1)])
+def test_share_group_with_a_partition_named_twice_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
+) -> None:
+    """F2: it would make up for one without a start offset. Python takes a partition below zero for the last one."""
+    rows = [made(partition_index=one, start_offset=5, error_code=0, error_message=None) for one in numbers]
+    group = made(group_id="s", error_code=0, error_message=None, topics=[made(topic_name="t", partitions=rows)])
+
+    async def fan_out(work: Any, on_reply: Any, **_: int) -> None:
+        for job in work[1]:
+            on_reply(job.about, made(groups=[group]))
+
+    monkeypatch.setattr(commits, "find_coordinators", answering(({"s": 1}, {})))
+    monkeypatch.setattr(commits, "_pointing_letters", answering({}))
+    found: list[Any] = []
+    asyncio.run(
+        commits.read_share_offsets(made(highest_version=answering(8), fan_out=fan_out), ["s"], found.append, 0.0)
+    )
+    assert found == [CommitsUnknown("s", "its coordinator names a partition twice, or one below zero", None)]
+
+
 def listed(*by_broker: tuple[str, str, str]) -> list[ListedGroup]:
     """List a group, which each broker lists with a type, a protocol type and a state."""
 
