@@ -160,7 +160,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
             for start, end in gaps
         ]
     group = GROUP_PREFIX + _identity(wanted, source.cluster_id, source.topic_id, metadata.cluster_id, target.topic_id)
-    with RestoreGroup(reader.settings, group, reader.timeout_s, settled=False) as ours:
+    with RestoreGroup(reader.pinned_settings, group, reader.timeout_s, settled=False) as ours:
         resumes = bool(ours.marks(wanted.target, target.partitions))
     starts, empty = _ends(reader, wanted, target, resumes=resumes)
     return Job(
@@ -200,7 +200,7 @@ def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = 
     if job.there:
         return result
     before = 0
-    with RestoreGroup(reader.settings, job.group, reader.timeout_s) as group:
+    with RestoreGroup(reader.pinned_settings, job.group, reader.timeout_s) as group:
         try:
             for partition, ranges in sorted(job.ranges.items()):
                 row = RestoredPartition(partition)
@@ -222,7 +222,7 @@ def end(reader: ClusterReader, job: Job) -> None:
     Raises:
         BrokerError: it could not be deleted.
     """
-    RestoreGroup(reader.settings, job.group, reader.timeout_s).delete()
+    RestoreGroup(reader.pinned_settings, job.group, reader.timeout_s).delete()
 
 
 def check_target(reader: ClusterReader, job: Job) -> None:
@@ -248,7 +248,7 @@ def _restore_one(
     target, ranges = job.wanted.target, job.ranges[row.partition]
     check_target(reader, job)
     name = f"{job.group}-{row.partition}"
-    with Republisher(reader.settings, target, row.partition, name, group, reader.timeout_s) as republisher:
+    with Republisher(reader.pinned_settings, target, row.partition, name, group, reader.timeout_s) as republisher:
         mark = group.marks(target, [row.partition]).get(row.partition)
         if mark is None:
             position, hold_at = ranges[0].start if ranges else 0, job.starts[row.partition]

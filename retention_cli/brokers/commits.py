@@ -190,11 +190,10 @@ def _judged(name: str, reply: Answer | RequestFailedError, rows: int) -> Commits
     if len(reply.groups) != 1:
         return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
     answer = reply.groups[0]
-    found = outcome_of(name, answer)
-    if isinstance(found, GroupCommits):
-        if answer.rows >= rows or answer.error_code == GROUP_ID_NOT_FOUND:
-            return None
+    if not answer.error_code and answer.rows < rows:  # also where others of them failed
         return CommitsUnknown(name, f"its coordinator answered for {answer.rows} of {rows} partitions", None)
+    if isinstance(found := outcome_of(name, answer), GroupCommits):
+        return None
     first = next(iter(answer.failed.values()), None)
     return found if first is None or first[1] == UnstableOffsetCommitError.errno else replace(found, topics=None)
 
@@ -284,6 +283,9 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
 def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:
     found: dict[str, list[Commit]] = {}
     unset: dict[str, dict[int, int]] = {}
+    named = [(topic.topic_name, one.partition_index) for topic in topics for one in topic.partitions]
+    if len(set(named)) < len(named) or any(number < 0 for _topic, number in named):
+        return CommitsUnknown(name, "its coordinator names a partition twice, or one below zero", None)
     for topic in topics:
         rows = found.setdefault(topic.topic_name, [])
         for one in topic.partitions:

@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.records import Record
+from retention_cli.brokers.metadata import OFFSETS_TOPIC
+from retention_cli.brokers.records import Record, elsewhere, until_silent
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem, may_pass
 
@@ -63,6 +64,7 @@ class RestoreGroup:
                 "isolation.level": self._isolation,
             }
         )
+        _check_cluster(self._consumer, self._settings, self._timeout_s)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,6 +103,7 @@ class RestoreGroup:
             BrokerError: it could not be deleted.
         """
         client = AdminClient(self._settings.for_librdkafka())
+        _check_cluster(client, self._settings, self._timeout_s)
         futures = client.delete_consumer_groups([self.name], request_timeout=self._timeout_s)
         try:
             futures[self.name].result(self._timeout_s + 5)
@@ -157,6 +160,7 @@ class Republisher:
                 "on_delivery": self._delivered,
             }
         )
+        _check_cluster(self._producer, self._settings, self._timeout_s)
         try:
             self._again(lambda: self._producer.init_transactions(self._timeout_s))
         except KafkaException as error:
@@ -227,6 +231,17 @@ class Republisher:
         return _error(cause, f"{self._topic}-{self._partition} could not be written to", self._settings)
 
 
+def _check_cluster(client: Any, settings: ConnectionSettings, timeout_s: float) -> None:
+    """Check that a client, which connects by itself, is connected to the cluster that the settings name.
+
+    Raises:
+        BrokerError: it is not, or that is unknown.
+    """
+    late = until_silent(timeout_s, f"{settings.bootstrap} did not answer within")
+    if (why := elsewhere(client, settings.cluster_id, OFFSETS_TOPIC, late)) is not None:
+        raise why
+
+
 def _again(work: Callable[[], T], timeout_s: float, passes: Callable[[Any], bool]) -> T:
     """Do work, again after an error of the client's that passes, until the time-out."""
     deadline = time.monotonic() + timeout_s
@@ -271,6 +286,7 @@ class GroupResetter:
         """
         positions = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
         client, deadline = AdminClient(self.settings.for_librdkafka()), time.monotonic() + self.timeout_s
+        _check_cluster(client, self.settings, self.timeout_s)
         while (error := self._tried(client, ConsumerGroupTopicPartitions(group, positions))) is not None:
             if not may_pass(error) or time.monotonic() > deadline:
                 live = error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS")

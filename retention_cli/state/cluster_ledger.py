@@ -332,11 +332,12 @@ class ClusterLedger(Ledger):
                 self.db.execute("DELETE FROM disks WHERE name = ?", (disk,))
         elif (named := docs.partitions_of(key)) is not None:
             topic_id, numbers = named
-            self.db.execute(
+            gone = self.db.execute(
                 "DELETE FROM partitions WHERE topic_id = ? AND partition >= ? AND partition < ? AND topic_id NOT IN "
                 "(SELECT topic_id FROM topics WHERE seen_ms > ?)",
                 (topic_id, numbers.start, numbers.stop, stamp_ms),
-            )
+            ).rowcount
+            self._ages.forget([topic_id] if gone and not numbers.start else (), ())
             self.db.execute(
                 "DELETE FROM topics WHERE topic_id = ? AND topic_id NOT IN (SELECT topic_id FROM partitions)",
                 (topic_id,),
@@ -385,15 +386,21 @@ def _distrusted(document: docs.Document, late_ms: int, now_ms: int) -> docs.Docu
     """Return a document without the times that a wrong clock spoils.
 
     A group's become one, later if the clock is behind by ``late_ms``. High watermarks were not seen later than
-    ``now_ms``, by the brokers' clock; how far a log reached still shows whether it was cut since (M2).
+    ``now_ms``, by the brokers' clock; how far a log reached still shows whether it was cut since (M2). A group was
+    first seen earlier if the clock is ahead, and a topic to have grown later if it is behind: both only hold (F2).
     """
     match document:
         case docs.TopicDocument():
-            return replace(document, partitions={n: _undated(one, now_ms) for n, one in document.partitions.items()})
+            return replace(
+                document,
+                partitions={n: _undated(one, now_ms) for n, one in document.partitions.items()},
+                widths=tuple((count, since_ms and since_ms + max(0, late_ms)) for count, since_ms in document.widths),
+            )
         case docs.GroupDocument():
             seen_ms = document.group.seen_ms + max(0, late_ms)
             gone = document.group.gone.with_seen(seen_ms)
-            return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms, gone=gone))
+            group = replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms, gone=gone)
+            return replace(document, group=group, born_ms=max(0, document.born_ms + min(0, late_ms)))
         case docs.DiskDocument():
             return replace(document, disk=DiskMemory())
         case Watched():

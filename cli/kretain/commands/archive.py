@@ -408,7 +408,7 @@ def restore(
                     yes=how.yes,
                     show=partial(print_parts, groups_parts(plan)),
                 )
-                reset(reader, GroupResetter(reader.settings, to, reader.timeout_s), job, plan)
+                reset(reader, GroupResetter(reader.pinned_settings, to, reader.timeout_s), job, plan)
                 end(reader, job)
         except resumable as error:
             warn(f"{error}; fix that and run the same command again: it resumes where it stopped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.records import Range
+from retention_cli.brokers.republisher import GroupResetter, Republisher, RestoreGroup
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import TopicPartition
 from tests.support.clusters import EmbeddedKafka
@@ -102,3 +104,33 @@ def test_messages_are_not_written_to_another_cluster(tmp_path: Path, silent_s: i
                 door.leads_to = kafka.bootstrap
                 assert writer.append("settings", b"k", b"v").offset == 0
         assert [world.ends("settings")[1] for world in (theirs, ours)] == [0, 1]
+
+
+def test_groups_of_another_cluster_are_not_reset_and_nothing_is_restored_there(tmp_path: Path) -> None:
+    """A group of that name would skip what it has not read there, or R1 trim it."""
+    with Door() as door, EmbeddedKafka(1) as other, EmbeddedKafka(1) as kafka:
+        theirs, ours = (World(one.bootstrap, tmp_path / "state") for one in (other, kafka))
+        for world in (theirs, ours):
+            world.commit("billing", world.topic(name="orders"), 3)
+        door.leads_to = kafka.bootstrap
+        with reader_for(door.address) as reader:
+            settings = reader.pinned_settings
+            group, resetter = RestoreGroup(settings, "kretain-restore-1", 10), GroupResetter(settings, "orders", 10)
+
+            def restore() -> None:
+                with group, Republisher(settings, "orders", 0, "kretain-restore-1-0", group, 10) as republisher:
+                    republisher.append([], 0, "{}")
+
+            door.leads_to = other.bootstrap
+            for work in (partial(resetter.reset, "billing", {0: 9}), restore, group.delete):
+                says(refusal(BrokerError, work), "leads to another cluster", other.cluster_id)
+            door.leads_to = kafka.bootstrap
+            resetter.reset("billing", {0: 9})
+            restore()
+            assert group.name in ours.groups()
+            group.delete()
+        found: list[Any] = []
+        for world in (theirs, ours):
+            with reader_for(world.bootstrap) as reader:
+                reader.read_commits(sorted(world.groups()), found.append, 10)
+        assert [(one.group, one.topics["orders"][0][1]) for one in found] == [("billing", 3), ("billing", 9)]

@@ -20,6 +20,7 @@ import yaml
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import documents as docs
+from retention_cli.memory.ages import Ages
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pack
 from retention_cli.memory.positions import Commits
@@ -478,6 +479,41 @@ memories.save(behind)
         with place.opened() as (ledger, _):
             assert ledger.watched_since("", (), now_ms()) is None
             assert ledger.disk("1:/data").samples == ()
+
+
+@pytest.mark.parametrize("off_ms", [-DAY, DAY])
+def test_partition_is_younger_than_a_group_whichever_clock_is_wrong(fresh_store: Store, off_ms: int) -> None:
+    """F2: the group was seen, the partition was added, and two machines that run at once note one of them each."""
+    ids, group = {"grown": new_topic_id(), "orders": new_topic_id()}, new_topic_id()
+
+    def look(ledger: Ledger, orders: int, at_ms: int, *groups: str, grown: int = 2) -> Ages:
+        ledger.begin(ids)
+        found = ledger.ages({"grown": grown, "orders": orders}, groups, at_ms)
+        for topic, count in (("grown", grown), ("orders", orders)):
+            ledger.partition(topic, ids[topic], count - 1).add_sample(Sample(at_ms, orders))
+        for one in groups:
+            see(ledger, one, {"orders": {0: 5}}, at_ms)
+        return found
+
+    other = fresh_store.elsewhere("other")
+    with fresh_store.opened() as (right, right_memories):
+        for grown in (1, 2):
+            look(right, 1, now_ms() - 9 * DAY, grown=grown)
+            fresh_store.save(right_memories)
+        with other.opened(clock_ms=lambda: now_ms() + off_ms) as (wrong, wrong_memories):
+            at_ms = now_ms() - HOUR
+            if off_ms < 0:
+                look(right, 1, at_ms, group)
+                look(wrong, 2, at_ms + MINUTE + off_ms, group)
+            else:
+                look(wrong, 1, at_ms + off_ms, group)
+                look(right, 2, at_ms + MINUTE, group)
+            wrong_memories.save(now_ms() + off_ms)
+            right_memories.save(now_ms())
+    for place in (fresh_store, other, fresh_store.elsewhere("third")):
+        with place.opened() as (ledger, memories):
+            assert look(ledger, 2, now_ms(), group).covered(group, "orders", 2) == 1
+            memories.save(now_ms())
 
 
 def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:

@@ -516,15 +516,29 @@ def test_pending_offset_is_ruled_out_only_by_an_answer_for_each_partition(
     monkeypatch: pytest.MonkeyPatch, rows: int, error: int, *, settled: bool
 ) -> None:
     """F3: a partition that is left out of the answer may be the one with the pending offset. 69: there is no group."""
+    assert (pending(monkeypatch, GroupAnswer("g", error, {}, rows), {"t": 2}) == []) is settled
+
+
+@pytest.mark.parametrize(("rows", "doubted"), [(2, {"t"}), (1, None)])
+def test_pending_offset_on_one_topic_says_nothing_of_one_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, rows: int, doubted: set[str] | None
+) -> None:
+    """F3: the group may have a pending offset there, too."""
+    (found,) = pending(monkeypatch, GroupAnswer("g", 0, {}, rows, {"t": (0, 88)}), {"t": 1, "u": 1})
+    assert found.topics == doubted
+
+
+def pending(monkeypatch: pytest.MonkeyPatch, answer: GroupAnswer, topics: dict[str, int]) -> list[CommitsUnknown]:
+    """Return what a coordinator's answer about these topics (with their partition counts) leaves pending."""
 
     async def fan_out(work: Any, on_reply: Any, **_: int) -> None:
         for job in work[1]:
-            on_reply(job.about, Answer(0, [GroupAnswer("g", error, {}, rows)]))
+            on_reply(job.about, Answer(0, [answer]))
 
     monkeypatch.setattr(commits, "_suspects", answering(["g"]))
     monkeypatch.setattr(commits, "find_coordinators", answering(({"g": 1}, {})))
     wire = made(highest_version=answering(8), fan_out=fan_out)
-    assert (asyncio.run(commits.read_pending(wire, ["g"], {"t": 2}, 0)) == []) is settled
+    return asyncio.run(commits.read_pending(wire, ["g"], topics, 0))
 
 
 def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -562,6 +576,27 @@ def test_share_group_that_no_answer_names_a_coordinator_of_is_unknown(monkeypatc
     found: list[Any] = []
     asyncio.run(commits.read_share_offsets(made(fan_out=answering(None)), ["s"], found.append, 0.0))
     assert found == [CommitsUnknown("s", "its coordinator was not named", None)]
+
+
+@pytest.mark.parametrize("numbers", [(0, 0), (0, -1)])
+def test_share_group_with_a_partition_named_twice_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
+) -> None:
+    """F2: it would make up for one without a start offset. Python takes a partition below zero for the last one."""
+    rows = [made(partition_index=one, start_offset=5, error_code=0, error_message=None) for one in numbers]
+    group = made(group_id="s", error_code=0, error_message=None, topics=[made(topic_name="t", partitions=rows)])
+
+    async def fan_out(work: Any, on_reply: Any, **_: int) -> None:
+        for job in work[1]:
+            on_reply(job.about, made(groups=[group]))
+
+    monkeypatch.setattr(commits, "find_coordinators", answering(({"s": 1}, {})))
+    monkeypatch.setattr(commits, "_pointing_letters", answering({}))
+    found: list[Any] = []
+    asyncio.run(
+        commits.read_share_offsets(made(highest_version=answering(8), fan_out=fan_out), ["s"], found.append, 0.0)
+    )
+    assert found == [CommitsUnknown("s", "its coordinator names a partition twice, or one below zero", None)]
 
 
 def listed(*by_broker: tuple[str, str, str]) -> list[ListedGroup]:
