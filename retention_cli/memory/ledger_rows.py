@@ -204,13 +204,14 @@ class LedgerRows(LedgerFile):
     ) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones.
 
-        ``partly``: others could not be read. If they are not remembered either (:meth:`lacks_commits_of`), none are.
+        ``partly``: others could not be read. If they are not remembered either (:meth:`lacks_commits_of`), they still
+        are not.
         """
         since_ms -= self._slack_ms
-        digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
-        same = head is not None and (head.digest == digest or (partly and self.lacks_commits_of(name)))
-        now = None if same else Positions.of(commits)
+        lacks = partly and head is not None and self.lacks_commits_of(name)
+        digest = b"" if lacks else digest_of(commits, self._ids)
+        now = None if head is not None and head.digest == digest and not lacks else Positions.of(commits)
         if self.reads is not None:
             self.reads.append((name, None if now is None else GroupMemory(now_ms, digest, open=now)))
         if head is not None and now is None:
