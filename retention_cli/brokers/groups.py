@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from kafka.errors import GroupIdNotFoundError
+from kafka.errors import GroupAuthorizationFailedError, GroupIdNotFoundError
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError
-from retention_cli.brokers.wire.connections import Job, Wire, error_named, failure_of
+from retention_cli.brokers.wire.connections import Job, Wire, ask_each, error_named
 from retention_cli.core.grouping import by_key, in_batches
 
 GroupKind = Literal["classic", "consumer", "share", "streams", "unknown"]
@@ -29,6 +29,7 @@ _KINDS: Final[dict[str, GroupKind]] = {
 }
 _GROUPS_A_REQUEST: Final = 100
 GROUP_ID_NOT_FOUND: Final[int] = GroupIdNotFoundError.errno
+_MAY_DESCRIBE: Final[dict[int | None, bool]] = {0: True, GroupAuthorizationFailedError.errno: False}
 _NOT_FOUND: Final = RequestFailedError("it is listed, but the request for its type does not find it", retriable=True)
 _REBALANCE_PATIENCE_S: Final = 5.0
 
@@ -56,12 +57,7 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
             broker's groups would be incomplete (F9).
     """
     found: dict[str, ListedGroup] = {}
-    errors: dict[int, RequestFailedError] = {}
-
-    def on_reply(broker: int, reply: Any) -> None:
-        if (failed := failure_of(reply)) is not None:
-            errors[broker] = failed
-            return
+    for reply in await ask_each(wire, brokers, ListGroupsRequest, deadline, "list its groups"):
         for group in reply.groups:
             protocol = group.protocol_type or ""
             kind = (getattr(group, "group_type", "") or "").lower()
@@ -72,17 +68,6 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
             )
             if one.may_have_members or one.name not in found:  # two brokers may list it: one is no coordinator any more
                 found[one.name] = one
-
-    waiting = list(brokers)
-    while waiting:
-        errors.clear()
-        await wire.fan_out({broker: [Job(ListGroupsRequest(), broker)] for broker in waiting}, on_reply)
-        if waiting := sorted(errors):
-            error = errors[waiting[0]]
-            if not error.retriable or time.monotonic() > deadline:
-                kind = MissingApiError if isinstance(error, MissingApiError) else BrokerError
-                raise kind(f"broker {waiting[0]} did not list its groups: {error}")
-            await wire.sleep(0.25)
     return sorted(found.values(), key=lambda group: group.name)
 
 
@@ -92,14 +77,8 @@ async def find_coordinators(
     """Look up each group's coordinator afresh. Return the coordinators' broker ids, and the errors of other groups."""
     found: dict[str, int] = {}
     errors: dict[str, RequestFailedError] = {}
-    versions = []  # of FindCoordinator, as all brokers within reach have it
-    for broker in wire.brokers():
-        if (known := await wire.highest_version(broker, FindCoordinatorRequest.API_KEY)) is not None:
-            versions.append(known)
-        elif time.monotonic() > deadline:
-            break
-    version = min(versions, default=0)
-    for batch in in_batches(groups, 1000 if version >= 4 else 1):
+    version, batches = await _batches(wire, groups, deadline)
+    for batch in batches:
         try:
             response = await wire.ask_any(functools.partial(_coordinator_request, batch, version), deadline)
         except BrokerError as error:
@@ -108,8 +87,7 @@ async def find_coordinators(
             )
             errors |= dict.fromkeys(batch, failed)
             continue
-        for row in response.coordinators if version >= 4 else [response]:
-            name = row.key if version >= 4 else batch[0]
+        for name, row in _rows(response, batch, version):
             if (why := error_named(row.error_code, row.error_message)) is not None:
                 errors[name] = RequestFailedError(
                     f"its coordinator is not known: {why}", retriable=why.retriable, code=why.code
@@ -121,15 +99,43 @@ async def find_coordinators(
     return found, errors
 
 
-async def group_rights(wire: Wire, groups: Sequence[str], deadline: float) -> dict[str, bool]:
-    """Return whether this user may describe each group, whether or not it exists (F8).
+async def _batches(wire: Wire, groups: Sequence[str], deadline: float) -> tuple[int, Iterable[Sequence[str]]]:
+    """Return the version of FindCoordinator that all brokers within reach have, and groups a request at a time."""
+    versions = []
+    for broker in wire.brokers():
+        if (known := await wire.highest_version(broker, FindCoordinatorRequest.API_KEY)) is not None:
+            versions.append(known)
+        elif time.monotonic() > deadline:
+            break
+    version = min(versions, default=0)
+    return version, in_batches(groups, 1000 if version >= 4 else 1)
 
-    A group is left out if no broker has answered for it. Where a cluster has no offsets topic yet, this creates it.
+
+def _rows(response: Any, batch: Sequence[str], version: int) -> Iterator[tuple[str, Any]]:
+    for row in response.coordinators if version >= 4 else [response]:
+        yield row.key if version >= 4 else batch[0], row
+
+
+async def group_rights(
+    wire: Wire, groups: Sequence[str], brokers: Iterable[int], deadline: float
+) -> dict[str, set[bool | None]]:
+    """Return whether this user may describe each group, existing or not, by what each broker says (F8).
+
+    None: one has not answered for it. Where a cluster has no offsets topic yet, this creates it.
     """
-    found, errors = await find_coordinators(wire, groups, deadline)
-    return dict.fromkeys(found, True) | {
-        name: False for name, error in errors.items() if error.code == "GROUP_AUTHORIZATION_FAILED"
-    }
+    version, batches = await _batches(wire, groups, deadline)
+    said: dict[str, set[bool | None]] = {name: set() for name in groups}
+
+    def on_reply(batch: Sequence[str], reply: Any | RequestFailedError) -> None:
+        rows = () if isinstance(reply, RequestFailedError) else _rows(reply, batch, version)
+        codes = {name: row.error_code for name, row in rows}
+        for name in batch:
+            said[name].add(_MAY_DESCRIBE.get(codes.get(name)))
+
+    asked = list(batches)
+    work = {broker: [Job(_coordinator_request(one, version), one) for one in asked] for broker in brokers}
+    await wire.fan_out(work, on_reply)
+    return said
 
 
 def _coordinator_request(batch: Sequence[str], version: int) -> Any:

@@ -33,7 +33,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.wire.answers import after_tags, decode_body, decoded_by, length, short, string
-from retention_cli.brokers.wire.connections import LEFT_OUT, Job, Wire, error_named
+from retention_cli.brokers.wire.connections import LEFT_OUT, Job, Wire, ask_each, error_named
 from retention_cli.core.grouping import by_key, in_batches
 from retention_cli.core.model import TimestampType, TopicPartition
 
@@ -199,16 +199,17 @@ def topic_id_text(raw: bytes) -> str | None:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else None
 
 
-async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
-    """Return whether this user's authorized operations on the cluster include DESCRIBE (F8).
+async def may_describe_cluster(wire: Wire, brokers: Iterable[int], deadline: float) -> bool:
+    """Return whether this user's authorized operations on the cluster include DESCRIBE, by each of these brokers (F8).
+
+    Each has its own list of super users, and learns of ACLs by itself.
 
     Raises:
-        BrokerError: no broker answered until the deadline.
+        BrokerError: one of them has not answered until the deadline.
     """
-    response = await wire.ask_any(lambda: DescribeClusterRequest(include_cluster_authorized_operations=True), deadline)
-    if (error := error_named(response.error_code, response.error_message)) is not None:
-        raise error
-    return ACLOperation.DESCRIBE in (response.authorized_operations or ())
+    request = partial(DescribeClusterRequest, include_cluster_authorized_operations=True)
+    replies = await ask_each(wire, brokers, request, deadline, "name this user's rights")
+    return all(ACLOperation.DESCRIBE in (one.authorized_operations or ()) for one in replies)
 
 
 async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[str]]:

@@ -142,13 +142,13 @@ class ClusterReader:
         """
         return self.wire.run(metadata.read_metadata, self.wire, topics, self._deadline(), only)
 
-    def may_describe_cluster(self) -> bool:
-        """Return whether group listings are complete for this user (F8).
+    def may_describe_cluster(self, brokers: Iterable[int], patience_s: float | None = None) -> bool:
+        """Return whether these brokers' listings of groups are complete for this user (F8).
 
         Raises:
-            BrokerError: no broker answered within the time-out.
+            BrokerError: one of them has not answered after ``patience_s``.
         """
-        return self.wire.run(metadata.may_describe_cluster, self.wire, self._deadline())
+        return self.wire.run(metadata.may_describe_cluster, self.wire, list(brokers), self._deadline(patience_s))
 
     def topic_operations(self) -> dict[str, frozenset[str]]:
         """Return, per topic, which operations this user may do, of those that kretain needs (``ALTER_CONFIGS``, …).
@@ -186,9 +186,9 @@ class ClusterReader:
         """Return the groups' coordinators, looked up afresh; a group without one is left out."""
         return self.wire.run(groups.find_coordinators, self.wire, names, self._deadline())[0]
 
-    def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
-        """Return whether this user may describe each group; one for which no broker has answered is left out (F8)."""
-        return self.wire.run(groups.group_rights, self.wire, names, self._deadline())
+    def group_rights(self, names: Sequence[str], brokers: Iterable[int]) -> dict[str, set[bool | None]]:
+        """Return whether this user may describe each group, by what each broker says; None: no answer (F8)."""
+        return self.wire.run(groups.group_rights, self.wire, names, list(brokers), self._deadline())
 
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None

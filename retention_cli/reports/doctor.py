@@ -319,14 +319,16 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
 def _listing(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Check:
     """Return the check whether brokers list all groups that count (F8)."""
     try:
-        if reader.may_describe_cluster():
+        if reader.may_describe_cluster(metadata.brokers):
             return Check("groups", "good", "DESCRIBE on the cluster: the list of groups is complete (F8)")
         if rules.scope is None:
             text = (
                 "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) "
                 "and sizes are missing"
             )
-        elif (doubt := scope_doubt(reader, rules.scope, reader.list_groups(metadata.brokers))) is not None:
+        elif (
+            doubt := scope_doubt(reader, metadata.brokers, rules.scope, reader.list_groups(metadata.brokers))
+        ) is not None:
             text = f"{doubt.reason.text} (F8)"
         else:
             text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are visible (groups.scope), and no sizes"
@@ -360,7 +362,9 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
             unreadable[commits.group] = commits.text
 
     counted = [group for group in listed if not matches(rules.ignore, group.name)]
-    outsiders = frozenset[str]() if rules.scope is None else outsiders_of(reader, rules.scope, counted)
+    outsiders = (
+        frozenset[str]() if rules.scope is None else outsiders_of(reader, metadata.brokers, rules.scope, counted)
+    )
     counted = [group for group in counted if group.name not in outsiders]
     read_positions(reader, counted, on_commits)
     if unreadable:

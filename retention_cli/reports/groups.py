@@ -88,7 +88,7 @@ def list_all(
         BrokerError: the cluster or one of its brokers did not answer.
     """
     metadata = reader.metadata()
-    complete = reader.may_describe_cluster()
+    complete = reader.may_describe_cluster(metadata.brokers)
     all_listed = reader.list_groups(metadata.brokers)
     listed = [group for group in all_listed if matches(patterns, group.name)]
     leaders = metadata.partitions_of(name for name, topic in metadata.topics.items() if not topic.internal)

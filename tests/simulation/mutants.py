@@ -168,13 +168,13 @@ MUTANTS: Final = (
     Mutant(
         "F8: rights are not asked",
         _GROUPS,
-        "return None if reader.may_describe_cluster() else",
-        "return None if True else",
+        "        return None if everyone else",
+        "        return None if True else",
     ),
     Mutant(
         "F8: a scope's rights are not asked",
         _GROUPS,
-        'elif True in (allowed := reader.group_rights([f"{scope}{_NO_GROUP}"]).values()):',
+        'elif (said := reader.group_rights([absent := f"{scope}{_NO_GROUP}"], brokers)[absent]) == {True}:',
         "elif True:",
         rules="R1 tenant",
     ),
@@ -401,7 +401,7 @@ WITHOUT: Final[dict[str, tuple[Mutant, ...]]] = {
         Mutant(
             "F8",
             _GROUPS,
-            "    if not (everyone := reader.may_describe_cluster()) and rules.scope is None:\n",
+            "    if not everyone and rules.scope is None:\n",
             "    everyone = False\n    if False:\n",
         ),
     ),

@@ -141,7 +141,8 @@ class SimReader(ClusterReader):
             found[POLICY_TOPIC] = TopicMetadata(POLICY_TOPIC, "policy", internal=False, partitions=place)
         return ClusterMetadata(self._kafka.cluster_id, frozenset(BROKERS), found)
 
-    def may_describe_cluster(self) -> bool:
+    def may_describe_cluster(self, brokers: Iterable[int], patience_s: float | None = None) -> bool:
+        del brokers, patience_s
         self._ask("may_describe_cluster")
         return self._kafka.may_describe
 
@@ -174,9 +175,9 @@ class SimReader(ClusterReader):
         self.on_list()
         return listed
 
-    def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
+    def group_rights(self, names: Sequence[str], brokers: Iterable[int]) -> dict[str, set[bool | None]]:
         self._ask("group_rights")
-        return super().group_rights(names)
+        return super().group_rights(names, brokers)
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
         return {}  # they are only told

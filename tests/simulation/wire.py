@@ -19,6 +19,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from retention_cli.brokers import commits, groups
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.wire import connections
 from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job
 from tests.simulation.kafka import BROKERS, Group, SimKafka, Tp, offsets_partition
@@ -46,7 +47,7 @@ class _Elapsed:
 
 
 _ELAPSED: Final = _Elapsed()
-for _module in (commits, groups):
+for _module in (commits, connections, groups):
     _module.time = _ELAPSED  # type: ignore[attr-defined]
 
 
@@ -108,9 +109,11 @@ class SimWire:
         self._kafka.pass_time(int(1000 * max(seconds, _SLEEP_S)))
 
     async def ask_any(self, request_for: Callable[[], Any], _deadline: float) -> Any:
-        """Answer FindCoordinator."""
+        return self.find_coordinators(-1, request_for())
+
+    def find_coordinators(self, _broker: int, request: Any) -> Any:
         rows = []
-        for name in request_for().coordinator_keys:
+        for name in request.coordinator_keys:
             leader = self._kafka.offsets_leaders[offsets_partition(name)][0]
             code = _NO_COORDINATOR if leader is None else 0
             if self._kafka.scope is not None and not self._kafka.may_describe_group(name):
@@ -227,6 +230,7 @@ class SimWire:
 
 
 _CALLS: Final[dict[str, tuple[str, Callable[[SimWire, int, Any], Any]]]] = {
+    "FindCoordinator": ("group_rights", SimWire.find_coordinators),
     "ListGroups": ("list_groups", SimWire.list_groups),
     "DescribeGroups": ("describe_members", SimWire.describe_classic),
     "ConsumerGroupDescribe": ("describe_members", SimWire.describe_consumer),

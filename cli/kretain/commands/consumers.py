@@ -120,7 +120,7 @@ def forget(
         metadata = reader.metadata()
         ledger = settings.memories(reader, settings.load_or_default().state).ledger(metadata.cluster_id)
         listed = reader.list_groups(reader.brokers())
-        if any(map(is_pattern, names)) and not reader.may_describe_cluster():
+        if any(map(is_pattern, names)) and not reader.may_describe_cluster(metadata.brokers):
             raise RefusedError(
                 "kretain cannot tell which groups are gone: this user lacks DESCRIBE on the cluster; name each one"
             )

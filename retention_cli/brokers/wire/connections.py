@@ -423,6 +423,28 @@ def failure_of(reply: Any) -> RequestFailedError | None:
     return reply if isinstance(reply, RequestFailedError) else error_named(getattr(reply, "error_code", 0))
 
 
+async def ask_each(
+    wire: Wire, brokers: Iterable[int], request_for: Callable[[], Any], deadline: float, task: str
+) -> Iterable[Any]:
+    """Ask each of these brokers, again if an error may pass, and return their answers.
+
+    Raises:
+        BrokerError: a broker has not done its ``task`` at the deadline (of ``time.monotonic``).
+    """
+    found: dict[int, Any] = {}
+    waiting = list(brokers)
+    while waiting:
+        await wire.fan_out({broker: [Job(request_for(), broker)] for broker in waiting}, found.__setitem__)
+        errors = {broker: error for broker in waiting if (error := failure_of(found[broker])) is not None}
+        if waiting := sorted(errors):
+            error = errors[waiting[0]]
+            if not error.retriable or time.monotonic() > deadline:
+                kind = MissingApiError if isinstance(error, MissingApiError) else BrokerError
+                raise kind(f"broker {waiting[0]} did not {task}: {error}")
+            await wire.sleep(0.25)
+    return found.values()
+
+
 def error_named(code: int, message: str | None = None, *, needs: str = "DESCRIBE") -> RequestFailedError | None:
     """Return the error for a response's error code, None for 0.
 

@@ -177,14 +177,15 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
     Raises:
         BrokerError: a broker did not list its groups.
     """
-    if not (everyone := reader.may_describe_cluster()) and rules.scope is None:
+    # A broker that died is listed until the controller notices: ask briefly, then read the brokers again.
+    everyone = reader.may_describe_cluster(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
+    if not everyone and rules.scope is None:
         return Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
     if (leaderless := _without_leader(before)) is not None:
         return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
-    # A broker that died is listed until the controller notices: ask briefly, then read the brokers again.
     listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     if not everyone and rules.scope is not None:
-        if (doubt := scope_doubt(reader, rules.scope, listed)) is not None:
+        if (doubt := scope_doubt(reader, before.brokers, rules.scope, listed)) is not None:
             return doubt
         listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     counted = tuple(group for group in listed if _counts(group, rules))
@@ -193,7 +194,7 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         return hidden
     may_lack = [Reason(Code.F9, _NOBODY_REQUIRED)] if hidden else []
     if rules.scope is not None:
-        outsiders = outsiders_of(reader, rules.scope, counted)
+        outsiders = outsiders_of(reader, before.brokers, rules.scope, counted)
         if not everyone or outsiders:
             text = f"this user may only describe groups of {rules.scope}*: name those that must have read this topic"
             may_lack.append(Reason(Code.F8, f"{text} (groups.require)"))
@@ -224,7 +225,9 @@ def _is_hidden(
     return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no") if hidden and not rules.offsets_hidden else hidden
 
 
-def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGroup]) -> Doubt | None:
+def scope_doubt(
+    reader: ClusterReader, brokers: Collection[int], scope: str, listed: Collection[ListedGroup]
+) -> Doubt | None:
     """Return why groups of a scope may be missing from a listing, None if this user may describe all of them (F8).
 
     Without any group nothing is asked: where there is no offsets topic yet, that would create it.
@@ -236,9 +239,9 @@ def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGrou
             f"no group that counts is listed, so the right to describe {scope}* (groups.scope) cannot be checked. Wait "
             f"for the first group. If groups exist, grant it: {grant}"
         )
-    elif True in (allowed := reader.group_rights([f"{scope}{_NO_GROUP}"]).values()):
+    elif (said := reader.group_rights([absent := f"{scope}{_NO_GROUP}"], brokers)[absent]) == {True}:
         return None
-    elif False in allowed:
+    elif False in said:
         text = (
             f"this user may not describe every group of {scope}* (groups.scope), so brokers leave some out; grant it: "
             f"{grant}"
@@ -249,11 +252,13 @@ def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGrou
     return Doubt(Reason(Code.F8, text), again)
 
 
-def outsiders_of(reader: ClusterReader, scope: str, counted: Sequence[ListedGroup]) -> frozenset[str]:
-    """Return the groups outside ``scope`` that this user may not describe: they count for nothing (F3, F8)."""
+def outsiders_of(
+    reader: ClusterReader, brokers: Collection[int], scope: str, counted: Sequence[ListedGroup]
+) -> frozenset[str]:
+    """Return the groups outside ``scope`` that no broker lets this user describe: they count for nothing (F3, F8)."""
     outside = [one.name for one in counted if not one.name.startswith(scope)]
-    allowed = reader.group_rights(outside) if outside else {}
-    return frozenset(name for name, may in allowed.items() if not may)
+    said = reader.group_rights(outside, brokers) if outside else {}
+    return frozenset(name for name, some in said.items() if some == {False})
 
 
 def changed_since(reader: ClusterReader, before: ClusterMetadata, rules: GroupRules, listing: Listing) -> Doubt | None:
@@ -265,8 +270,9 @@ def changed_since(reader: ClusterReader, before: ClusterMetadata, rules: GroupRu
     if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
         return Doubt(Reason(Code.F9, _COORDINATORS_MOVED), "while patience lasts")
     if listing.everyone:
-        return None if reader.may_describe_cluster() else Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
-    return None if rules.scope is None else scope_doubt(reader, rules.scope, listing.counted)
+        everyone = reader.may_describe_cluster(before.brokers, _LISTING_PATIENCE_S)
+        return None if everyone else Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
+    return None if rules.scope is None else scope_doubt(reader, before.brokers, rules.scope, listing.counted)
 
 
 def _left(reader: ClusterReader, deadline: float) -> float:
@@ -404,9 +410,9 @@ def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Ledger, now_m
     if not groups_not_there(policy, ()):  # it names none
         return []
     try:
-        if not reader.may_describe_cluster():
+        if not reader.may_describe_cluster(brokers := reader.brokers()):
             return []
-        listed = {group.name for group in reader.list_groups(reader.brokers())}
+        listed = {group.name for group in reader.list_groups(brokers)}
     except BrokerError:
         return []
     gone = {name for name, _seen_ms, _rows in memory.gone_groups(listed, now_ms - policy.groups.remember_ms)}

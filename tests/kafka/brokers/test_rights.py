@@ -1,0 +1,65 @@
+"""Brokers that give a user different rights, as while super users change, or before all know of an ACL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
+
+from tests.conftest import QUICK
+from tests.support.client_files import PLAIN, SASL, properties
+from tests.support.clusters import EmbeddedKafka
+from tests.support.leaders import lead_by
+from tests.support.secured import allow, ask
+from tests.support.world import OLD, World, consumed, coordinator_of, written
+
+SUPER, LIMITED = 1, 2
+
+
+class MixedKafka(EmbeddedKafka):
+    def _properties(self, node_id: int, *more: Any) -> dict[str, str]:
+        users = [f"User:{one}" for one in ("clustered", "scoped")] * (node_id == SUPER)
+        return super()._properties(node_id, *more) | {"super.users": ";".join(["User:ANONYMOUS", *users])}
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Iterator[EmbeddedKafka]:
+    users = 'user_clustered="s" user_scoped="s"'
+    settings = QUICK | {
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": f"{PLAIN} required {users};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "offsets.topic.num.partitions": "6",
+    }
+    with MixedKafka(2, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("user", "rule"),
+    [("clustered", "{}"), ("scoped", "{scope: 'scoped-*', require: [FAST]}")],
+    ids=["cluster", "scope"],
+)
+def test_rights_on_one_broker_show_no_group_that_another_broker_hides(
+    mixed: EmbeddedKafka, tmp_path: Path, user: str, rule: str
+) -> None:
+    """F8: each broker lists the groups that it coordinates, by the rights that it knows."""
+    world = World(mixed.bootstrap, tmp_path / "state")
+    topic = world.filled(OLD)
+    lead_by(world, topic, SUPER)
+    fast, slow = (
+        next(one for n in range(99) if coordinator_of(world.bootstrap, one := f"{user}-{n}") == broker)
+        for broker in (SUPER, LIMITED)
+    )
+    world.commit(fast, topic, 10)
+    world.commit(slow, topic, 2)
+    allow(world, user, ResourceType.TOPIC, "*", AclOperation.ALL)
+    config = properties(tmp_path, **SASL, sasl_username=user, sasl_password="s")
+    policy = written(tmp_path / "policy.yaml", f"{consumed(topic)}\ngroups: {rule.replace('FAST', fast)}\n")
+    said = [ask(mixed, config, "plan", "-p", str(policy), "-o", "json") for _ in range(10)]
+    decided = [row for one in said if one.code == 0 for row in one.json()["partitions"]]
+    assert {row["trim_to"] for row in decided} == {None}, slow
+    assert "F8" in {reason["code"] for row in decided for reason in row["reasons"]}
