@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kretain.errors import Exit, UsageError, warn, worst
-from kretain.flows.confirm import confirm_trim
+from kretain.flows.confirm import must_confirm
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options.common import Common, now_ms, single_command
@@ -69,12 +69,12 @@ def trim(
     settings = chosen(common, clusters)
     shared = SharedSpark(spark)
     if isinstance(settings, Fleet):
-        from kretain.flows.fleet_trim import FleetTrim, trim_fleet
+        from kretain.flows.fleet_trim import trim_fleet
 
         check_one(how.inventory, wait=how.wait)
         named.check_one_cluster()
         with shared:
-            return trim_fleet(settings, named.topics, one_off, FleetTrim(how, common, shared))
+            return trim_fleet(settings, named.topics, one_off, how, common, shared)
     saved = None if how.plan is None else read_saved(how.plan, clusters.cluster)
     shown = how.shown(saved)
     selection = partial(selection_of, settings.policy, named.topics, one_off, named.partitions)
@@ -101,10 +101,12 @@ def trim(
 
             reader.check_deletes()
             within_limits(settings.state_dir, selected, today.policy, full, shown)
-            confirm_trim(
+            must_confirm(
                 lambda: question(selected),
-                lambda: print_plan(selected, "table", every_row=False),
-                settings.typed,
+                "trim, or --dry-run to rehearse",
+                "nothing was trimmed",
+                show=lambda: print_plan(selected, "table", every_row=False),
+                typed=settings.typed,
             )
         with common.progress() as progress:
             job = TrimJob(

@@ -225,14 +225,13 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
         and one.lag
         and now_ms - one.unmoved_since_ms >= _LONG_MS
     )
-    still = ", ".join(f"{name} since {moment(since_ms)}" for since_ms, name in standing[:NAMED])
-    more = f", and {len(standing) - NAMED:,} more" if len(standing) > NAMED else ""
+    still = some_of([f"{name} since {moment(since_ms)}" for since_ms, name in standing], NAMED)
     return [
         _summaries(found.groups),
         BLANK,
         Line(f"Groups that count: {sum(one.sets_floors for one in found.groups):,} of {len(found.groups):,}.", "bold"),
         most and f"Held back by one group alone, most first: {most}.",
-        still and f"Idle for a day or longer, with records to read: {still}{more}.",
+        still and f"Idle for a day or longer, with records to read: {still}.",
         is_first and Line(_IS_FIRST, "dim"),
     ]
 

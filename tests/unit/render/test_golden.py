@@ -17,6 +17,7 @@ from rich.console import Console
 
 from kretain import reach
 from kretain.api.values import Origin as PlanOrigin, plan_value
+from kretain.errors import line_of
 from kretain.options.common import Common, Output, PlanOutput
 from kretain.render import (
     advise,
@@ -159,11 +160,12 @@ CHANGED: list[dict[str, Any]] = [
 
 
 def clusters(value: tuple[GroupList | Held, ...], output: Any) -> None:
-    with rendering.by_cluster(output) as of:
+    with rendering.by_cluster(output) as results:
         for name, one in zip(("eu", "=us", "ap"), value, strict=True):
-            with contextlib.suppress(SavedPlanError), of(name):
-                if isinstance(one, Held):
-                    raise SavedPlanError(one.name)
+            results.append({"name": name})
+            if isinstance(one, Held):
+                results[-1]["error"] = line_of(SavedPlanError(one.name))
+            else:
                 consumers.print_groups(one, output, NOW, is_first=False)
 
 
@@ -301,7 +303,8 @@ def every_format(name: str, seed: str, show: Print | None = None) -> str:
     hint, ours = COMMANDS[name]
     value = positions(seed) if hint is Positions else made(hint, seed)
     parts = []
-    for output in get_args(PlanOutput if name in ("plan", "plan-all", "fleet-plan", "fleet-plan-all") else Output):
+    formats = get_args(PlanOutput if "plan" in name else Output)
+    for output in (one for one in formats if one != "delete-records" or not name.startswith("fleet")):
         for terminal in (False, True) if output == "table" else (False,):
             text = printed(show or ours, value, output, terminal=terminal)
             parts.append(f"==== {output}{' in a terminal' if terminal else ''}\n{text}")
