@@ -26,6 +26,7 @@ from retention_cli.policy.settings import Settings
 from tests.support import logs
 from tests.support.evidence import RUN, left_behind, trimmed, usual
 from tests.support.facts import HOUR, NOW
+from tests.support.world import written
 
 TIME_RULES = """version: 1
 topics:
@@ -49,8 +50,8 @@ topics:
 
 def every_time_rule(bench: Bench) -> None:
     """R1 to R4 on every topic, with a memory and without, beside R1 alone, in turn."""
-    policy = bench.scratch / "times.yaml"
-    policy.write_text(TIME_RULES.format(minimum=int(time.time() * 1000) - 10 * 86_400_000 + 7_200_000))
+    minimum = int(time.time() * 1000) - 10 * 86_400_000 + 7_200_000
+    policy = written(bench.scratch / "times.yaml", TIME_RULES.format(minimum=minimum))
     state = bench.scratch / "state-times"
 
     def timed() -> Timed:
@@ -70,8 +71,7 @@ def every_time_rule(bench: Bench) -> None:
 def header_scan(bench: Bench) -> None:
     """Read the event times of two million records of 100 bytes, beside Kafka's own console consumer."""
     make_scanned(bench.bootstrap)
-    policy = bench.scratch / "scan.yaml"
-    policy.write_text(SCAN_POLICY)
+    policy = written(bench.scratch / "scan.yaml", SCAN_POLICY)
     state = bench.scratch / "state-scan"
     done = run(bench.kretain("plan", policy=policy, state=state))
     again = run(bench.kretain("plan", policy=policy, state=state))
@@ -257,5 +257,4 @@ def verify_rates(bench: Bench) -> None:
                 write(Path(folder), rule, count)
                 command = [program, "verify", RUN, "--state-dir", folder]
                 least.append(min(run(command).cpu_seconds for _ in range(ROUNDS)))
-        rate = (LARGE - SMALL) / (least[1] - least[0])
-        bench.say(f"verify by {rule}, rows/s a core", rate, f">= {RATE}")
+        bench.say(f"verify by {rule}, rows/s a core", (LARGE - SMALL) / (least[1] - least[0]), f">= {RATE}")

@@ -5,13 +5,12 @@ A run is the engine's own functions, with the simulated cluster behind them.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -320,7 +319,7 @@ def remembers(world: World, one: Operator, memory: MemoryTruth) -> None:
 def do_forget(world: World, number: int, group: int) -> None:
     one, name = world.operators[number % 2], group_name(world.rules, group)
     do_finish(world, number)
-    with contextlib.suppress(StateError), closing(memories_of(world, one)) as memories:
+    with suppress(StateError), closing(memories_of(world, one)) as memories:
         memories.ledger(world.kafka.cluster_id).forget_group(name)
     one.memory.counted = {key: seen for key, seen in one.memory.counted.items() if key[0] != name}
     one.memory.refused = {key for key in one.memory.refused if key[0] != name}
@@ -346,7 +345,7 @@ def start(world: World, number: int, name: str, work: Callable[[Operator], None]
     one.process.finish()
 
     def run() -> None:
-        with contextlib.suppress(BrokerError, LockedError, RefusedError, StateError):
+        with suppress(BrokerError, LockedError, RefusedError, StateError):
             work(one)
 
     one.source = world.wanted.source

@@ -22,7 +22,6 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from tests.simulation import kafka as simulated_kafka
 from tests.simulation.clients import SimClock, SimDeleter
 from tests.simulation.kafka import Group, Partition, SimKafka
 from tests.simulation.reader import SimReader
@@ -246,7 +245,7 @@ STEPS_A_SEQUENCE: Final = 12
 @pytest.fixture(autouse=True)
 def _one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real log of a few records is one segment."""
-    monkeypatch.setattr(simulated_kafka, "SEGMENT_RECORDS", 1_000_000)
+    monkeypatch.setattr("tests.simulation.kafka.SEGMENT_RECORDS", 1_000_000)
 
 
 @pytest.mark.thorough

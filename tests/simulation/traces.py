@@ -87,8 +87,7 @@ class Replay:
             return
         tp, kafka = self.world.tp(self.number), self.world.kafka
         ahead_ms = kafka.now_ms + 48 * HOUR
-        record = kafka.append(tp, stamp=ahead_ms, header=str(ahead_ms).encode())
-        self.world.counts_events(tp, [record])
+        self.world.counts_events(tp, [kafka.append(tp, stamp=ahead_ms, header=str(ahead_ms).encode())])
 
     def _recheck(self) -> None:
         """Carry out the plan up to its delete; after a refusal the process that waits goes on."""

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from retention_cli.archive import writer
 from retention_cli.archive.segment import SegmentSize
 from retention_cli.archive.store import Store
-from retention_cli.engines.spark import archiver
 from retention_cli.engines.spark.archiver import SparkArchiver
 from retention_cli.trim.report import TrimReport
 from tests.support.archives import (
@@ -112,7 +110,7 @@ def test_archive_invisible_to_the_client_holds(
     topic = filled(world)
     here = tmp_path / "here"
     here.mkdir()
-    monkeypatch.setattr(writer, "Store", lambda _url, **_keys: Store(str(here)))
+    monkeypatch.setattr("retention_cli.archive.writer.Store", lambda _url, **_keys: Store(str(here)))
     assert "storage that this machine and all executors share" in reason_held(world, trim, topic, tmp_path / "there")
     assert len(archived(tmp_path / "there", topic)) == 1_200
     monkeypatch.undo()
@@ -133,7 +131,7 @@ def test_file_damaged_after_the_tasks_read_back_is_found_by_the_client(
             flipped(max(place.rglob("*.parquet")))
             return super().digest(path)
 
-    monkeypatch.setattr(writer, "Store", Harmed)
+    monkeypatch.setattr("retention_cli.archive.writer.Store", Harmed)
     reason = reason_held(world, trim, topic, place)
     assert "CRC checksum" in reason or "damaged" in reason
 
@@ -146,7 +144,7 @@ def test_failed_archive_job_holds_its_partitions_with_one_line(
     def broken(*_: Any) -> Any:
         raise RuntimeError("of the test")
 
-    monkeypatch.setattr(archiver, "copies", broken)
+    monkeypatch.setattr("retention_cli.engines.spark.archiver.copies", broken)
     reason = reason_held(world, trim, topic, tmp_path / "archive")
     assert "RuntimeError: of the test" in reason
     assert "\n" not in reason

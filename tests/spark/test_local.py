@@ -28,14 +28,13 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.spark import profile as spark_profile, tasks
+from retention_cli.engines.spark import tasks
 from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.profile import SparkReading
 from retention_cli.engines.spark.replay import replay_over
 from retention_cli.engines.spark.session import DRIVER_MEMORY, SparkError, probe
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, SentFile
 from retention_cli.evidence.replay import recorded, replay
-from retention_cli.plan import saved, value
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
@@ -62,7 +61,7 @@ def test_spark_plan_of_random_topics_equals_the_local_one(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the client keeps its rows in a file, as it does with many."""
-    monkeypatch.setattr(value, "IN_MEMORY", in_memory)
+    monkeypatch.setattr("retention_cli.plan.value.IN_MEMORY", in_memory)
     with closing(Fleet(engines.world, seed, topics=12)) as fleet:
         fleet.build()
         with fleet.members():
@@ -271,7 +270,7 @@ def test_remembered_time_is_never_before_the_clients() -> None:
 def test_invalid_answer_of_a_task_fails_its_cluster(one_task: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client takes no plan of which rows are missing."""
     topic = ready(one_task.world)
-    monkeypatch.setattr(saved, "decisions_in", lambda _rows, _plans: ())
+    monkeypatch.setattr("retention_cli.plan.saved.decisions_in", lambda _rows, _plans: ())
     assert "rows are missing" in str(planned(one_task, [one_task.world.bootstrap], consumed(topic), [])["0"])
 
 
@@ -423,8 +422,8 @@ def test_spark_profile_names_partitions_that_executors_cannot_reach(
 def test_interrupted_spark_profile_shows_what_was_merged(
     local_spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_profile, "SLICES_A_JOB", 1)
-    monkeypatch.setattr(spark_profile, "JOBS_AT_ONCE", 2)
+    monkeypatch.setattr("retention_cli.engines.spark.profile.SLICES_A_JOB", 1)
+    monkeypatch.setattr("retention_cli.engines.spark.profile.JOBS_AT_ONCE", 2)
     topic = world.filled([HOUR] * 1000)
     told: list[str] = []
 

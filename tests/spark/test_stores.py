@@ -21,7 +21,7 @@ from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support.archives import archived, filled, policy, small, whole
 from tests.support.processes import beside, port_of
-from tests.support.says import refusal
+from tests.support.says import refusal, says
 from tests.support.secured import show_none
 from tests.support.spark.commands import ON_YARN, Command
 from tests.support.spark.hadoop import Hdfs, Yarn, hdfs, libhdfs, resolved
@@ -199,12 +199,12 @@ def test_file_on_azure_is_never_seen_half_written(azure: Server, monkeypatch: py
 
 def test_wrong_credentials_are_one_clear_line_without_the_token(azure: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "?sv=2022-11-02&sp=rw&sig=HUSHHUSH%3D")
-    with pytest.raises(ArchiveError, match=r"Azure does not accept these credentials") as refused:
-        Store(azure.url).exists()
     elsewhere = azure.url.split("blob_storage_authority=")[0] + "blob_storage_authority=127.0.0.1:1&scheme=http"
-    with pytest.raises(ArchiveError, match=r"the store can't be reached") as gone:
-        Store(elsewhere).exists()
-    assert "HUSH" not in str(refused.value) + str(gone.value)
+    for url, said in (
+        (azure.url, "Azure does not accept these credentials"),
+        (elsewhere, "the store can't be reached"),
+    ):
+        says(refusal(ArchiveError, Store(url).exists), said, never=["HUSH"])
 
 
 def test_run_is_proven_from_evidence_on_s3_and_a_missing_file_is_named(

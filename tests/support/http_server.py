@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import itertools
 import json
 import ssl
@@ -12,7 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Self
@@ -45,7 +44,7 @@ class LocalServer:
                 if answer is None:
                     return
                 status, headers, body = answer
-                with contextlib.suppress(OSError):  # whoever asked may have gone
+                with suppress(OSError):  # whoever asked may have gone
                     self.send_response(status)
                     length = {"Content-Length": str(len(body))} if isinstance(body, bytes) else {}
                     for name, value in {**length, **headers}.items():

@@ -133,8 +133,7 @@ def try_by_simulation(
             return False, "NOT FOUND"
         found = re.search(r"after ([\d,]+ steps): (.*)", done.stdout)
         if found is None:
-            said = done.stderr.strip().splitlines()[-1:] or [done.stdout]
-            return False, f"CRASHED: {said[0][:100]}"
+            return False, f"CRASHED: {(done.stderr.strip().splitlines()[-1:] or [done.stdout])[0][:100]}"
         return True, f"{found[1]}: {found[2][:90]}"
 
     return try_each(parser, mutants, found_by, elsewhere)

@@ -14,14 +14,13 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 from tests.support.world import Cli
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
 
 
-class Terminal:
+class Terminal(contextlib.AbstractContextManager["Terminal"]):
     """A command in a terminal of its own. What it shows collects in ``shown``, without colors in ``text``."""
 
     def __init__(
@@ -36,9 +35,6 @@ class Terminal:
             termios.tcsetwinsize(1, (lines, columns))
             os.execvpe(command[0], list(command), env)
         self._shown.register(self._master, select.POLLIN)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):

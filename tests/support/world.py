@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -59,6 +59,7 @@ OLD = [30 * HOUR] * 10
 """The ages of ten records."""
 
 _numbers = itertools.count(1)
+T = TypeVar("T")
 
 
 QUIET: Any = logging.getLogger("tests.clients")
@@ -87,12 +88,13 @@ def texts(decision: Decision) -> str:
     return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Ask until it is so; a test that would wait for ever fails and says for what."""
+def wait_until(ask: Callable[[], T | None], what: str, seconds: float = 60) -> T:
+    """Ask until it is so, and return the answer; a test that would wait for ever fails and says for what."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := ask()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.05)
+    return found
 
 
 @dataclass
@@ -368,29 +370,26 @@ class World:
         self._of_coordinator(gone, f"group {name} deleted")
 
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
-        wanted, deleted = TopicPartition(topic, partition, offset), list[Any]()
+        wanted = TopicPartition(topic, partition, offset)
 
-        def done() -> bool:
+        def done() -> Any:
             # The broker that was asked may not know its leader yet, nor the leader a new cleanup.policy.
             with passing(KafkaError._NOENT, KafkaError.POLICY_VIOLATION, *_MOVING):
-                deleted.append(self.admin.delete_records([wanted])[wanted].result(60))
-            return bool(deleted)
+                return self.admin.delete_records([wanted])[wanted].result(60)
 
         wait_until(done, f"a leader of {topic}-{partition}")
 
     def ends(self, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
         """Return S and H. A leader that metadata names may not know it yet."""
-        found: list[tuple[int, int]] = []
+        client = {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET}
 
-        def done() -> bool:
+        def ends() -> tuple[int, int] | None:
             # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
-            client = {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET}
             with closing(Consumer(client)) as consumer, passing(*_MOVING):
-                found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20))
-            return bool(found)
+                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            return None
 
-        wait_until(done, f"a leader of {topic}-{partition}", patience_s)
-        return found[0]
+        return wait_until(ends, f"a leader of {topic}-{partition}", patience_s)
 
     def messages(self, topic: str, partition: int = 0, isolation: str = "read_committed", start: int = 0) -> list[Any]:
         """Return everything that can still be read, from an offset on."""
@@ -585,8 +584,8 @@ def consumed(topic: str, after: str = "1h", **more: str) -> str:
     )
 
 
-def written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
@@ -608,15 +607,12 @@ def commit_raw(world: World, group: str, topic: str, offset: int) -> None:
 
 def coordinator_of(bootstrap: str, group: str) -> int:
     """Wait until a group has a coordinator; return that broker."""
-    found: dict[str, int] = {}
 
-    def known() -> bool:
+    def coordinator() -> int | None:
         with reader_for(bootstrap) as reader:
-            found.update(reader.coordinators([group]))
-        return group in found
+            return reader.coordinators([group]).get(group)
 
-    wait_until(known, f"the coordinator of {group}")
-    return found[group]
+    return wait_until(coordinator, f"the coordinator of {group}")
 
 
 def ask_coordinator(bootstrap: str, group: str, request: Any) -> Any:

@@ -15,7 +15,6 @@ from retention_cli.archive import segment, store
 from retention_cli.archive.layout import Source
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
-from retention_cli.brokers import records as record_reads
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range, Record, read_complete
@@ -306,7 +305,7 @@ def test_slow_use_of_records_is_not_taken_for_a_silent_broker(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing a segment to a slow archive may take longer than a broker may keep silent."""
-    monkeypatch.setattr(record_reads, "MESSAGES_AT_ONCE", 100)
+    monkeypatch.setattr("retention_cli.brokers.records.MESSAGES_AT_ONCE", 100)
     read: list[int] = []
 
     def on_record(record: Record) -> None:

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ from bench.synthetic.start import synthetic
 from kretain.embedded.cluster import free_ports
 from kretain.embedded.demo import FLIGHTS, TOPICS, WEATHER
 from kretain.embedded.jars import EmbeddedError
-from tests.support import clusters
 from tests.support.clusters import EmbeddedKafka
 from tests.support.processes import processes_of
 from tests.support.says import refusal, says
@@ -39,8 +37,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where temporary folders of this test are made: at its end neither a folder nor a process of them is left."""
     folder = tmp_path / "scratch"
     folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(clusters, "_formatted", {})  # each node is formatted anew
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr("tests.support.clusters._formatted", {})  # each node is formatted anew
     yield folder
     assert processes_of(folder) == []
     assert list(folder.iterdir()) == []

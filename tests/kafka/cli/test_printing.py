@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,25 +172,19 @@ def listed(line: str, environ: dict[str, str]) -> list[str]:
     return [word for word in done.stdout.split("\n") if word]
 
 
-def eventually(ask: Callable[[], list[str]]) -> list[str]:
-    """Ask until there is something: on a busy machine a second is too short for the cluster to answer."""
-    deadline = time.monotonic() + 60
-    while not (found := ask()) and time.monotonic() < deadline:
-        pass
-    return found
-
-
 def test_partitions_complete_in_order_without_the_given_ones(stem: str, environ: dict[str, str]) -> None:
     """COMP_WORDBREAKS has the colon: to bash what follows it is a word of its own."""
     place = f"{stem}-orders.eu:"
-    assert eventually(lambda: listed(f"kretain explain {place}", environ)) == [str(number) for number in range(11)]
-    assert eventually(lambda: listed(f"kretain explain {place}1", environ)) == ["1", "10"]
-    assert eventually(lambda: listed(f"kretain trim {place}1", environ)) == ["1", "10"]
+    assert wait_until(lambda: listed(f"kretain explain {place}", environ), "words") == [
+        str(number) for number in range(11)
+    ]
+    assert wait_until(lambda: listed(f"kretain explain {place}1", environ), "words") == ["1", "10"]
+    assert wait_until(lambda: listed(f"kretain trim {place}1", environ), "words") == ["1", "10"]
 
 
 def test_completion_uses_the_connection_of_the_line(stem: str, environ: dict[str, str]) -> None:
     line = f"kretain plan -b {environ.pop('KRETAIN_BOOTSTRAP_SERVER')} {stem}-so"
-    assert eventually(lambda: listed(line, environ)) == [f"{stem}-solo"]
+    assert wait_until(lambda: listed(line, environ), "words") == [f"{stem}-solo"]
     assert listed(f"kretain plan {stem}-so", environ) == [], "no cluster, no names, no error"
 
 

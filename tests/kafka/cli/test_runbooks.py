@@ -672,8 +672,7 @@ def test_cluster_init_asks_and_needs_yes_without_a_terminal(world: World) -> Non
         world.delete("_kretain_policy")
     assert "--yes to create topics" in world.cli("cluster", "init", check=6).err
     terminal = Terminal([sys.executable, "-m", "kretain", "cluster", "init", "-b", world.bootstrap])
-    shown = terminal.end(("[y/N]", "n\r"), code=6)
-    assert "Create _kretain_policy in cluster" in " ".join(shown.split())
+    assert "Create _kretain_policy in cluster" in " ".join(terminal.end(("[y/N]", "n\r"), code=6).split())
     assert "created" in world.cli("cluster", "init", "--yes", check=0).out
     assert "exists" in world.cli("cluster", "init", check=0).out, "there is nothing to ask"
 

@@ -92,15 +92,13 @@ def records(
 
 def _answered(bootstrap: str, read: Callable[[KafkaConsumer], Found], what: str) -> Found:
     """Read, and again while leaders move."""
-    answers: list[Found] = []
 
-    def answered() -> bool:
+    def answer() -> Found | None:
         with suppress(KafkaError), _consumer(bootstrap) as consumer:
-            answers.append(read(consumer))
-        return bool(answers)
+            return read(consumer)
+        return None
 
-    wait_until(answered, what)
-    return answers[0]
+    return wait_until(answer, what)
 
 
 POLICY: Final = """\

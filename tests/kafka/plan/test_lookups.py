@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from retention_cli.brokers import log_offsets
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
@@ -196,7 +195,7 @@ def test_record_stamped_exactly_at_the_cutoff_stays(world: World, monkeypatch: p
 
 def test_concurrent_look_ups_are_not_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first plan asks two times of each partition, some calls at once: more than kafka-python takes by default."""
-    monkeypatch.setattr(log_offsets, "PARTITIONS_A_REQUEST", 1)
+    monkeypatch.setattr("retention_cli.brokers.log_offsets.PARTITIONS_A_REQUEST", 1)
     topic = world.topic("many", partitions=8)
     with reader_for(world.bootstrap) as reader:
         about = reader.metadata([topic]).topics[topic].partitions

@@ -21,7 +21,6 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Request
-from retention_cli.trim import batches
 from tests.support import plain
 from tests.support.leaders import move_leader
 from tests.support.says import held, pick
@@ -217,8 +216,8 @@ def test_rechecks_age_counts_from_its_first_read(
     clock = LateClock()
     plan = world.plan(consumed(topic))
     before("sizes_soon", lambda: clock.passed.append(31))
-    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
-    monkeypatch.setattr(batches, "ATTEMPTS", 1)
+    monkeypatch.setattr("retention_cli.trim.batches.AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr("retention_cli.trim.batches.ATTEMPTS", 1)
     row = only(world.trim(plan, consumed(topic), clock=clock))
     assert (row.outcome, world.ends(topic)[0]) == ("failed", 0)
     assert "a recheck took longer than 30 s" in row.reasons[0].text

@@ -135,8 +135,7 @@ def test_deleted_group_counts_until_forgotten_or_too_old(world: World) -> None:
 def test_unreadable_ledger_holds_every_floor_and_names_the_remedy(world: World) -> None:
     topic = world.filled([72 * HOUR] * 5, {"reader": 5}, stem="broken")
     assert world.decide(consumed(topic), topic).trim_to == 5
-    ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
-    ledger.write_bytes(b"nonsense" * 1000)
+    ledger = written(next(world.state_dir.rglob("ledger.sqlite")), b"nonsense" * 1000)
     decision = world.decide(consumed(topic), topic)
     assert decision.action == "hold"
     says(texts(decision), "F6", "move it away")

@@ -21,7 +21,7 @@ from retention_cli.plan.saved import read_plan
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.state import State
 from tests.support.facts import known
-from tests.support.says import says
+from tests.support.says import refusal, says
 from tests.support.trims import audit, read_topic
 from tests.support.watching import watching
 from tests.support.world import Cli, World, consumed, run_cli, written
@@ -163,8 +163,8 @@ def test_large_trim_in_small_parts_needs_an_approval_too(desk: Desk) -> None:
 def test_rule_that_appears_since_the_plan_counts_at_the_recheck(desk: Desk) -> None:
     """Whoever asks the engine to trim, and whatever policy the plan was made with."""
     plan = desk.world.plan(consumed(desk.topic))
-    with pytest.raises(RefusedError, match=r"approve\.above\.records, 0"):
-        desk.world.trim(plan, f"{consumed(desk.topic)}\napprove: {{keys: {desk.folder}/bob.pub}}")
+    strict = f"{consumed(desk.topic)}\napprove: {{keys: {desk.folder}/bob.pub}}"
+    assert "approve.above.records, 0" in refusal(RefusedError, desk.world.trim, plan, strict)
     assert desk.starts() == [0, 0, 0]
 
 
@@ -207,12 +207,11 @@ def test_api_trims_a_loaded_and_approved_plan_alone(desk: Desk) -> None:
     desk.approve()
     given: dict[str, Any] = {"bootstrap_servers": desk.world.bootstrap, "state_dir": desk.world.state_dir}
     with kretain.connect(policy=desk.policy, **given) as cluster:
-        with pytest.raises(kretain.RefusedError, match="has to be saved, approved"):
-            cluster.trim(cluster.plan(), yes=True)
+        said = refusal(kretain.RefusedError, cluster.trim, cluster.plan(), yes=True)
+        assert "has to be saved, approved" in said
         moved = Path(f"{desk.plan}.approval").rename(desk.folder / "elsewhere")
         plan = kretain.load_plan(desk.plan)
-        with pytest.raises(kretain.RefusedError, match="cannot be read"):
-            cluster.trim(plan, yes=True)
+        assert "cannot be read" in refusal(kretain.RefusedError, cluster.trim, plan, yes=True)
         assert desk.starts() == [0, 0, 0]
         cluster.trim(plan, yes=True, approval=moved)
     assert desk.starts() == [7, 7, 7]

@@ -173,8 +173,7 @@ def test_leader_epoch_without_records_leaves_no_trace(world: World) -> None:
         there = {tp: reader.metadata([still]).topics[still].partitions[0]}
         ends = reader.epoch_ends([(tp, first), (tp, first + 1), (tp, first + 3)], there)
     assert ends == {(tp, first): Found(4), (tp, first + 1): NotFound(), (tp, first + 3): Found(4)}
-    later = world.decide(aged, still, at_ms=now_ms() + 3 * HOUR)
-    assert pick(later, "action", "trim_to") == ("trim", 4)
+    assert pick(world.decide(aged, still, at_ms=now_ms() + 3 * HOUR), "action", "trim_to") == ("trim", 4)
 
 
 def test_frozen_broker_costs_one_timeout_and_its_partitions_hold(harmed: World, three: EmbeddedKafka) -> None:

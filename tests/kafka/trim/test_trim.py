@@ -21,7 +21,6 @@ from retention_cli.brokers.wire.connections import Wire
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError, trim_lock
 from retention_cli.policy.settings import Limits
-from retention_cli.trim import batches
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.history import past_day
 from retention_cli.trim.journal import AuditJournal
@@ -106,8 +105,10 @@ def test_changes_since_the_plan_only_narrow_it(
 
 def test_hold_set_during_a_trim_stops_the_next_batch(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy is read again before every recheck: a legal hold freezes what is not yet sent."""
-    monkeypatch.setattr(batches, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
-    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(
+        "retention_cli.trim.batches.RECHECK_SECONDS", 0.0
+    )  # every recheck is too old by then: each round sends nothing
+    monkeypatch.setattr("retention_cli.trim.batches.AGAIN_AFTER_S", (0.01,))
     policies = iter([consumed(topic), consumed(topic), consumed(topic, hold='"case 4711"')])
     row = only(world.trim(world.plan(consumed(topic)), lambda: next(policies)))
     assert (row.outcome, row.reasons[0].code, world.ends(topic)) == ("held", "G7", (0, 10))
@@ -131,7 +132,7 @@ def test_slow_recheck_is_followed_by_one_of_half_the_size_until_it_is_given_up(
         clock.passed.append(31.0 if len(partitions) >= slow_from else 0.0)
         return fresh
 
-    monkeypatch.setattr(batches, "FEWEST", 1)
+    monkeypatch.setattr("retention_cli.trim.batches.FEWEST", 1)
     monkeypatch.setattr(Rechecks, "recheck", slow)
     name = read_topic(world, 4)
     report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
@@ -196,7 +197,7 @@ def test_audit_log_failure_during_a_trim_ends_it_and_reports_deletes(
     def one_by_one(targets: Any, _leaders: object) -> list[Any]:
         return [{tp: targets[tp]} for tp in sorted(targets)]
 
-    monkeypatch.setattr(batches, "batches_of", one_by_one)
+    monkeypatch.setattr("retention_cli.trim.batches.batches_of", one_by_one)
     monkeypatch.setattr("retention_cli.trim.journal.AuditJournal.result", full)
     report = world.trim(world.plan(consumed(topic)), consumed(topic))
     assert [row.outcome for row in report.rows] == ["trimmed", "failed"]
@@ -478,7 +479,7 @@ def test_unanswered_request_stays_unverified_while_it_may_execute(
 ) -> None:
     """Not held, not failed: the broker may still have it."""
     sent = leave_unanswered(monkeypatch)
-    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr("retention_cli.trim.batches.AGAIN_AFTER_S", (0.01,))
     more = f"\n  - {{match: {topic}, hold: a case}}\n"
     row = only(world.trim(world.plan(consumed(topic)), lambda: consumed(topic) + (more if sent else "")))
     assert (row.outcome, row.log_start, len(sent)) == ("unverified", 0, 1)
@@ -496,7 +497,7 @@ def test_batch_announced_too_slowly_is_rechecked_before_it_is_sent(
 
     plan = world.plan(consumed(topic))
     before(monkeypatch, AuditJournal, "batch", stall)
-    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr("retention_cli.trim.batches.AGAIN_AFTER_S", (0.01,))
     row = only(world.trim(plan, consumed(topic), clock=clock))
     assert world.ends(topic) == (0, 10), "the group went back while the disk stalled"
     assert row.outcome != "trimmed"

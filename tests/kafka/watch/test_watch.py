@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from retention_cli import __version__
-from retention_cli.brokers import election
 from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
@@ -282,7 +281,7 @@ def test_election_group_counts_for_no_floor(electing: World) -> None:
 @pytest.mark.thorough
 def test_cluster_that_takes_over_an_address_does_not_join_the_election(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a session, so that nothing else makes the candidate look which cluster it is."""
-    monkeypatch.setattr(election, "SESSION_S", 60.0)
+    monkeypatch.setattr("retention_cli.brokers.election.SESSION_S", 60.0)
     with EmbeddedKafka(1, settings=QUICK) as first:
         port = int(first.bootstrap.rpartition(":")[2])
         candidate = Candidate(ConnectionSettings(first.bootstrap), "kretain-watch", first.cluster_id)

@@ -29,7 +29,7 @@ from tests.support.spark.clusters import (
     QUICK_START,
     environment,
 )
-from tests.support.world import World, reader_for
+from tests.support.world import World, reader_for, written
 
 SECRET = "hush-5f0c9a"
 
@@ -114,12 +114,14 @@ def cluster_with_a_password(
         ),
     }
     with kind(nodes, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
-        client = folder / "client.properties"
-        client.write_text(
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f"sasl.username=alice\nsasl.password={SECRET}\nbootstrap.servers={kafka.secure_bootstrap}\n"
+        yield (
+            World(kafka.bootstrap, folder / "state"),
+            written(
+                folder / "client.properties",
+                "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+                f"sasl.username=alice\nsasl.password={SECRET}\nbootstrap.servers={kafka.secure_bootstrap}\n",
+            ),
         )
-        yield World(kafka.bootstrap, folder / "state"), client
 
 
 def normal(text: str) -> str:

@@ -44,6 +44,7 @@ from tests.support.client_files import (
 )
 from tests.support.facts import known
 from tests.support.says import refusal, says
+from tests.support.world import written
 
 
 @pytest.mark.parametrize("key", sorted(_SUBSTITUTES))
@@ -263,9 +264,7 @@ SETTING = "ssl.keystore.location"
 
 
 def opened(tmp_path: Path, content: bytes, password: str | None, key_password: str | None = None) -> JavaStore:
-    path = tmp_path / "store"
-    path.write_bytes(content)
-    return read_java_store(path, password, key_password, SETTING)
+    return read_java_store(written(tmp_path / "store", content), password, key_password, SETTING)
 
 
 def body(pem: str | None) -> str:
@@ -490,10 +489,9 @@ def test_line_that_is_no_setting_is_named_and_not_quoted(tmp_path: Path, content
 
 @pytest.mark.parametrize("key", ["sasl.pasword", "sasl_passwort", "my.pass.word"])
 def test_value_of_an_unknown_key_is_never_shown(key: str, tmp_path: Path) -> None:
-    path = tmp_path / "client.properties"
-    path.write_text(f"bootstrap.servers=a:1\n{key}={SECRET}\n")
+    settings = parsed(tmp_path, f"bootstrap.servers=a:1\n{key}={SECRET}\n")
     assert masked(key, SECRET) == MASK
-    says(refusal(SettingsError, translate, read_properties(path)), f"{key}: unknown setting", never=[SECRET])
+    says(refusal(SettingsError, translate, settings), f"{key}: unknown setting", never=[SECRET])
 
 
 @pytest.mark.parametrize(
@@ -528,8 +526,7 @@ def test_broken_configuration_file_is_not_quoted(
 ) -> None:
     from kretain.config import ConfigError, contexts
 
-    path = tmp_path / "config.yaml"
-    path.write_text(content)
+    path = written(tmp_path / "config.yaml", content)
     monkeypatch.setenv("KRETAIN_CONFIG", str(path))
     says(refusal(ConfigError, contexts), f"{path}{said}", never=[SECRET])
 

@@ -20,7 +20,6 @@ from confluent_kafka import KafkaError
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
 from retention_cli.brokers.republisher import _error
-from retention_cli.brokers.security import tokens
 from retention_cli.brokers.security.aws import AwsIdentity, Signer, sign_in
 from retention_cli.brokers.security.client_files import masked
 from retention_cli.brokers.security.sasl_settings import OAuthSettings
@@ -31,7 +30,7 @@ from tests.support.client_files import of, refused, serving
 from tests.support.facts import known
 from tests.support.http_server import CLIENT, CLIENT_SECRET, Answer, LocalServer, TokenServer
 from tests.support.says import raised, refusal, says
-from tests.support.world import wait_until
+from tests.support.world import wait_until, written
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 URL = "https://idp.example/oauth2/token"
@@ -176,7 +175,7 @@ def test_token_expires_with_the_earlier_of_answer_and_jwt(server: TokenServer) -
 
 
 def test_silent_endpoint_fails_callers_at_the_deadline(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "DEADLINE_S", 0.2)
+    monkeypatch.setattr("retention_cli.brokers.security.tokens.DEADLINE_S", 0.2)
     server.hold.clear()
     provider = provider_of(server)
     assert "no answer within 0.05 s" in refusal(UnreachableError, provider.token, 0.05)
@@ -184,7 +183,7 @@ def test_silent_endpoint_fails_callers_at_the_deadline(server: TokenServer, monk
     wait_until(lambda: provider._flight is None, "the end of the request that was given up")  # noqa: SLF001
     server.hold.set()
     provider._again_s = 0.0  # noqa: SLF001
-    monkeypatch.setattr(tokens, "DEADLINE_S", 8.0)
+    monkeypatch.setattr("retention_cli.brokers.security.tokens.DEADLINE_S", 8.0)
     # Released only now, the server issues one for the request that was given up, too: before or after ours.
     assert provider.token().value in server.issued
 
@@ -264,8 +263,7 @@ def test_settings_show_no_client_secret_and_no_argument_of_a_command(keys: dict[
 
 
 def test_token_file_is_read_again_before_its_token_expires(server: TokenServer, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(server.jwt(3) + "\n")
+    file = written(tmp_path / "token", server.jwt(3) + "\n")
     provider = TokenProvider(OAuthSettings(file=str(file)))
     first = provider.token()
     assert first.value == file.read_text().strip()

@@ -601,25 +601,15 @@ def test_index_bytes_leave_with_their_segments_or_their_replica() -> None:
     assert indexes_gone([SCANNED], [LIVE], {(1, *ORDERS)}) == {LIVE.name: 9}, "it is not believed"
 
 
-@pytest.mark.parametrize("apart_s", [61, 120, 300])
-def test_smallest_amount_of_the_last_hour_outlives_thinning(apart_s: int) -> None:
-    for lull in range(70, 110):  # by then older looks are thinned out again and again
-        memory, began = DiskMemory(), lull * apart_s
-        for now in range(0, began + 3600, apart_s):
-            used = 10 if now == began else 100
-            if now > began:
-                assert lowest(memory.samples, DiskSample(now * 1000, used, 1000), 360_000) == 10
-            memory.add(DiskSample(now * 1000, used, 1000), lowest=True)
-
-
-@pytest.mark.parametrize("apart_s", [61, 120])
-def test_smallest_amount_of_the_last_hour_outlives_merging(apart_s: int) -> None:
+@pytest.mark.parametrize(("apart_s", "machines"), [(61, 1), (120, 1), (300, 1), (61, 2), (120, 2)])
+def test_smallest_amount_of_the_last_hour_outlives_thinning_and_merging(apart_s: int, machines: int) -> None:
     """R6: two machines look in turn (``state: cluster``), and each takes over the other's looks."""
-    for lull in range(70, 110):
+    for lull in range(70, 110):  # by then older looks are thinned out again and again
         one, other, began = DiskMemory(), DiskMemory(), lull * apart_s
         for now in range(0, began + 3600, apart_s):
-            one.packed = one.merged(other).packed
+            if machines == 2:
+                one, other = other, one
+                one.packed = one.merged(other).packed
             if now > began:
                 assert lowest(one.samples, DiskSample(now * 1000, 100, 1000), 360_000) == 10
             one.add(DiskSample(now * 1000, 10 if now == began else 100, 1000), lowest=True)
-            one, other = other, one

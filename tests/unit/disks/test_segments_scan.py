@@ -17,7 +17,6 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.disks.inventory import read as read_module, scan as scan_module
 from retention_cli.disks.inventory.format import (
     COLUMNS,
     FORMAT,
@@ -38,7 +37,7 @@ from tests.support import logs
 from tests.support.disks import view_of
 from tests.support.facts import NOW, Log, known, topic, why
 from tests.support.says import refusal
-from tests.support.world import Cli, run_cli
+from tests.support.world import Cli, run_cli, written
 
 GONE = "." + "0123456789abcdef" * 2
 
@@ -123,7 +122,7 @@ def test_scan_writes_nothing_into_log_dirs(dirs: list[Path], tmp_path: Path) -> 
 def test_row_group_spans_partitions_until_it_is_full(
     dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_module, "ROW_GROUP", 5)
+    monkeypatch.setattr("retention_cli.disks.inventory.scan.ROW_GROUP", 5)
     scan_all(dirs, tmp_path / "out.parquet")
     about = pq.ParquetFile(tmp_path / "out.parquet").metadata
     assert (
@@ -154,8 +153,7 @@ def test_folder_without_a_live_replica_is_counted_without_rows(dirs: list[Path],
 
 def test_pending_bytes_deleted_during_a_scan_still_count(dirs: list[Path], tmp_path: Path) -> None:
     """What others write into the room would else seem to stay: the volume is as full as before."""
-    swept = dirs[0] / "orders-0" / f"{7:020d}.log.deleted"
-    swept.write_bytes(b"x" * 100_000)
+    swept = written(dirs[0] / "orders-0" / f"{7:020d}.log.deleted", b"x" * 100_000)
     size = blocks_bytes(swept)
 
     def progress(_what: str, done: int, _count: int | None) -> None:
@@ -220,8 +218,7 @@ def test_unwritable_inventory_leaves_no_files_behind(dirs: list[Path], tmp_path:
 
 
 def test_interrupted_scan_keeps_the_old_inventory(dirs: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
-    out.write_bytes(b"old")
+    out = written(tmp_path / "out.parquet", b"old")
 
     def interrupt(*_progress: object) -> None:
         raise KeyboardInterrupt
@@ -347,8 +344,8 @@ def test_inventory_above_the_size_limit_is_refused_before_it_is_read(
     out: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
 ) -> None:
     """Equal rows take next to nothing in a file: 100 million were 5.5 MB there, and 11 GiB here."""
-    monkeypatch.setattr(read_module, limit, 11)
-    monkeypatch.setattr(read_module, "check_rows", pytest.fail)
+    monkeypatch.setattr(f"retention_cli.disks.inventory.read.{limit}", 11)
+    monkeypatch.setattr("retention_cli.disks.inventory.read.check_rows", pytest.fail)
     assert what in refusal(InventoryError, read_inventory, [out])
 
 
@@ -615,9 +612,15 @@ def encoded(*rows: tuple[Any, ...]) -> InventoryView:
     )
 
 
-def test_partitions_and_dirs_are_numbered_in_sorted_order() -> None:
+def test_segments_are_numbered_in_sorted_order_and_what_is_unknown_of_one_is_marked() -> None:
     """R6 breaks ties by (topic, partition): the numbers must stand in that order, 10 behind 9."""
     found = encoded(*UNSORTED)
+    segments = found.segments
+    assert (segments.largest_timestamp.tolist(), segments.next_offset.tolist(), segments.active.tolist()) == (
+        [100, UNDATED, 300, 400],
+        [10, 10, NO_END, 20],
+        [False, True, False, False],
+    )
     assert (
         [str(found.partitions[n]) for n in found.segments.partition.tolist()],
         list(found.partitions),
@@ -626,15 +629,6 @@ def test_partitions_and_dirs_are_numbered_in_sorted_order() -> None:
         ["orders-1", "orders-10", "billing-0", "orders-1"],
         sorted(found.partitions),
         [(2, "/b"), (1, "/a"), (1, "/b"), (1, "/a")],
-    )
-
-
-def test_unknown_time_or_end_of_a_segment_has_a_marker_value() -> None:
-    segments = encoded(*UNSORTED).segments
-    assert (segments.largest_timestamp.tolist(), segments.next_offset.tolist(), segments.active.tolist()) == (
-        [100, UNDATED, 300, 400],
-        [10, 10, NO_END, 20],
-        [False, True, False, False],
     )
 
 

@@ -28,7 +28,6 @@ from retention_cli.core.model import (
 )
 from retention_cli.decide.decision import Limit, decide, weigh
 from retention_cli.decide.triggers.watermarks import scaled_ms
-from retention_cli.disks import estimate as estimate_module
 from retention_cli.disks.disk import Disk, Leaving, Room, reached, usage_for
 from retention_cli.disks.estimate import Known, estimate, estimated_segments
 from retention_cli.disks.water_level import NO_LEVEL, OldestFirst, WaterLevel, in_the_way, water_level, wholly_below
@@ -337,7 +336,7 @@ def test_estimate_frees_no_more_than_needed_and_only_complete_segments(
 
 
 def test_estimate_merges_segments_into_one_row_above_the_row_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate_module, "MOST_ROWS", 1)
+    monkeypatch.setattr("retention_cli.disks.estimate.MOST_ROWS", 1)
     found = estimated_segments(
         np.array([0]), np.array([0]), np.array([100_000]), np.array([[0, 100_000, 0, 100_000, 10]])
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import os
 import re
 import shlex
@@ -789,7 +788,7 @@ def test_page_quotes_the_runbooks_output_exactly(page: Path, text: str) -> None:
         assert words in script or any(words in source for source in sources()), words
 
 
-@functools.cache
+@cache
 def sources() -> list[str]:
     """Return the product's modules, with strings that go on in the next line joined."""
     texts = [

@@ -348,23 +348,24 @@ def test_replica_size_is_clean_only_if_the_log_start_has_not_moved_since_it_fell
 FALLEN = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
 
 
+STANDING = ((0, 50, 100, 1000), (9 * WAIT, 50, 100, 1000))
+
+
 @pytest.mark.parametrize(
-    ("passes", "compacted", "clean"),
+    ("passes", "more", "clean"),
     [
-        pytest.param(FALLEN, False, True, id="nothing else makes a log of cleanup.policy=delete smaller"),
-        pytest.param(FALLEN, True, False, id="the cleaner does"),
-        pytest.param((*FALLEN, (3, 60, 100, 340)), True, True, id="but not by so much"),
+        pytest.param(FALLEN, {}, True, id="nothing else makes a log of cleanup.policy=delete smaller"),
+        pytest.param(FALLEN, {"compacted": True}, False, id="the cleaner does"),
+        pytest.param((*FALLEN, (3, 60, 100, 340)), {"compacted": True}, True, id="but not by so much"),
+        pytest.param(STANDING, {}, True, id="after some checks all that was dead is gone"),
+        pytest.param(STANDING, {"sweeping": Sweeping(None, DELAY)}, False, id="when brokers check is unknown"),
+        pytest.param(STANDING, {"sweeping": Sweeping(CHECK, None)}, False, id="how long files stay is unknown"),
     ],
 )
-def test_size_fall_by_the_log_cleaner_is_no_sweep(
-    passes: tuple[tuple[int, int, int, int], ...], *, compacted: bool, clean: bool
+def test_replica_size_stays_doubted_where_no_sweep_is_certain(
+    passes: tuple[tuple[int, int, int, int], ...], more: dict[str, Any], *, clean: bool
 ) -> None:
-    assert watched(*passes, compacted=compacted).clean is clean
-
-
-@pytest.mark.parametrize("sweeping", [Sweeping(None, DELAY), Sweeping(CHECK, None)])
-def test_unknown_sweep_settings_keep_a_replica_size_doubted(sweeping: Sweeping) -> None:
-    assert not watched((0, 50, 100, 1000), (9 * WAIT, 50, 100, 1000), sweeping=sweeping).clean
+    assert watched(*passes, **more).clean is clean
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ from kretain.render.profile import AXIS, HEIGHT, columns_of, picture, retained_b
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.policy.settings import EventSource
-from retention_cli.profile import hours as hours_of
 from retention_cli.profile.hours import (
     DAY_MS,
     HOUR_MS,
@@ -211,7 +209,7 @@ def test_front_above_its_limit_is_inexact_and_never_overcounts_late_records(
     records: list[Record], places: list[int], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hours_of, "STEPS_AT_MOST", most)
+        patch.setattr("retention_cli.profile.hours.STEPS_AT_MOST", most)
         found = joined(pieces_of(records, places))
     there, expected = rows(found), brute(records)
     assert there == expected or not found.exact
@@ -381,7 +379,7 @@ def test_missing_pyarrow_is_named_with_the_install_command(monkeypatch: pytest.M
     def without(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(importlib, "import_module", without)
+    monkeypatch.setattr("importlib.import_module", without)
     assert "[parquet]'" in refusal(MissingPartError, schema)
 
 

@@ -15,7 +15,6 @@ from typing import Any, get_args
 import pytest
 from rich.console import Console
 
-from kretain import reach
 from kretain.api.values import Origin as PlanOrigin, plan_value
 from kretain.errors import line_of
 from kretain.options.common import Common, Output, PlanOutput
@@ -314,7 +313,7 @@ def every_format(name: str, seed: str, show: Print | None = None) -> str:
 @pytest.fixture(autouse=True)
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(WIDTH))
-    monkeypatch.setattr(reach, "_known", [])
+    monkeypatch.setattr("kretain.reach._known", [])
     terminal: dict[str, Any] = {
         "force_terminal": True,
         "color_system": "standard",

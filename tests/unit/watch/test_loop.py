@@ -56,7 +56,6 @@ from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.report import TrimReport, TrimRow
 from retention_cli.trim.run import PlanRefusedError
-from retention_cli.watch import board as module
 from retention_cli.watch.board import KINDS, NAMES, Board, Server, as_text, kind_of, registry_of
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.loop import Folded, Loop, pause_s
@@ -69,7 +68,7 @@ from tests.support.http_server import Webhook
 from tests.support.plans import plan, row
 from tests.support.says import refusal, says
 from tests.support.watching import PLAN_SERIES, samples
-from tests.support.world import wait_until
+from tests.support.world import wait_until, written
 
 
 def ceiling_row(partition: int, start: int, records: int, size: int | None, floor: int | None) -> Decision:
@@ -209,8 +208,7 @@ def test_file_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [HELD, BROKEN, None])
 def test_file_changed_during_a_pass_stops_it_and_settles_again(tmp_path: Path, text: str | None) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(GOOD)
+    path = written(tmp_path / "policy.yaml", GOOD)
     file = policy_file(path)
     digest = file.read_current().selection.policy.digest
     assert file.again(digest).policy.digest == digest
@@ -756,7 +754,7 @@ def test_idle_clients_do_not_block_health_checks(server: Server, said: bytes) ->
 
 
 def test_dripping_client_is_disconnected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_S", 1.0)
+    monkeypatch.setattr("retention_cli.watch.board._MOST_S", 1.0)
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as peer:
         began = time.monotonic()
         with contextlib.suppress(OSError):
@@ -767,7 +765,7 @@ def test_dripping_client_is_disconnected(server: Server, monkeypatch: pytest.Mon
 
 
 def test_client_that_reads_nothing_is_disconnected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_S", 1.0)
+    monkeypatch.setattr("retention_cli.watch.board._MOST_S", 1.0)
 
     def large(_environ: object, start_response: Any) -> Iterator[bytes]:
         start_response("200 OK", [])
