@@ -175,7 +175,7 @@ def test_explain_draws_the_log_with_reasons(shop: Shop) -> None:
         "R1 7",
         "trim 7",
         "H 10",
-        f"every consumer has read them (group:{billing} is furthest behind)",
+        f"every consumer that counts has read them (group:{billing} is furthest behind)",
     )
     as_json = world.cli("explain", topic, "-p", str(policy), "-o", "json", check=0).json()["partitions"]
     assert [row["action"] for row in as_json] == ["trim", "hold", "keep"]
