@@ -21,39 +21,39 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, per partition, and show it."),
     "trim": ("Trim", "trim", "Carry out a plan: recheck, delete, read back, report."),
     "approve": ("Trim", "plan", "Approve a saved plan, as a second person."),
-    "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
-    "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
+    "watch": ("Trim", "watch", "Plan every few minutes; with --trim, carry out each plan."),
+    "protect": ("Trim", "protect", "Raise topics' retention while required groups lag."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
     "restore": ("Trim", "archive", "Write archived records to a topic."),
     "explain": ("Inspect", "explain", "Draw a partition's log with each rule's bound, and say why."),
     "show": ("Inspect", "plan", "Show a saved plan."),
-    "why": ("Inspect", "explain", "Explain a reason code, and what to do."),
-    "offsets": ("Inspect", "consumers", "Show where consumers stand: floor, who sets it, lag."),
-    "advise": ("Inspect", "topics", "Show how long brokers really keep data, and better settings."),
+    "why": ("Inspect", "explain", "Explain a reason code, and say what to do."),
+    "offsets": ("Inspect", "consumers", "Show each partition's floor, who sets it, and the lag."),
+    "advise": ("Inspect", "topics", "Show how long brokers really keep data, and advise settings."),
     "profile": ("Inspect", "topics", "Draw a topic's records over time: rates, order, future times."),
-    "groups": ("Inspect", "consumers", "List consumer groups, and which of them count."),
+    "groups": ("Inspect", "consumers", "List consumer groups: which count, and how far behind they are."),
     "history": ("Inspect", "history", "Show past trims from the audit log."),
     "verify": ("Inspect", "history", "Prove that a trim deleted only what was allowed."),
     "replay": ("Inspect", "history", "Decide recorded runs again under another policy."),
-    "report": ("Inspect", "history", "Write an HTML page of a plan or of past trims."),
+    "report": ("Inspect", "history", "Write an HTML report of a plan or of past trims."),
     "ledger": ("Inspect", "consumers", "Show and prune what kretain remembers."),
     "disk": ("Inspect", "disks", "Show how full each disk is, and what the plan would free."),
     "forecast": ("Inspect", "topics", "Forecast sizes, full disks and lost data."),
-    "segments": ("Inspect", "disks", "Make and show inventories of brokers' segments."),
+    "segments": ("Inspect", "disks", "Make and show inventories of the segments on brokers' disks."),
     "init": ("Set up", "setup", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
     "context": ("Set up", "setup", "List, add and remove the clusters in config.yaml."),
     "policy": ("Set up", "policy", "Write, check and show the policy; change its live settings."),
     "cluster": ("Set up", "setup", "Create kretain's own topics in a cluster."),
     "doctor": ("Set up", "setup", "Check permissions, broker versions and the clock."),
     "completion": ("Set up", "setup", "Print a shell's completion script."),
-    "demo": ("Set up", "demo", "Start a Kafka on this machine, and tour plan and trim."),
+    "demo": ("Set up", "demo", "Start a local Kafka, and tour plan and trim."),
 }
 """Panel of the overview, module in ``kretain.commands``, and one line for the overview.
 
 The module has an app of the command's name.
 """
 
-EPILOG = "--max-age can be set as KRETAIN_MAX_AGE, and so on. See kretain help COMMAND."
+EPILOG = "Options can be set in the environment: --timeout 10s is KRETAIN_TIMEOUT=10s. See kretain help COMMAND."
 
 
 class LazyGroup(QuickGroup):

@@ -72,7 +72,7 @@ CODES: Final[Mapping[str, Kind]] = {
     ),
     "settings": Kind("a connection setting is invalid", "fix the named setting", docs="docs/connecting.md"),
     "nothing-matches": Kind(
-        "the policy, a TOPIC or --cluster matches nothing", "check the names, and DESCRIBE on the topics"
+        "the policy, a TOPIC or --cluster matches nothing", "check the names, and DESCRIBE permission on the topics"
     ),
     "unreachable": Kind(
         "no broker answered", "check the address, the network and security.protocol", docs="docs/connecting.md"
@@ -95,13 +95,13 @@ CODES: Final[Mapping[str, Kind]] = {
     ),
     "locked": Kind("another trim of this cluster is running", "run it later, or use --wait-lock", 6),
     "refused": Kind(
-        "a plan that is stale, of another cluster, past a limit, or not confirmed", "run kretain plan again", 6
+        "the plan is stale, for another cluster, over a limit, or was not confirmed", "run kretain plan again", 6
     ),
     "missing-part": Kind("an extra is not installed", "install the named extra"),
-    "spark": Kind("Spark failed", "follow the text; -vv shows where it happened", docs="docs/spark.md"),
+    "spark": Kind("Spark failed", "do what the text says; -vv shows where it happened", docs="docs/spark.md"),
     "output": Kind("the result could not be printed or saved", "check the disk or pipe that it goes to"),
     "interrupted": Kind("Ctrl-C, SIGTERM or --deadline", "kretain history shows what was done", 130),
-    "failed": Kind("anything else", "follow the text"),
+    "failed": Kind("anything else", "do what the text says"),
     "internal": Kind("an error in kretain itself", "run again with -vv, and report what it shows"),
 }
 """Each code. Codes are never renamed."""

@@ -109,7 +109,7 @@ def rate_of(samples: Sequence[Sample], now: Sample, least_ms: int = HOUR_MS) -> 
     used = [*([one for one in seen if now.wall_ms - one.wall_ms <= WINDOW_MS] or seen[-1:]), now]
     if (over_ms := now.wall_ms - used[0].wall_ms) < max(1, least_ms):
         since = f"only {format_duration(_rounded(over_ms))}" if over_ms else "no time at all"
-        text = f"the ledger's samples cover {since}, and a rate needs {format_duration(least_ms)}: each plan adds one"
+        text = f"the ledger's samples cover {since}; a rate needs {format_duration(least_ms)}. Each plan adds a sample"
         return Unknown.because("rate", text)
     if any(one.high_watermark > now.high_watermark for one in used):
         return Unknown.because("rate", "its high watermark fell: the log was cut")

@@ -313,7 +313,7 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
         ("DELETE", "missing", ("trim",), "DeleteRecords needs it"),
     )
     for operation, verdict, commands, purpose in needs:
-        yield _may_on_all(allowed, operation, Check("topics", verdict, purpose, commands), "of interest")
+        yield _may_on_all(allowed, operation, Check("topics", verdict, purpose, commands), "selected")
 
 
 def _listing(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Check:

@@ -99,10 +99,10 @@ def why(one: Explained) -> str:
 def _why_trim(one: Explained) -> str:
     decision = one.decision
     about = "" if decision.size_exact else "about "
-    size = "" if decision.size_bytes is None else f", {about}{format_bytes(decision.size_bytes)}"
+    size = "" if decision.size_bytes is None else f" ({about}{format_bytes(decision.size_bytes)})"
     text = f"{decision.records:,} records{size} may be trimmed, up to offset {decision.trim_to:,}: {_rule(one)}."
     if decision.limited_by is not None:
-        text += f" {decision.limited_by} limits it."
+        text += f" {decision.limited_by} limits the offset."
     if decision.unconsumed:
         text += f" {decision.unconsumed:,} of them have not been read by every consumer that counts."
     return text
@@ -114,7 +114,8 @@ def _rule(one: Explained) -> str:
         case "consumed":
             after = format_duration(settings.consumed_after_ms or 0)
             where = "furthest behind" if decision.trim_to == decision.min_commit else f"at {decision.min_commit:,}"
-            return f"every consumer has read them ({decision.min_commit_by} is {where}) and they are older than {after}"
+            read = f"every consumer that counts has read them ({decision.min_commit_by} is {where})"
+            return f"{read}, and they are older than {after}"
         case "event-time":
             newest = known(one.facts.newest)
             stamp = "" if newest is None else f", {format_time(newest.time_ms)}"

@@ -151,7 +151,7 @@ def _keys(ledger: Ledger, groups: Iterable[str]) -> dict[str, str]:
     keys = {name: _remembered(ledger, name) for name in dict.fromkeys(groups)}
     if unknown := [name for name, key in keys.items() if key is None]:
         raise NotRememberedError(
-            f"kretain remembers nothing of group {', '.join(map(name_in_text, unknown))}; nothing was forgotten"
+            f"kretain remembers no group {', '.join(map(name_in_text, unknown))}; nothing was forgotten"
         )
     return {name: key for name, key in keys.items() if key is not None}
 

@@ -71,8 +71,8 @@ class Leadership:
         elif not self._warned_alone:
             self._warned_alone = True
             self.say(
-                f"no election: this cluster has no topic {POLICY_TOPIC} (kretain cluster init creates it): run one "
-                f"instance; the lock in the state directory keeps two on one machine apart"
+                f"no election: this cluster has no topic {POLICY_TOPIC} (kretain cluster init creates it). Run only "
+                f"one instance"
             )
 
     def term(self) -> int | None:

@@ -40,9 +40,9 @@ def list_groups(
     """List consumer groups: which count, how far behind they are, and what they hold.
 
     "behind" is what a group has not read, in bytes of one replica; "alone" is the part that only this group has not
-    read. "unread since" and "unmoved since" are lower bounds: kretain counts from when it first saw them. The policy
-    says which groups count (default: all except console-consumer-*). Also lists consumers from floors (F7) and groups
-    that no longer exist but still count (F6).
+    read. "unread since" and "unmoved since" may be longer ago: kretain counts from when it first saw them. The policy
+    says which groups count (default: all except console-consumer-*). The list includes consumers from floors (F7) and
+    groups that no longer exist but still count (F6).
 
     Examples:
       kretain groups -b localhost:9092
@@ -95,7 +95,7 @@ def forget(
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Forget groups that no longer exist, so that they hold nothing (F6).
+    """Forget groups that no longer exist, so that they no longer count (F6).
 
     A group that returns counts again. With state: cluster in the policy, all machines forget it. If one name is
     unknown, forgets none and exits with 1. Patterns match only groups that no longer exist.
@@ -166,8 +166,8 @@ def offsets(
     """Show where consumers stand: each partition's floor, who sets it, and the lag.
 
     The floor is the smallest committed offset that counts. --unread shows the records and bytes that each consumer has
-    not read, and since when at least. It includes groups that no longer exist but still count. Without a policy, all
-    groups count except console-consumer-*.
+    not read, and since when kretain has seen them unread. Groups that no longer exist but still count are included.
+    Without a policy, all groups count except console-consumer-*.
 
     Examples:
       kretain offsets -b localhost:9092 'orders.*'
@@ -241,7 +241,7 @@ def prune(
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Forget groups and topics that have not been seen for long.
+    """Forget groups and topics that have not been seen for a long time.
 
     A forgotten group no longer counts (F6). With state: cluster in the policy, all machines forget it.
 

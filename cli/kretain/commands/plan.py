@@ -59,7 +59,7 @@ def plan(
     one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
     if how.evidence and (spark.spark or isinstance(settings, Fleet)):
-        raise UsageError("--evidence records a plan that this process makes of one cluster: omit --spark and --fleet")
+        raise UsageError("--evidence is for a plan of one cluster, made without Spark: omit --spark and --fleet")
     if isinstance(settings, Fleet):
         check_one(how.inventory)
         named.check_one_cluster()
@@ -107,7 +107,7 @@ def show(
     output: PlanOutputOption = "table",
     all_rows: AllPartitions = False,
 ) -> None:
-    """Show a saved plan as plan showed it. Needs no cluster, and changes nothing.
+    """Show a saved plan again. Needs no cluster, and changes nothing.
 
     Examples:
       kretain show plan.json

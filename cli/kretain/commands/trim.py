@@ -33,7 +33,7 @@ def trim(
 ) -> Exit:
     """Carry out a plan: recheck, delete, read back, report.
 
-    A recheck can only narrow the plan. The audit log records each request first.
+    A recheck can only narrow the plan. kretain logs each request before sending it.
 
     Examples:
       kretain trim -p policy.yaml --dry-run

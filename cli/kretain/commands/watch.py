@@ -92,8 +92,9 @@ def watch(
 ) -> None:
     """Plan every few minutes; with --trim, carry out each plan. Serves metrics.
 
-    A pass is a kretain plan and trim, with the same ledger, lock and audit log, and one line on stderr. Each pass reads
-    the policy again; a broken or just changed policy file trims nothing. SIGTERM and Ctrl-C finish the current batch.
+    A pass is a kretain plan and trim, with the same ledger, lock and audit log, and logs one line to stderr. Each pass
+    rereads the policy file, and trims nothing while it is broken or has just changed. SIGTERM and Ctrl-C finish the
+    current batch.
 
     Examples:
       kretain watch -p policy.yaml

@@ -12,12 +12,12 @@ from rich.text import Text
 
 _ABOUT = (
     "Trims Kafka topics by consumed offsets, event time, age and disk space.\n"
-    "Deletes only what the policy clearly allows. If a fact is unknown, it holds the partition."
+    "Deletes only what the policy clearly allows; holds a partition if a fact is unknown."
 )
 FIRST = (
     ("kretain doctor -b HOST:PORT", "check the cluster"),
-    ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "a first plan"),
-    ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "a dry run"),
+    ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "make a first plan"),
+    ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "rehearse a trim"),
 )
 
 

@@ -147,7 +147,7 @@ class RuleFlags(OptionGroup):
             metavar="DURATION",
             panel=ONE_OFF,
             parser=duration_ms,
-            help="Trim records older in event time (R2).",
+            help="Trim records this far behind the newest one (R2).",
         ),
     ] = None
     before: Annotated[
@@ -360,7 +360,7 @@ class PlanFlags(OptionGroup):
         option("--key", metavar="FILE", help="Sign the plan as its requester with this private key."),
     ] = None
     evidence: Annotated[
-        bool, option("--evidence", of="plan", help="Record its facts for replay, verify and explain --run.")
+        bool, option("--evidence", of="plan", help="Record the plan's facts for replay, verify and explain.")
     ] = False
     inventory: Inventories = None
     output: PlanOutputOption = "table"
@@ -388,7 +388,7 @@ class SparkFlags(OptionGroup):
     ] = False
     master: Annotated[
         str | None,
-        option("--master", metavar="MASTER", panel=SPARK, help="Use this master. Default: Spark's, or local."),
+        option("--master", metavar="MASTER", panel=SPARK, help="Use this Spark master. Default: Spark's, or local."),
     ] = None
     spark_conf: Annotated[
         list[str] | None,
@@ -400,7 +400,7 @@ class SparkFlags(OptionGroup):
             "--executor-command-config",
             metavar="FILE",
             panel=SPARK,
-            help="Read client settings from here on executors.",
+            help="Use the client file at this path on executors.",
         ),
     ] = None
     connections_per_broker: Annotated[

@@ -46,8 +46,8 @@ GROUP_COLUMNS: Final = (
     *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
 )
 _IS_FIRST: Final = (
-    "kretain has not seen this cluster before: it does not know groups whose offsets have already expired "
-    "(offsets.retention.minutes), so they protect nothing. Each plan remembers the groups it sees (F6)."
+    "First run on this cluster: kretain does not know groups whose offsets have already expired "
+    "(offsets.retention.minutes), so they protect nothing. Each plan remembers the groups that it sees (F6)."
 )
 NAMED: Final = 3
 """How many groups are named of those that hold the most, or have not moved for longest."""
@@ -95,7 +95,7 @@ def _positions(positions: Positions, each: offsets.Rows | None, *, of_groups: bo
         bool(rows) and BLANK,
         Line(
             f"{count(len(positions.floors), 'partition')}: "
-            f"{sum(row['min_commit'] is not None for row in positions.floors):,} with a floor, "
+            f"{sum(row['min_commit'] is not None for row in positions.floors):,} with a known floor, "
             f"{len(unknown):,} unknown.",
             "bold",
         ),
@@ -229,9 +229,9 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
     return [
         _summaries(found.groups),
         BLANK,
-        Line(f"Groups that count: {sum(one.sets_floors for one in found.groups):,} of {len(found.groups):,}.", "bold"),
-        most and f"Held back by one group alone, most first: {most}.",
-        still and f"Idle for a day or longer, with records to read: {still}.",
+        Line(f"{sum(one.sets_floors for one in found.groups):,} of {count(len(found.groups), 'group')} count.", "bold"),
+        most and f"Held back by a single group: {most}.",
+        still and f"Idle for a day or longer, with unread records: {still}.",
         is_first and Line(_IS_FIRST, "dim"),
     ]
 

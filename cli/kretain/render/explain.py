@@ -88,7 +88,7 @@ def markers(one: Explained) -> list[Marker]:
             Marker(
                 "age",
                 answer.offset,
-                f"all records before it are older than {format_duration(one.now_ms - time_ms)} ({timestamp(time_ms)})",
+                f"every record before it is older than {format_duration(one.now_ms - time_ms)} ({timestamp(time_ms)})",
             )
             for time_ms, answer in sorted(facts.lookups.items())
             if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in bounds
@@ -109,17 +109,16 @@ def markers(one: Explained) -> list[Marker]:
 
 
 def _bound_text(bound: Weighed, start: int | None, cutoff: int | None) -> str:
-    before = "" if cutoff is None else f", before {format_time(cutoff)}"
+    text = f"bound of {bound.rule}" if cutoff is None else f"bound of {bound.rule} (cutoff {format_time(cutoff)})"
     if bound.bound is not None and start is not None and bound.bound <= start:
-        return f"{bound.rule}: nothing more to trim{before}"
+        return f"{text}: nothing more to trim"
     match bound.allowed:
         case Unknown():
-            allowed = ", allowed: unknown, so nothing"
+            return f"{text}: trims nothing, because a guard is unknown"
         case None:
-            allowed = f", allowed: nothing, by {bound.limited_by}"
+            return f"{text}: {bound.limited_by} allows nothing"
         case int(offset):
-            allowed = f", allowed: {offset:,}, by {bound.limited_by}" if offset != bound.bound else ""
-    return f"{bound.rule} asks for this{allowed}{before}"
+            return f"{text}: {bound.limited_by} lowers it to {offset:,}" if offset != bound.bound else text
 
 
 def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], width: int) -> list[str]:

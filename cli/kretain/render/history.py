@@ -141,7 +141,7 @@ def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
         ),
         BLANK,
         Line(joined(count(len(rows), "run"), not several and f" of cluster {rows[0]['cluster']}", "."), "bold"),
-        len(shown) < len(rows) and Line("Runs that trimmed nothing are folded: --all shows each.", "dim"),
+        len(shown) < len(rows) and Line("Consecutive runs that trimmed nothing share a row: --all lists each.", "dim"),
         Line("kretain history --run ID shows one run, partition by partition.", "dim"),
     ]
 
@@ -195,7 +195,7 @@ def print_run(run: Run, output: str) -> None:
                 (
                     BLANK,
                     Line(
-                        "The run was cut off: the log has no end of it. Its announced deletes may have happened.",
+                        "The run did not finish: the log lacks its end. Deletes that it announced may have happened.",
                         "bold red",
                     ),
                 )

@@ -198,9 +198,9 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
     clock = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
     young = (
-        f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}: kretain does not know groups "
-        "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Run plans for a few "
-        "days before the first trim, or name these groups in groups.require (F6)."
+        f"First run on this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}: kretain does not know groups "
+        "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Name these groups in "
+        "groups.require, or run plans for a few days before the first trim (F6)."
     )
     freed = given_back(space) if totals.trim or (space is not None and space.dead_bytes) else ""
     return [

@@ -154,7 +154,7 @@ def test_offsets_shows_lag_by_floor_and_by_group(shop: Shop) -> None:
         (1, billing, 4, 6),
         (2, billing, 0, 0),
     ]
-    assert "3 partitions: 2 with a floor, 1 unknown." in world.cli("offsets", topic, check=0).out
+    assert "3 partitions: 2 with a known floor, 1 unknown." in world.cli("offsets", topic, check=0).out
 
 
 def test_offsets_of_all_topics_leaves_out_internal_ones_and_includes_compacted_ones(world: World) -> None:
@@ -175,7 +175,7 @@ def test_explain_draws_the_log_with_reasons(shop: Shop) -> None:
         "R1 7",
         "trim 7",
         "H 10",
-        f"every consumer has read them (group:{billing} is furthest behind)",
+        f"every consumer that counts has read them (group:{billing} is furthest behind)",
     )
     as_json = world.cli("explain", topic, "-p", str(policy), "-o", "json", check=0).json()["partitions"]
     assert [row["action"] for row in as_json] == ["trim", "hold", "keep"]
@@ -225,7 +225,7 @@ def test_doctor_checks_everything_and_changes_nothing(shop: Shop) -> None:
     says(
         " ".join(check["text"] for check in done["checks"]),
         "DESCRIBE on the cluster",
-        "DELETE on every topic of interest (1)",
+        "DELETE on every topic selected (1)",
         "all brokers support the required APIs",
         "not verified",
     )

@@ -68,7 +68,7 @@ def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, t
         assert [(one.code, one.text) for one in world.plan(policy).notes] == [("F7", says)]
     one_off = world.cli("plan", topic, "--consumed-after", "1h", check=0)
     assert "file:flink, file:flink2, but no entry of floors names them, so they count for nothing" in one_off.err
-    assert "First look at this cluster:" not in one_off.out
+    assert "First run on this cluster:" not in one_off.out
     world.cli("groups", "forget", "file:flink", "file:flink2", check=0)
     assert world.plan(consumed(topic)).notes == []
 
@@ -77,9 +77,9 @@ def test_plans_of_the_first_week_warn_of_groups_expired_before_the_first_look(wo
     """Groups whose offsets had expired left no trace (F6): the plans of the first week say so, and groups before them."""
     for looked in (False, True):
         table = world.cli("groups", "--group", f"{topic}*", check=0).out
-        assert ("kretain has not seen this cluster before" in table) != looked
+        assert ("First run on this cluster" in table) != looked
         plan = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0).out
-        assert [ago != "" for ago in re.findall(r"First look at this cluster( [\w ]+ ago)?:", plan)] == [looked]
+        assert [ago != "" for ago in re.findall(r"First run on this cluster( [\w ]+ ago)?:", plan)] == [looked]
 
 
 def test_recheck_reads_the_file_again(world: World, topic: str, tmp_path: Path) -> None:

@@ -385,7 +385,7 @@ def test_event_times_of_real_serializers_are_read(
     config, rules = client_file(tmp_path, registry), policy_file(tmp_path, topic, source)
     assert pick(planned(world, config, rules), "action", "trim_to") == ("trim", 3)
     by = ("-p", rules, "-c", config)
-    assert "event-time asks for this" in world.cli("explain", topic, *by, check=0).out
+    assert "bound of event-time" in world.cli("explain", topic, *by, check=0).out
     assert json_of(world, "profile", topic, *by, "--by-event-time")["topics"][0]["no_event_time"] == 0
     world.cli("trim", *by, "--yes", check=0)
     assert world.ends(topic) == (3, 4)

@@ -308,7 +308,7 @@ NOW = 1_763_900_000_000
 @pytest.mark.parametrize(
     ("reason", "first"),
     [
-        (Reason(Code.F9, "the offsets topic is hidden"), "1 partition: 0 with a floor, 1 unknown."),
+        (Reason(Code.F9, "the offsets topic is hidden"), "1 partition: 0 with a known floor, 1 unknown."),
         (NO_GROUP, "No committed offset found on these partitions. kretain groups lists all groups."),
     ],
 )
@@ -342,7 +342,7 @@ def test_groups_unmoved_for_a_day_with_a_lag_are_named(
 ) -> None:
     print_groups(GroupList("c1", "b:9092", groups, None), "table", NOW, is_first=False)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Idle")]
-    assert lines == ([] if said is None else [f"Idle for a day or longer, with records to read: {said}."])
+    assert lines == ([] if said is None else [f"Idle for a day or longer, with unread records: {said}."])
 
 
 # -- a note is printed once per cluster and day; a state directory that is of no use costs a repeat, and nothing else --
