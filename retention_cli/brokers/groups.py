@@ -124,18 +124,18 @@ async def group_rights(
     None: one has not answered for it. Where a cluster has no offsets topic yet, this creates it.
     """
     version, batches = await _batches(wire, groups, deadline)
-    said: dict[str, set[bool | None]] = {name: set() for name in groups}
+    rights: dict[str, set[bool | None]] = {name: set() for name in groups}
 
     def on_reply(batch: Sequence[str], reply: Any | RequestFailedError) -> None:
         rows = () if isinstance(reply, RequestFailedError) else _rows(reply, batch, version)
         codes = {name: row.error_code for name, row in rows}
         for name in batch:
-            said[name].add(_MAY_DESCRIBE.get(codes.get(name)))
+            rights[name].add(_MAY_DESCRIBE.get(codes.get(name)))
 
-    asked = list(batches)
-    work = {broker: [Job(_coordinator_request(one, version), one) for one in asked] for broker in brokers}
+    every = list(batches)
+    work = {broker: [Job(_coordinator_request(one, version), one) for one in every] for broker in brokers}
     await wire.fan_out(work, on_reply)
-    return said
+    return rights
 
 
 def _coordinator_request(batch: Sequence[str], version: int) -> Any:

@@ -239,9 +239,9 @@ def scope_doubt(
             f"no group that counts is listed, so the right to describe {scope}* (groups.scope) cannot be checked. Wait "
             f"for the first group. If groups exist, grant it: {grant}"
         )
-    elif (said := reader.group_rights([absent := f"{scope}{_NO_GROUP}"], brokers)[absent]) == {True}:
+    elif (rights := reader.group_rights([absent := f"{scope}{_NO_GROUP}"], brokers)[absent]) == {True}:
         return None
-    elif False in said:
+    elif False in rights:
         text = (
             f"this user may not describe every group of {scope}* (groups.scope), so brokers leave some out; grant it: "
             f"{grant}"
@@ -257,8 +257,8 @@ def outsiders_of(
 ) -> frozenset[str]:
     """Return the groups outside ``scope`` that no broker lets this user describe: they count for nothing (F3, F8)."""
     outside = [one.name for one in counted if not one.name.startswith(scope)]
-    said = reader.group_rights(outside, brokers) if outside else {}
-    return frozenset(name for name, some in said.items() if some == {False})
+    rights = reader.group_rights(outside, brokers) if outside else {}
+    return frozenset(name for name, some in rights.items() if some == {False})
 
 
 def changed_since(reader: ClusterReader, before: ClusterMetadata, rules: GroupRules, listing: Listing) -> Doubt | None:
