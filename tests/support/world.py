@@ -385,9 +385,10 @@ class World:
 
         def ends() -> tuple[int, int] | None:
             # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
+            found = None
             with closing(Consumer(client)) as consumer, passing(*_MOVING):
-                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-            return None
+                found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            return found
 
         return wait_until(ends, f"a leader of {topic}-{partition}", patience_s)
 
