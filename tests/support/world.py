@@ -383,14 +383,16 @@ class World:
         """Return S and H. A leader that metadata names may not know it yet."""
         client = {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET}
 
-        def ends() -> tuple[int, int] | None:
-            # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
-            found = None
-            with closing(Consumer(client)) as consumer, passing(*_MOVING):
-                found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-            return found
+        found: list[tuple[int, int]] = []
 
-        return wait_until(ends, f"a leader of {topic}-{partition}", patience_s)
+        def ends() -> bool:
+            # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
+            with closing(Consumer(client)) as consumer, passing(*_MOVING):
+                found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20))
+            return bool(found)
+
+        wait_until(ends, f"a leader of {topic}-{partition}", patience_s)
+        return found[0]
 
     def messages(self, topic: str, partition: int = 0, isolation: str = "read_committed", start: int = 0) -> list[Any]:
         """Return everything that can still be read, from an offset on."""
