@@ -248,12 +248,9 @@ class Ledger(LedgerRows):
         return len(topics), len(groups)
 
     def seen_before(self, before_ms: int, keep: Collection[str]) -> tuple[list[str], list[str]]:
-        """Return the topic ids, but those in ``keep``, and the groups that were last seen before a moment (Unix ms).
-
-        Of a shared ledger, another machine may have seen a group for a while without saying so.
-        """
+        """Return the topic ids, but those in ``keep``, and the groups that were last seen before a moment (Unix ms)."""
         topics = self.db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
-        groups = self.db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms - self._slack_ms,))
+        groups = self.db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms,))
         return [one for (one,) in topics if one not in keep], [one for (one,) in groups]
 
     # -- a copy that was planned with elsewhere ---------------------------------------------

@@ -710,14 +710,12 @@ def test_prune_forgets_what_is_old_and_no_longer_exists(either: Store) -> None:
     with either.opened() as (ledger, memories):
         ledger.partition("payments", new, 0).add_sample(Sample(now_ms(), 10))
         see(ledger, f"{stem}-new", {"orders": {0: 5}}, now_ms())
-        see(ledger, f"{stem}-idle", {"orders": {0: 5}}, now_ms() - 30 * DAY - HOUR // 2)
         either.save(memories)
     with either.elsewhere("other").opened():  # it knows of them too, until it hears otherwise
         pass
     with either.opened() as (ledger, _):
-        left = {f"{stem}-new", f"{stem}-idle"} if ledger.shared else {f"{stem}-new"}  # others look once an hour
-        assert ledger.prune(now_ms() - 30 * DAY, keep={there}) == (1, 3 - len(left))
+        assert ledger.prune(now_ms() - 30 * DAY, keep={there}) == (1, 1)
     for place in (either, either.elsewhere("other"), either.elsewhere("late")):
         with place.opened() as (ledger, _):
             assert [set(ledger.partitions_of(topic_id)) for topic_id in (old, there, new)] == [set(), {33}, {0}]
-            assert {name for name in ledger.groups() if name.startswith(stem)} == left
+            assert {name for name in ledger.groups() if name.startswith(stem)} == {f"{stem}-new"}
