@@ -107,7 +107,7 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
                 NothingMatchesError("no topic matches: the cluster has none, or this user lacks DESCRIBE on them"), ""
             )
         raise NothingMatchesError(*map(str, first_few(missing)))
-    problems = (*missing, *idle_patterns(policy, names), *likely_mistakes(policy))
+    problems = (*missing, *idle_patterns(policy, names), *likely_mistakes(policy), *likely_live_mistakes(policy))
     notes = [Reason("policy", str(problem)) for problem in problems]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes
 
@@ -129,18 +129,28 @@ def likely_mistakes(policy: Policy) -> list[PolicyProblem]:
         *((PolicyProblem(policy.source, None, key, ""), age_ms) for key, age_ms in others),
     ]
     sizes = [(policy.problem(entry, key, ""), of.get(key)) for entry, of in values for key in _SIZES]
-    age_text = "is {:,} ms, {:,.3g} s: a bare number is in ms; write a unit, such as 7d"
     return [
-        *(
-            replace(at, text=age_text.format(age_ms, age_ms / 1000))
-            for at, age_ms in ages
-            if type(age_ms) is int and 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS
-        ),
+        *_likely_ages(ages),
         *(
             replace(at, text=f"is {count(size, 'byte')}: a bare number is in bytes; write a unit, such as 500GB")
             for at, size in sizes
             if type(size) is int and 0 < size < _FEW_BYTES
         ),
+    ]
+
+
+def likely_live_mistakes(policy: Policy) -> list[PolicyProblem]:
+    """Return the same for the ages that the policy topic sets."""
+    live = (item for of in policy.live.values.values() for item in of.items())
+    return _likely_ages((PolicyProblem.at(one.place, key, ""), one.value) for key, one in live if key in _AGES)
+
+
+def _likely_ages(ages: Iterable[tuple[PolicyProblem, object]]) -> list[PolicyProblem]:
+    text = "is {:,} ms, {:,.3g} s: a bare number is in ms; write a unit, such as 7d"
+    return [
+        replace(at, text=text.format(age_ms, age_ms / 1000))
+        for at, age_ms in ages
+        if type(age_ms) is int and 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS
     ]
 
 

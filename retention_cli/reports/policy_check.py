@@ -18,7 +18,7 @@ from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.plan.make import off_disks, reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
-from retention_cli.policy.selection import first_few, idle_patterns, likely_mistakes, unmatched
+from retention_cli.policy.selection import first_few, idle_patterns, likely_live_mistakes, likely_mistakes, unmatched
 from retention_cli.policy.settings import Settings
 from retention_cli.state.own_topics import with_live
 
@@ -102,6 +102,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
     policy = with_live(reader, policy)
     findings.notes += [
         *(note.text for note in policy.live.notes),
+        *map(str, likely_live_mistakes(policy)),
         *map(str, idle_patterns(policy, topics)),
         *misnamed_groups(policy, reader, Ledger(None), 0),
     ]

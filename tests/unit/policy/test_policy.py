@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,11 +24,11 @@ from retention_cli.brokers.metadata import TopicConfig
 from retention_cli.policy.errors import MOST_REPORTED, PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
-from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.model import LiveSettings, Policy, matches
 from retention_cli.policy.schema import json_schema
 from retention_cli.policy.schema_reports import StrictModel
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches, groups_not_there, nearest
-from retention_cli.policy.settings import AuditRules, FloorSource, OneOff, Settings, UntilConsumed
+from retention_cli.policy.settings import AuditRules, FloorSource, OneOff, Origin, Settings, UntilConsumed
 from retention_cli.policy.urls import check_url
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_against, check_alone
@@ -444,6 +445,12 @@ def test_age_in_milliseconds_that_looks_like_another_unit_is_noted_in_each_plan(
         "retention.ms: is 72 ms, 0.072 s: a bare number is in ms; write a unit, such as 7d"
     ]
     assert check_matches(Selection(policy(KEPT_FOR % "72h")), ["t"]) == []
+    live = LiveSettings(values={"t": {"retention.ms": Origin(72, "_kretain_policy-0 offset 7")}})
+    assert [
+        str(one.text) for one in check_matches(Selection(replace(policy(KEPT_FOR % "cluster"), live=live)), ["t"])
+    ] == [
+        "_kretain_policy-0 offset 7: retention.ms: is 72 ms, 0.072 s: a bare number is in ms; write a unit, such as 7d"
+    ]
 
 
 @pytest.mark.parametrize(
