@@ -305,6 +305,8 @@ class ClusterLedger(Ledger):
         elif (disk := docs.name_in(key, docs.DISK)) is not None:
             if self._is_stale(disk, stamp_ms):
                 self.db.execute("DELETE FROM disks WHERE name = ?", (disk,))
+        elif docs.name_in(key, docs.WATCHED) is not None:
+            self.db.execute("DELETE FROM about WHERE key = ?", (key,))
         elif (named := docs.partitions_of(key)) is not None:
             topic_id, numbers = named
             gone = self.db.execute(

@@ -445,6 +445,21 @@ def test_times_from_before_a_clock_was_corrected_are_ignored(fresh_store: Store,
             assert group in {name for name, *_ in ledger.gone_groups([], began - HOUR)}
 
 
+def test_looks_from_before_a_clock_was_corrected_are_no_watch(fresh_store: Store) -> None:
+    """F10: the first look was a moment ago, and not a day, by whichever machine."""
+    with fresh_store.opened(clock_ms=lambda: now_ms() - DAY) as (ledger, memories):
+        ledger.begin({})
+        ledger.saw_all("", (), now_ms() - DAY, now_ms() - DAY)
+        memories.save(now_ms() - DAY)
+    began = now_ms()
+    for place in (fresh_store, fresh_store.elsewhere("other")):
+        with place.opened() as (ledger, memories):
+            ledger.begin({})
+            ledger.saw_all("", (), now_ms(), now_ms())
+            assert known(ledger.watched_since("", (), now_ms())) >= began
+            memories.save(now_ms())
+
+
 @pytest.mark.parametrize("off_ms", [-DAY, DAY])
 def test_partition_is_younger_than_a_group_whichever_clock_is_wrong(fresh_store: Store, off_ms: int) -> None:
     """F2: the group was seen, the partition was added, and two machines that run at once note one of them each."""
