@@ -244,6 +244,22 @@ def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store:
         assert ledger.forget_group("huge"), "it would hold the other tests' topics"
 
 
+def test_group_with_commits_on_more_topics_than_a_message_can_name_does_not_end_the_sharing(fresh_store: Store) -> None:
+    """F6: machines that have not seen it hold once it is gone, and all else is shared."""
+    ids = {f"orders-{number}": new_topic_id() for number in range(70_000)} | {"orders": new_topic_id()}
+    with fresh_store.opened() as (ledger, memories):
+        ledger.begin(ids)
+        ledger.saw_group("huge", {name: [(0, 5, 3)] for name in ids}, now_ms(), 0)
+        ledger.partition("orders", ids["orders"], 0).add_sample(Sample(1_000, 10))
+        memories.save(now_ms())
+        assert not memories.unsaved
+    never = fresh_store.elsewhere("never")
+    assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),)
+    with never.opened() as (ledger, _):
+        assert ledger.lacks_commits_of("huge")
+        assert ledger.forget_group("huge"), "it would hold the other tests' topics"
+
+
 def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
     """Unknown means hold; what a machine saw meanwhile, and all that it knew, is told once the topic is there again."""
     topic = world.filled(OLD, {"a": 7, "gone": 3})
