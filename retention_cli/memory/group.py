@@ -111,10 +111,11 @@ class GroupMemory:
     def smaller(self) -> Iterator[GroupMemory]:
         """Yield less and less of the memory: what must fit into a message.
 
-        First without the commits that count, or may: what a look at the group does not show. Then without any
-        commit, and last it says only when the group was seen.
+        First without the commits that count, or may: what a look at the group does not show. Then also without those
+        that are gone, without any, and last it says only when the group was seen.
         """
         yield replace(self, digest=b"", counted=NOTHING, open=NOTHING)
+        yield replace(self, digest=b"", counted=NOTHING, open=NOTHING, gone=NOTHING)
         yield GroupMemory(self.seen_ms, ids=self.ids, stood_ms=self.stood_ms)
         yield GroupMemory(self.seen_ms, stood_ms=self.stood_ms)
 

@@ -23,7 +23,7 @@ from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pack
-from retention_cli.memory.positions import Commits
+from retention_cli.memory.positions import Commits, LogNow, Logs
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.live import Message
@@ -241,6 +241,23 @@ def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store:
             Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, ())
             says(str(fold.failed), "saw where group huge stood last", "fit into no message", "groups forget")
     with early.opened() as (ledger, memories):
+        assert ledger.forget_group("huge"), "it would hold the other tests' topics"
+
+
+def test_refused_commit_is_shared_also_where_too_much_of_a_large_group_is_gone(fresh_store: Store) -> None:
+    """F5: a machine that has not seen it beyond H would count it once the log has grown past it."""
+    ids, chance = {name: new_topic_id() for name in ("orders", "payments")}, random.Random(1)
+    many = [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]
+    with fresh_store.opened() as (ledger, memories):
+        for orders in (many, []):
+            ledger.begin(ids)
+            ledger.saw_group("huge", {"orders": orders, "payments": [(0, 900, 3)]}, now_ms(), 0)
+            ledger.judge(lambda: Logs([(("payments", 0), LogNow(100, 3))]), {"payments"}, ())
+            memories.save(now_ms())
+        assert len(ledger.group("huge").gone) == len(many)
+    with fresh_store.elsewhere("never").opened() as (ledger, _):
+        assert ledger.lacks_commits_of("huge")
+        assert ledger.group("huge").refused.commits() == {("payments", 0): (900, 3)}
         assert ledger.forget_group("huge"), "it would hold the other tests' topics"
 
 
