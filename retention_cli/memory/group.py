@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import marshal
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -48,7 +48,7 @@ class GroupMemory:
     commits that counted, ``open`` those not judged yet, ``refused`` those of another log (F5), ``gone`` those that no
     longer exist (F6). ``doubted`` were refused by one machine and not seen by another: they are refused if they return.
     ``stood_ms`` is the first look that found the group at its current positions. ``digest`` is that of all commits,
-    empty where it is unknown which the group had (:meth:`without_live`).
+    empty where it is unknown which the group had (:meth:`smaller`).
     """
 
     seen_ms: int = 0
@@ -108,13 +108,16 @@ class GroupMemory:
         self.seen_ms = max(now_ms, self.seen_ms + 1)
         self.stood_ms = self.seen_ms if moved else self.stood_ms
 
-    def without_live(self) -> GroupMemory:
-        """Return the memory without the commits that count, or may: what a look at the group does not show."""
-        return replace(self, digest=b"", counted=NOTHING, open=NOTHING)
+    def smaller(self) -> Iterator[GroupMemory]:
+        """Yield less and less of the memory: what must fit into a message.
 
-    def without_commits(self) -> GroupMemory:
-        """Return the memory without any commit: only when the group was seen, and that it is unknown where."""
-        return GroupMemory(self.seen_ms, ids=self.ids, stood_ms=self.stood_ms)
+        First without the commits that count, or may: what a look at the group does not show. Then also without those
+        that are gone, without any, and last it says only when the group was seen.
+        """
+        yield replace(self, digest=b"", counted=NOTHING, open=NOTHING)
+        yield replace(self, digest=b"", counted=NOTHING, open=NOTHING, gone=NOTHING)
+        yield GroupMemory(self.seen_ms, ids=self.ids, stood_ms=self.stood_ms)
+        yield GroupMemory(self.seen_ms, stood_ms=self.stood_ms)
 
     def topics(self) -> set[str]:
         """Return the topics that the group has ever committed on, whether or not that counts."""

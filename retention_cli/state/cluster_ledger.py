@@ -178,10 +178,8 @@ class ClusterLedger(Ledger):
         values = {key: None if one is None else messages.encode(one, written) for key, one in found.items()}
         for key, one in found.items():
             if isinstance(one, docs.GroupDocument) and len(values[key] or b"") > _MOST_BYTES:
-                for less in (one.group.without_live(), one.group.without_commits()):  # or too much is gone
-                    values[key] = messages.encode(replace(one, group=less), written)
-                    if len(values[key] or b"") <= _MOST_BYTES:
-                        break
+                all_less = (messages.encode(replace(one, group=less), written) for less in one.group.smaller())
+                values[key] = next(value for value in all_less if len(value) <= _MOST_BYTES)
                 text = "has more commits than a message holds: once it is gone, machines that have not seen it since"
                 self.notes.append(Reason("ledger", f"{who(one.name)} {text} hold all topics (F6)"))
         results = self._topic.append([(key.encode(), value) for key, value in values.items()])
@@ -330,6 +328,8 @@ class ClusterLedger(Ledger):
         elif (disk := docs.name_in(key, docs.DISK)) is not None:
             if self._is_stale(disk, stamp_ms):
                 self.db.execute("DELETE FROM disks WHERE name = ?", (disk,))
+        elif docs.name_in(key, docs.WATCHED) is not None:
+            self.db.execute("DELETE FROM about WHERE key = ?", (key,))
         elif (named := docs.partitions_of(key)) is not None:
             topic_id, numbers = named
             gone = self.db.execute(

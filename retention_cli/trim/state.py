@@ -105,9 +105,10 @@ class Unanswered:
         """Remember a request whose outcome is ``unverified``."""
         self._sent.setdefault(tp, []).append((target, answer))
 
-    def forget(self, tp: TopicPartition) -> None:
-        """Drop a partition's requests: their result is known."""
-        self._sent.pop(tp, None)
+    def forget(self, tp: TopicPartition, upto: int = 2**63 - 1) -> None:
+        """Drop a partition's requests up to an offset: their result is known. A farther one may yet be executed."""
+        if left := [one for one in self._sent.pop(tp, ()) if one[0].offset > upto]:
+            self._sent[tp] = left
 
     def may_go(self, targets: Mapping[TopicPartition, Target]) -> Collection[Target]:
         """Return each partition's largest target, of these and of requests that may still be executed (G6)."""
@@ -124,16 +125,14 @@ class Unanswered:
     def settle(self, tp: TopicPartition, start: int | None) -> TrimRow | None:
         """Return the result of a partition's requests, given its current log start; None if there is none to report.
 
-        Of several requests, the one whose target equals the log start counts, otherwise the last one. A request
-        that was not executed has no result to report.
+        Of several requests, the one that goes farthest counts: while the log starts before it, it may be carried out
+        yet. A request that was not executed has no result to report.
         """
-        if not (sent := self._sent.get(tp)):
-            return None
-        target, answer = next((one for one in sent if one[0].offset == start), sent[-1])
-        row = judge(tp, target, answer, start)
-        if row.outcome != "unverified":
+        left = [one for one in self._sent.get(tp, ()) if judge(tp, *one, start).outcome != "failed"]
+        row = judge(tp, *max(left, key=lambda one: one[0].offset), start) if left else None
+        if row is None or row.outcome != "unverified":
             self.forget(tp)
-        return None if row.outcome == "failed" else row
+        return row
 
 
 def _moved_elsewhere(start: int | None) -> str:
@@ -252,10 +251,12 @@ class State:
         """Return the result of a request, or of an earlier unanswered one, whose trim counts as this run's, too."""
         row = judge(tp, target, answer, start)
         if row.outcome == "trimmed":
-            self.unanswered.forget(tp)
+            self.unanswered.forget(tp, target.offset)
+        elif row.outcome == "unverified":
+            self.unanswered.note(tp, target, answer)
+            settled = self.unanswered.settle(tp, start) or row
+            row = row if settled.outcome == "unverified" else settled
         else:
-            if row.outcome == "unverified":
-                self.unanswered.note(tp, target, answer)
             row = self.unanswered.settle(tp, start) or row
         self._counted(row)
         return row

@@ -23,7 +23,7 @@ from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pack
-from retention_cli.memory.positions import Commits
+from retention_cli.memory.positions import Commits, LogNow, Logs
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.recall import Recall
 from retention_cli.policy.live import Message
@@ -246,6 +246,39 @@ def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store:
             Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, ())
             says(str(fold.failed), "saw where group huge stood last", "fit into no message", "groups forget")
     with early.opened() as (ledger, memories):
+        assert ledger.forget_group("huge"), "it would hold the other tests' topics"
+
+
+def test_refused_commit_is_shared_also_where_too_much_of_a_large_group_is_gone(fresh_store: Store) -> None:
+    """F5: a machine that has not seen it beyond H would count it once the log has grown past it."""
+    ids, chance = {name: new_topic_id() for name in ("orders", "payments")}, random.Random(1)
+    many = [(partition, chance.randrange(1 << 40), 3) for partition in range(250_000)]
+    with fresh_store.opened() as (ledger, memories):
+        for orders in (many, []):
+            ledger.begin(ids)
+            ledger.saw_group("huge", {"orders": orders, "payments": [(0, 900, 3)]}, now_ms(), 0)
+            ledger.judge(lambda: Logs([(("payments", 0), LogNow(100, 3))]), {"payments"}, ())
+            memories.save(now_ms())
+        assert len(ledger.group("huge").gone) == len(many)
+    with fresh_store.elsewhere("never").opened() as (ledger, _):
+        assert ledger.lacks_commits_of("huge")
+        assert ledger.group("huge").refused.commits() == {("payments", 0): (900, 3)}
+        assert ledger.forget_group("huge"), "it would hold the other tests' topics"
+
+
+def test_group_with_commits_on_more_topics_than_a_message_can_name_does_not_end_the_sharing(fresh_store: Store) -> None:
+    """F6: machines that have not seen it hold once it is gone, and all else is shared."""
+    ids = {f"orders-{number}": new_topic_id() for number in range(70_000)} | {"orders": new_topic_id()}
+    with fresh_store.opened() as (ledger, memories):
+        ledger.begin(ids)
+        ledger.saw_group("huge", {name: [(0, 5, 3)] for name in ids}, now_ms(), 0)
+        ledger.partition("orders", ids["orders"], 0).add_sample(Sample(1_000, 10))
+        memories.save(now_ms())
+        assert not memories.unsaved
+    never = fresh_store.elsewhere("never")
+    assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),)
+    with never.opened() as (ledger, _):
+        assert ledger.lacks_commits_of("huge")
         assert ledger.forget_group("huge"), "it would hold the other tests' topics"
 
 
@@ -482,6 +515,21 @@ memories.save(behind)
         with place.opened() as (ledger, _):
             assert ledger.watched_since("", (), now_ms()) is None
             assert ledger.disk("1:/data").samples == ()
+
+
+def test_looks_from_before_a_clock_was_corrected_are_no_watch(fresh_store: Store) -> None:
+    """F10: the first look was a moment ago, and not a day, by whichever machine."""
+    with fresh_store.opened(clock_ms=lambda: now_ms() - DAY) as (ledger, memories):
+        ledger.begin({})
+        ledger.saw_all("", (), now_ms() - DAY, now_ms() - DAY)
+        memories.save(now_ms() - DAY)
+    began = now_ms()
+    for place in (fresh_store, fresh_store.elsewhere("other")):
+        with place.opened() as (ledger, memories):
+            ledger.begin({})
+            ledger.saw_all("", (), now_ms(), now_ms())
+            assert known(ledger.watched_since("", (), now_ms())) >= began
+            memories.save(now_ms())
 
 
 @pytest.mark.parametrize("off_ms", [-DAY, DAY])

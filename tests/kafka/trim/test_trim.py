@@ -417,6 +417,27 @@ def test_request_that_was_executed_late_is_not_followed_by_a_farther_one(
     assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 4
 
 
+def test_request_that_may_yet_go_farther_is_not_settled_by_one_before_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G6: no answer came to either; the first is carried out, and the second may be once the report is written."""
+    name = world.filled([40 * HOUR] * 4 + [30 * HOUR] * 4 + [0] * 2, {"a": 10})
+    forced = "version: 1\ntopics: [{{match: {}, retention.ms: {}h}}]\n"
+    sent: list[Any] = []
+
+    def delete(_self: deleter.Deleter, by_leader: Any, on_outcome: Any, **_times: float) -> None:
+        sent.append(by_leader)
+        if len(sent) == 2:
+            world.delete_records(name, 4)
+        no_answer(by_leader, on_outcome)
+
+    monkeypatch.setattr(deleter.Deleter, "delete", delete)
+    report = world.trim(world.plan(forced.format(name, 25)), lambda: forced.format(name, 25 if sent else 35))
+    assert [line["partitions"][0]["target"] for line in audit(world) if line["event"] == "batch"] == [4, 8]
+    assert pick(only(report), "outcome", "target", "log_start", "records") == ("unverified", 8, 4, 8)
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8
+
+
 def test_delete_that_timed_out_at_followers_still_counts_as_trimmed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ from tests.support.audit_logs import BEGUN
 from tests.support.evidence import observation
 from tests.support.facts import known
 from tests.support.plans import EVERY, HOLD, KEEP, plan, plan as made, row
-from tests.support.says import refusal, says
+from tests.support.says import pick, refusal, says
 
 
 @pytest.mark.parametrize(
@@ -362,6 +362,25 @@ def test_unanswered_request_matching_the_log_start_counts() -> None:
     found = known(sent.settle(TP, 8))
     assert (found.outcome, found.target, found.records) == ("trimmed", 8, 6)
     assert sent.settle(TP, 8) is None, "told once"
+
+
+@pytest.mark.parametrize("offsets", [(5, 8), (8, 5)])
+def test_unanswered_request_counts_until_the_log_starts_there_or_beyond(offsets: tuple[int, ...]) -> None:
+    """G6: one that asked for less was carried out. The farther one may yet be, and others must leave room for it."""
+    sent = Unanswered()
+    for offset in offsets:
+        sent.note(TP, target_at(offset), LOST)
+    assert pick(known(sent.settle(TP, 5)), "outcome", "target", "log_start") == ("unverified", 8, 5)
+    assert {target.offset for target in sent.may_go({})} == {8}
+    assert pick(known(sent.settle(TP, 8)), "outcome", "target", "records") == ("trimmed", 8, 6)
+
+
+def test_farther_request_without_an_answer_counts_beside_one_that_was_carried_out() -> None:
+    """G6: the second asked for less, and its leader answered."""
+    state = State({TP: row(trim_to=8)}, {})
+    assert pick(state.judged(TP, target_at(8), LOST, 2), "outcome", "target") == ("unverified", 8)
+    assert pick(state.judged(TP, target_at(5), 5, 5), "outcome", "target") == ("trimmed", 5)
+    assert {target.offset for target in state.unanswered.may_go({})} == {8}
 
 
 def test_request_that_was_not_executed_is_not_reported() -> None:
