@@ -227,6 +227,7 @@ class GroupMemory:
         live = last.live
         both = replace(first)
         both.update(live.with_proven(NONE), last.ids, last.digest, last.seen_ms)
+        counted = both.counted  # what counted before, but not on a topic that was recreated since
         if both.stood_ms == first.stood_ms:  # both found it there: since the later of the two neither saw it elsewhere
             both.stood_ms = max(first.stood_ms, last.stood_ms)
         else:
@@ -240,11 +241,9 @@ class GroupMemory:
         same = refused.where(refused.within(last.refused) | refused.same_in(known))  # others count once gone (F6)
         both.open = last.open.where(~(last.open.same_in(same) | last.open.same_in(known)))
         dropped = both.counted.where(both.counted.same_in(same))
-        before = first.counted.where(first.counted.within(dropped) & ~first.counted.same_in(live))
+        before = counted.where(counted.within(dropped) & ~counted.same_in(live))
         both.counted = both.counted.where(~both.counted.within(dropped)).joined(before)
-        both.counted = both.counted.joined(
-            first.counted.where(first.counted.within(both.refused) & first.counted.lower_in(both.counted))
-        )
+        both.counted = both.counted.joined(counted.where(counted.within(both.refused) & counted.lower_in(both.counted)))
         left = last.gone.where(~last.gone.within(live)).items()
         later = {place: one for place, one in left if _is_later(one, both.gone.get(place))}
         both.gone = both.gone.joined(Positions.at(later))

@@ -151,6 +151,20 @@ def test_look_that_builds_on_another_is_later_by_any_clock(ahead_ms: int) -> Non
     )
 
 
+def test_position_on_a_topic_that_was_recreated_between_two_looks_counts_no_more() -> None:
+    """F5: the second run did not know that the first had refused the commit, which outlived its topic."""
+    before, now = group((10, {"orders": {0: 3}}), (20, {"orders": {0: 9}})), {"orders": "id-3"}
+    both = before.merged(after := saw(GroupMemory(), {"orders": [(0, 9, None)]}, now, 30, LogNow(100, 7)))
+    assert both == after.merged(before)
+    assert (dict(before.counted), dict(after.counted), dict(both.counted), both.refused.commits()) == (
+        {("orders", 0): Position(3, None, 7)},
+        {("orders", 0): Position(9, None, 7)},
+        {},
+        {("orders", 0): (9, None)},
+    )
+    assert saw(both, {}, now, 40).last_commits(now, since_ms=0) == {}, "nobody has read the topic (F4)"
+
+
 @given(_commits, _commits, _commits)
 def test_group_memories_merge_to_the_same_in_either_order(first: dict, second: dict, third: dict) -> None:
     one, other = group((10, first), (30, third)), group((20, second))
