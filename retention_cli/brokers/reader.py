@@ -190,6 +190,22 @@ class ClusterReader:
         """Return whether this user may describe each group, by what each broker says; None: no answer (F8)."""
         return self.wire.run(groups.group_rights, self.wire, names, list(brokers), self._deadline())
 
+    def hidden_topic(self, brokers: Iterable[int], topics: Iterable[str]) -> tuple[int, str, RequestFailedError] | None:
+        """Return a broker that does not let this user describe one of these topics, or may not; None if all let it.
+
+        A broker leaves such a topic out of its groups' commits, without an error.
+        """
+        first = [TopicPartition(name, 0) for name in topics]  # which only its leader looks up: the others say so
+        wanted: list[log_offsets.Wanted] = [dict.fromkeys(first, "latest")]
+        asked = [(one, dict.fromkeys(first, metadata.PartitionMetadata(one, -1))) for one in brokers]
+        ask = partial(self.wire.start, log_offsets.list_offsets, self.wire, wanted)
+        for broker, pending in [(one, ask(places)) for one, places in asked]:
+            for tp, answer in pending.result()[0].items():
+                failed = isinstance(answer, RequestFailedError) and answer
+                if failed and (not failed.answered or failed.code == "TOPIC_AUTHORIZATION_FAILED"):
+                    return broker, tp.topic, failed
+        return None
+
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:

@@ -146,6 +146,9 @@ class SimReader(ClusterReader):
         self._ask("may_describe_cluster")
         return self._kafka.may_describe
 
+    def hidden_topic(self, brokers: Iterable[int], topics: Iterable[str]) -> None:
+        del brokers, topics
+
     def topic_configs_soon(self, topics: Sequence[str], patience_s: float | None = None) -> Any:
         """Answer every other request when it is waited for: groups have been read by then."""
         self._kafka.pause("topic_configs")

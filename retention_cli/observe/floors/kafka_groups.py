@@ -101,6 +101,8 @@ class GroupReader:
         reader, recall = self.reader, self.recall
         fold = FloorFold(self.scopes, with_rows=self.with_rows, with_seen=self.with_seen)
         try:
+            if (doubt := self._hidden(before)) is not None:
+                return fold, doubt
             if isinstance(listing := list_counted(reader, recall.rules, before, deadline), Doubt):
                 return fold, listing
             mine = tuple(one for one in listing.counted if self.is_mine(one.name))
@@ -113,13 +115,22 @@ class GroupReader:
             for reason in listing.may_lack:
                 fold.fail_all(reason, [name for name, one in self.scopes.items() if not one.require])
             read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)
-            if (doubt := changed_since(reader, before, recall.rules, listing)) is not None:
+            doubt = changed_since(reader, before, recall.rules, listing) or self._hidden(before)
+            if doubt is not None:
                 return fold, doubt
             recall.add_gone(fold, listing.keys)
         except BrokerError as error:
             reason = Reason(Code.F9, f"the consumer groups could not be listed: {error}")
             return fold, Doubt(reason, "no" if isinstance(error, MissingApiError) else "while patience lasts")
         return fold, None
+
+    def _hidden(self, before: ClusterMetadata) -> Doubt | None:
+        """Return why a coordinator may leave a managed topic out of its groups' commits (F8)."""
+        if (found := self.reader.hidden_topic(before.brokers, self.scopes)) is None:
+            return None
+        broker, topic, error = found
+        text = f"broker {broker} may leave {topic} out of its groups' commits, without an error: {error}"
+        return Doubt(Reason(Code.F8, text), "once")
 
 
 @dataclass(frozen=True, slots=True)

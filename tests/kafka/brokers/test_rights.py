@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
+from retention_cli.brokers.metadata import OFFSETS_TOPIC
 from tests.conftest import QUICK
 from tests.support.client_files import PLAIN, SASL, properties
 from tests.support.clusters import EmbeddedKafka
@@ -17,17 +18,19 @@ from tests.support.secured import allow, ask
 from tests.support.world import OLD, World, consumed, coordinator_of, written
 
 SUPER, LIMITED = 1, 2
+TOPICS, GROUPS = (ResourceType.TOPIC, "*"), (ResourceType.GROUP, "*")
+CLUSTER = (ResourceType.BROKER, "kafka-cluster")
 
 
 class MixedKafka(EmbeddedKafka):
     def _properties(self, node_id: int, *more: Any) -> dict[str, str]:
-        users = [f"User:{one}" for one in ("clustered", "scoped")] * (node_id == SUPER)
+        users = [f"User:{one}" for one in ("clustered", "scoped", "listing")] * (node_id == SUPER)
         return super()._properties(node_id, *more) | {"super.users": ";".join(["User:ANONYMOUS", *users])}
 
 
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[EmbeddedKafka]:
-    users = 'user_clustered="s" user_scoped="s"'
+    users = 'user_clustered="s" user_scoped="s" user_listing="s"'
     settings = QUICK | {
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.secure.plain.sasl.jaas.config": f"{PLAIN} required {users};",
@@ -39,14 +42,18 @@ def mixed() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.mark.parametrize(
-    ("user", "rule"),
-    [("clustered", "{}"), ("scoped", "{scope: 'scoped-*', require: [FAST]}")],
-    ids=["cluster", "scope"],
+    ("user", "rights", "rule"),
+    [
+        ("clustered", [TOPICS], "{}"),
+        ("scoped", [TOPICS], "{scope: 'scoped-*', require: [FAST]}"),
+        ("listing", [CLUSTER, GROUPS, (ResourceType.TOPIC, OFFSETS_TOPIC)], "{}"),
+    ],
+    ids=["the cluster", "a scope", "the topic"],
 )
-def test_rights_on_one_broker_show_no_group_that_another_broker_hides(
-    mixed: EmbeddedKafka, tmp_path: Path, user: str, rule: str
+def test_rights_on_one_broker_show_nothing_that_another_broker_hides(
+    mixed: EmbeddedKafka, tmp_path: Path, user: str, rights: Sequence[tuple[ResourceType, str]], rule: str
 ) -> None:
-    """F8: each broker lists the groups that it coordinates, by the rights that it knows."""
+    """F8: each broker lists and reads the groups that it coordinates, by the rights that it knows."""
     world = World(mixed.bootstrap, tmp_path / "state")
     topic = world.filled(OLD)
     lead_by(world, topic, SUPER)
@@ -56,7 +63,8 @@ def test_rights_on_one_broker_show_no_group_that_another_broker_hides(
     )
     world.commit(fast, topic, 10)
     world.commit(slow, topic, 2)
-    allow(world, user, ResourceType.TOPIC, "*", AclOperation.ALL)
+    for kind, name in rights:
+        allow(world, user, kind, name, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     config = properties(tmp_path, **SASL, sasl_username=user, sasl_password="s")
     policy = written(tmp_path / "policy.yaml", f"{consumed(topic)}\ngroups: {rule.replace('FAST', fast)}\n")
     said = [ask(mixed, config, "plan", "-p", str(policy), "-o", "json") for _ in range(10)]

@@ -600,6 +600,7 @@ def test_group_that_may_be_missing_from_the_listing_may_have_started_long_ago(tm
         timeout_s=1.0,
         clock=SimpleNamespace(monotonic=lambda: 0.0),
         metadata=lambda _: nowhere,
+        hidden_topic=lambda *_: None,
         may_describe_cluster=lambda *_: True,
         list_groups=lambda *_: [ListedGroup("billing", "classic", "consumer", "Empty")],
         describe_members=lambda *_: None,
