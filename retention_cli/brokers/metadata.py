@@ -104,14 +104,9 @@ async def read_metadata(
     Raises:
         BrokerError: no broker answered until the deadline (of ``time.monotonic``), or brokers are older than 2.8.
     """
-    names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]
+    names = None if topics is None else sorted(topics)
     try:
-        found: ClusterMetadata = await wire.ask_any(
-            lambda: _Request(
-                topics=names, allow_auto_topic_creation=False, min_version=_IDS_VERSION, max_version=_LAST_VERSION
-            ),
-            deadline,
-        )
+        found: ClusterMetadata = await wire.ask_any(partial(_asking, names), deadline)
     except RequestFailedError as error:
         raise BrokerError(
             f"the cluster's metadata can't be read: {error} (kretain needs brokers of 2.8 or later)"
@@ -127,6 +122,22 @@ async def read_metadata(
             for name, one in found.topics.items()
         },
     )
+
+
+async def read_each_metadata(
+    wire: Wire, brokers: Iterable[int], topics: Sequence[str], deadline: float
+) -> list[ClusterMetadata]:
+    """Return what each of these brokers knows of the named topics, and of the brokers.
+
+    Raises:
+        BrokerError: one of them has not answered until the deadline (of ``time.monotonic``).
+    """
+    return [*await ask_each(wire, brokers, partial(_asking, topics), deadline, "describe the cluster")]
+
+
+def _asking(names: Sequence[str] | None) -> Any:
+    topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    return _Request(topics=topics, allow_auto_topic_creation=False, min_version=_IDS_VERSION, max_version=_LAST_VERSION)
 
 
 def decode(data: bytes, version: int) -> ClusterMetadata:

@@ -142,6 +142,15 @@ class ClusterReader:
         """
         return self.wire.run(metadata.read_metadata, self.wire, topics, self._deadline(), only)
 
+    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[metadata.ClusterMetadata]:
+        """Return what each of these brokers knows: one may be cut off from the controllers. No other is a coordinator.
+
+        Raises:
+            BrokerError: one of them did not answer.
+        """
+        self.wire.coordinators = frozenset(brokers)
+        return self.wire.run(metadata.read_each_metadata, self.wire, self.wire.coordinators, topics, self._deadline(0))
+
     def may_describe_cluster(self, brokers: Iterable[int], patience_s: float | None = None) -> bool:
         """Return whether these brokers' listings of groups are complete for this user (F8).
 

@@ -141,6 +141,10 @@ class SimReader(ClusterReader):
             found[POLICY_TOPIC] = TopicMetadata(POLICY_TOPIC, "policy", internal=False, partitions=place)
         return ClusterMetadata(self._kafka.cluster_id, frozenset(BROKERS), found)
 
+    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[ClusterMetadata]:
+        del brokers
+        return [self.metadata(topics)]
+
     def may_describe_cluster(self, brokers: Iterable[int], patience_s: float | None = None) -> bool:
         del brokers, patience_s
         self._ask("may_describe_cluster")
