@@ -275,10 +275,10 @@ class ClusterReader:
         return self.wire.run(log_offsets.epoch_ends, self.wire, wanted, leaders)
 
     def topic_configs_soon(
-        self, topics: Sequence[str], patience_s: float | None = None
+        self, topics: Sequence[str], patience_s: float | None = None, brokers: Iterable[int] | None = None
     ) -> Pending[dict[str, TopicConfig | RequestFailedError]]:
         """Begin to read the result of :meth:`topic_configs`, concurrently with other work."""
-        return self.wire.start(metadata.read_topic_configs, self.wire, topics, self._deadline(patience_s))
+        return self.wire.start(metadata.read_topic_configs, self.wire, topics, self._deadline(patience_s), brokers)
 
     def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
         """Return each topic's live settings, or why they can't be read."""

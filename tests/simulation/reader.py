@@ -153,7 +153,9 @@ class SimReader(ClusterReader):
     def hidden_topic(self, brokers: Iterable[int], topics: Iterable[str]) -> None:
         del brokers, topics
 
-    def topic_configs_soon(self, topics: Sequence[str], patience_s: float | None = None) -> Any:
+    def topic_configs_soon(
+        self, topics: Sequence[str], patience_s: float | None = None, brokers: Iterable[int] | None = None
+    ) -> Any:
         """Answer every other request when it is waited for: groups have been read by then."""
         self._kafka.pause("topic_configs")
         self._configs_asked += 1

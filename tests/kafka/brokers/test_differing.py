@@ -1,7 +1,8 @@
-"""Brokers that give a user different rights, as while super users change, or before all know of an ACL."""
+"""Brokers that differ, as while settings change: in super users, defaults of topics, and the ACLs that they know."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.conftest import QUICK
 from tests.support.client_files import PLAIN, SASL, properties
 from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import lead_by
+from tests.support.says import held
 from tests.support.secured import allow, ask
 from tests.support.world import OLD, World, consumed, coordinator_of, written
 
@@ -24,8 +26,12 @@ CLUSTER = (ResourceType.BROKER, "kafka-cluster")
 
 class MixedKafka(EmbeddedKafka):
     def _properties(self, node_id: int, *more: Any) -> dict[str, str]:
-        users = [f"User:{one}" for one in ("clustered", "scoped", "listing")] * (node_id == SUPER)
-        return super()._properties(node_id, *more) | {"super.users": ";".join(["User:ANONYMOUS", *users])}
+        users, defaults = ["User:ANONYMOUS"], {}
+        if node_id == SUPER:
+            users += [f"User:{one}" for one in ("clustered", "scoped", "listing")]
+            defaults = {"log.message.timestamp.type": "LogAppendTime", "log.cleanup.policy": "delete"}
+        own = super()._properties(node_id, *more) | {"log.cleanup.policy": "compact,delete"}
+        return own | defaults | {"super.users": ";".join(users)}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,7 @@ def test_rights_on_one_broker_show_nothing_that_another_broker_hides(
 ) -> None:
     """F8: each broker lists and reads the groups that it coordinates, by the rights that it knows."""
     world = World(mixed.bootstrap, tmp_path / "state")
-    topic = world.filled(OLD)
+    topic = world.filled(OLD, cleanup_policy="delete", message_timestamp_type="CreateTime")
     lead_by(world, topic, SUPER)
     fast, slow = (
         next(one for n in range(99) if coordinator_of(world.bootstrap, one := f"{user}-{n}") == broker)
@@ -71,3 +77,19 @@ def test_rights_on_one_broker_show_nothing_that_another_broker_hides(
     decided = [row for one in said if one.code == 0 for row in one.json()["partitions"]]
     assert {row["trim_to"] for row in decided} == {None}, slow
     assert "F8" in {reason["code"] for row in decided for reason in row["reasons"]}
+
+
+def test_default_of_one_broker_is_not_that_of_another_which_leads(mixed: EmbeddedKafka, tmp_path: Path) -> None:
+    """G5: the leader compacts it. G3: the leader lets producers stamp records, so stamps don't say when it wrote them."""
+    world = World(mixed.bootstrap, tmp_path / "state")
+    compacted = world.filled(OLD, message_timestamp_type="CreateTime")
+    stamped = world.topic(cleanup_policy="delete")
+    lead_by(world, stamped, SUPER)
+    world.produce(stamped, OLD)  # it stamps them now
+    time.sleep(3)
+    for topic in (compacted, stamped):
+        lead_by(world, topic, LIMITED)
+        world.produce(topic, OLD)
+        world.commit(f"{topic}-a", topic, 20)
+    assert "different defaults of cleanup.policy" in held(world.decide(consumed(compacted), compacted), "G5")
+    held(world.decide(consumed(stamped, "1s", retention__min__wallclock__ms="2s"), stamped), "G3")
