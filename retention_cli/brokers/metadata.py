@@ -104,14 +104,9 @@ async def read_metadata(
     Raises:
         BrokerError: no broker answered until the deadline (of ``time.monotonic``), or brokers are older than 2.8.
     """
-    names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]
+    names = None if topics is None else sorted(topics)
     try:
-        found: ClusterMetadata = await wire.ask_any(
-            lambda: _Request(
-                topics=names, allow_auto_topic_creation=False, min_version=_IDS_VERSION, max_version=_LAST_VERSION
-            ),
-            deadline,
-        )
+        found: ClusterMetadata = await wire.ask_any(partial(_asking, names), deadline)
     except RequestFailedError as error:
         raise BrokerError(
             f"the cluster's metadata can't be read: {error} (kretain needs brokers of 2.8 or later)"
@@ -127,6 +122,22 @@ async def read_metadata(
             for name, one in found.topics.items()
         },
     )
+
+
+async def read_each_metadata(
+    wire: Wire, brokers: Iterable[int], topics: Sequence[str], deadline: float
+) -> list[ClusterMetadata]:
+    """Return what each of these brokers knows of the named topics, and of the brokers.
+
+    Raises:
+        BrokerError: one of them has not answered until the deadline (of ``time.monotonic``).
+    """
+    return [*await ask_each(wire, brokers, partial(_asking, topics), deadline, "describe the cluster")]
+
+
+def _asking(names: Sequence[str] | None) -> Any:
+    topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    return _Request(topics=topics, allow_auto_topic_creation=False, min_version=_IDS_VERSION, max_version=_LAST_VERSION)
 
 
 def decode(data: bytes, version: int) -> ClusterMetadata:
@@ -235,7 +246,12 @@ _OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 11: "AL
 TIERED: Final = ("remote.storage.enable", "confluent.tier.enable", "redpanda.remote.write")
 """The settings of which any turns on remote storage: Kafka's (KIP-405), Confluent Platform's and Redpanda's."""
 _DISKLESS: Final = "diskless.enable"
-_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", *TIERED, _DISKLESS]
+_POLICY: Final = "cleanup.policy"
+_STAMPS: Final = "message.timestamp.type"
+_KEYS: Final = [_POLICY, "retention.ms", _STAMPS, *TIERED, _DISKLESS]
+_DIFFERENT: Final = RequestFailedError(
+    f"brokers have different defaults of {_POLICY}, and the topic has no value of its own", retriable=False
+)
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
@@ -271,13 +287,35 @@ class TopicConfig:
 
 
 async def read_topic_configs(
-    wire: Wire, topics: Sequence[str], deadline: float
+    wire: Wire, topics: Sequence[str], deadline: float, brokers: Iterable[int] | None = None
 ) -> dict[str, TopicConfig | RequestFailedError]:
-    """Return each topic's settings, or why they could not be read. If a broker fails, another one is asked."""
-    return {
-        name: one if isinstance(one, RequestFailedError) else _config(one)
-        for name, one in (await read_values(wire, "topic", topics, _KEYS, deadline)).items()
-    }
+    """Return each topic's settings, or why they could not be read. If a broker fails, another one is asked.
+
+    Each leader has its own default where a topic has no cleanup.policy or message.timestamp.type of its own. If brokers
+    differ, the one is unknown, and the other is CreateTime: it may be so for some records, and can only hold (G3).
+    ``brokers`` are those that may lead (None: all that are known).
+    """
+    leaders = [*(wire.brokers() if brokers is None else brokers)]
+    found = await read_values(wire, "topic", topics, _KEYS, deadline, own=True)
+    read = {name: dict(one) for name, one in found.items() if not isinstance(one, RequestFailedError)}
+    for key in (_POLICY, _STAMPS):
+        some = [name for name, values in read.items() if not values.get(key, UNNAMED).own]
+        if not some or await _is_everywhere(wire, leaders, some[0], key, read[some[0]].get(key)):
+            continue
+        for name in some:
+            if key == _STAMPS:
+                read[name][key] = TopicValue("CreateTime", own=False)
+            else:
+                found[name], _ = _DIFFERENT, read.pop(name)
+    return found | {name: _config({key: one.value for key, one in values.items()}) for name, values in read.items()}
+
+
+async def _is_everywhere(wire: Wire, brokers: Iterable[int], topic: str, key: str, value: TopicValue | None) -> bool:
+    """Return whether brokers have this default for a topic. One that does not answer leads nothing that is read."""
+    said = await read_each(wire, "topic", dict.fromkeys(brokers, topic), [key], own=True)
+    return all(
+        not one.answered if isinstance(one, RequestFailedError) else one.get(key) == value for one in said.values()
+    )
 
 
 async def read_values(
@@ -358,7 +396,7 @@ def _values(reply: Any, *, own: bool = False) -> Iterable[tuple[str, Any]]:
 
 
 def _config(values: Values) -> TopicConfig | RequestFailedError:
-    policy, retention_ms = values.get("cleanup.policy"), values.get("retention.ms")
+    policy, retention_ms = values.get(_POLICY), values.get("retention.ms")
     if policy is None or retention_ms is None or re.fullmatch(r"-?[0-9]{1,19}", retention_ms) is None:
         return RequestFailedError(f"cleanup.policy or retention.ms is missing in {sorted(values)}", retriable=False)
     policies = frozenset(one.strip() for one in policy.split(",") if one.strip())
@@ -369,7 +407,7 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     return TopicConfig(
         policies,
         int(retention_ms),
-        timestamp_type=_TYPES.get(values.get("message.timestamp.type")),
+        timestamp_type=_TYPES.get(values.get(_STAMPS)),
         tiered=is_tiered(values),
         diskless=values.get(_DISKLESS) == "true",
     )

@@ -142,6 +142,15 @@ class ClusterReader:
         """
         return self.wire.run(metadata.read_metadata, self.wire, topics, self._deadline(), only)
 
+    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[metadata.ClusterMetadata]:
+        """Return what each of these brokers knows: one may be cut off from the controllers. No other is a coordinator.
+
+        Raises:
+            BrokerError: one of them did not answer.
+        """
+        self.wire.coordinators = frozenset(brokers)
+        return self.wire.run(metadata.read_each_metadata, self.wire, self.wire.coordinators, topics, self._deadline(0))
+
     def may_describe_cluster(self, brokers: Iterable[int], patience_s: float | None = None) -> bool:
         """Return whether these brokers' listings of groups are complete for this user (F8).
 
@@ -189,6 +198,22 @@ class ClusterReader:
     def group_rights(self, names: Sequence[str], brokers: Iterable[int]) -> dict[str, set[bool | None]]:
         """Return whether this user may describe each group, by what each broker says; None: no answer (F8)."""
         return self.wire.run(groups.group_rights, self.wire, names, list(brokers), self._deadline())
+
+    def hidden_topic(self, brokers: Iterable[int], topics: Iterable[str]) -> tuple[int, str, RequestFailedError] | None:
+        """Return a broker that does not let this user describe one of these topics, or may not; None if all let it.
+
+        A broker leaves such a topic out of its groups' commits, without an error.
+        """
+        first = [TopicPartition(name, 0) for name in topics]  # which only its leader looks up: the others say so
+        wanted: list[log_offsets.Wanted] = [dict.fromkeys(first, "latest")]
+        asked = [(one, dict.fromkeys(first, metadata.PartitionMetadata(one, -1))) for one in brokers]
+        ask = partial(self.wire.start, log_offsets.list_offsets, self.wire, wanted)
+        for broker, pending in [(one, ask(places)) for one, places in asked]:
+            for tp, answer in pending.result()[0].items():
+                failed = isinstance(answer, RequestFailedError) and answer
+                if failed and (not failed.answered or failed.code == "TOPIC_AUTHORIZATION_FAILED"):
+                    return broker, tp.topic, failed
+        return None
 
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
@@ -250,10 +275,10 @@ class ClusterReader:
         return self.wire.run(log_offsets.epoch_ends, self.wire, wanted, leaders)
 
     def topic_configs_soon(
-        self, topics: Sequence[str], patience_s: float | None = None
+        self, topics: Sequence[str], patience_s: float | None = None, brokers: Iterable[int] | None = None
     ) -> Pending[dict[str, TopicConfig | RequestFailedError]]:
         """Begin to read the result of :meth:`topic_configs`, concurrently with other work."""
-        return self.wire.start(metadata.read_topic_configs, self.wire, topics, self._deadline(patience_s))
+        return self.wire.start(metadata.read_topic_configs, self.wire, topics, self._deadline(patience_s), brokers)
 
     def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
         """Return each topic's live settings, or why they can't be read."""

@@ -204,7 +204,7 @@ class _Reading:
         metadata = reader.metadata() if prepared is None else prepared.metadata
         only = request.only if self.again is None else self.again
         self._choose(metadata, only)
-        configs = self._configs()
+        configs = self._configs(metadata)
         commits_at = reader.clock.since_boot()
         if self.settings and request.memory_for is not None:  # brokers answer meanwhile
             self.memory = request.memory_for(metadata.cluster_id)
@@ -315,14 +315,14 @@ class _Reading:
                 self.settings[name] = settings
                 self.topics[name] = bare_facts(metadata.topics[name])
 
-    def _configs(self) -> Callable[[], Mapping[str, TopicConfig | RequestFailedError]]:
+    def _configs(self, metadata: ClusterMetadata) -> Callable[[], Mapping[str, TopicConfig | RequestFailedError]]:
         """Begin to read the settings of topics that may be touched (G5); return what waits for them."""
         if (prepared := self.request.prepared) is not None:
             return lambda: prepared.configs
         if not (topics := [name for name, topic in self.topics.items() if not self._never_touched(topic)]):
             return dict
         self.progress("topic settings")
-        return self.reader.topic_configs_soon(topics, self.request.patience_s).result
+        return self.reader.topic_configs_soon(topics, self.request.patience_s, metadata.brokers).result
 
     def _sort_out(self, metadata: ClusterMetadata, only: Collection[TopicPartition] | None) -> None:
         """Choose the partitions to read: topics that are never trimmed (G5) are not read."""

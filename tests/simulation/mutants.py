@@ -184,7 +184,12 @@ MUTANTS: Final = (
         "if not (offline := [one for one in numbers if one not in leaders or leaders[one][0] not in metadata.brokers]):",
         "if True:",
     ),
-    Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),
+    Mutant(
+        "F9: a coordinator that moved is let be",
+        _GROUPS,
+        "    if all((one.brokers, _offsets_leaders",
+        "    if True or all((one.brokers, _offsets_leaders",
+    ),
     Mutant("F5: beyond H counts", _STANDING, "if standing.high > high_watermark:", "if False:"),
     Mutant("F5: beyond its epoch counts", _STANDING, "elif offset > end:", "elif False:"),
     Mutant("F5: an epoch ahead counts", _GROUPS, "fold.at(*tp).ends[epoch] = None", "fold.at(*tp).ends[epoch] = 2**62"),

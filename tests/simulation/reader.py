@@ -141,12 +141,21 @@ class SimReader(ClusterReader):
             found[POLICY_TOPIC] = TopicMetadata(POLICY_TOPIC, "policy", internal=False, partitions=place)
         return ClusterMetadata(self._kafka.cluster_id, frozenset(BROKERS), found)
 
+    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[ClusterMetadata]:
+        del brokers
+        return [self.metadata(topics)]
+
     def may_describe_cluster(self, brokers: Iterable[int], patience_s: float | None = None) -> bool:
         del brokers, patience_s
         self._ask("may_describe_cluster")
         return self._kafka.may_describe
 
-    def topic_configs_soon(self, topics: Sequence[str], patience_s: float | None = None) -> Any:
+    def hidden_topic(self, brokers: Iterable[int], topics: Iterable[str]) -> None:
+        del brokers, topics
+
+    def topic_configs_soon(
+        self, topics: Sequence[str], patience_s: float | None = None, brokers: Iterable[int] | None = None
+    ) -> Any:
         """Answer every other request when it is waited for: groups have been read by then."""
         self._kafka.pause("topic_configs")
         self._configs_asked += 1

@@ -79,6 +79,7 @@ class SimWire:
 
     def __init__(self, kafka: SimKafka, reader: SimReader) -> None:
         self.reader = reader
+        self.coordinators = None
         self._kafka = kafka
 
     def goes_on(self) -> None:

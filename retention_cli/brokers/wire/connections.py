@@ -102,6 +102,8 @@ class Wire:
         _LOG.listen(self._heard)
         self._net = NetworkSelector(client_id=settings.client_id)
         self._manager = TimedConnections(self._net, **configs)
+        self.coordinators: frozenset[int] | None = None
+        """Those that may coordinate groups: another one is a broker no more, and may not know it. None: any."""
         self._has_answered = False
         """Whether a broker has answered anything but the first look for brokers."""
 

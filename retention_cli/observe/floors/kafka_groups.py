@@ -38,7 +38,9 @@ _NOBODY_REQUIRED: Final = (
     f"{OFFSETS_TOPIC} is hidden, so groups may be missing from the listing: name those that must have read this topic "
     f"(groups.require)"
 )
-_COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time groups were read: run again"
+_COORDINATORS_MOVED: Final = (
+    f"the leaders of {OFFSETS_TOPIC} changed each time groups were read, or brokers name different ones: run again"
+)
 _SEEN_INCOMPLETE: Final = (
     "this user lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
     f"grant it: {grant_line('Describe', 'cluster')}. If this user may see only the groups of a prefix, set groups.scope"
@@ -101,6 +103,8 @@ class GroupReader:
         reader, recall = self.reader, self.recall
         fold = FloorFold(self.scopes, with_rows=self.with_rows, with_seen=self.with_seen)
         try:
+            if (doubt := self._hidden(before)) is not None:
+                return fold, doubt
             if isinstance(listing := list_counted(reader, recall.rules, before, deadline), Doubt):
                 return fold, listing
             mine = tuple(one for one in listing.counted if self.is_mine(one.name))
@@ -113,13 +117,22 @@ class GroupReader:
             for reason in listing.may_lack:
                 fold.fail_all(reason, [name for name, one in self.scopes.items() if not one.require])
             read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)
-            if (doubt := changed_since(reader, before, recall.rules, listing)) is not None:
+            doubt = changed_since(reader, before, recall.rules, listing) or self._hidden(before)
+            if doubt is not None:
                 return fold, doubt
             recall.add_gone(fold, listing.keys)
         except BrokerError as error:
             reason = Reason(Code.F9, f"the consumer groups could not be listed: {error}")
             return fold, Doubt(reason, "no" if isinstance(error, MissingApiError) else "while patience lasts")
         return fold, None
+
+    def _hidden(self, before: ClusterMetadata) -> Doubt | None:
+        """Return why a coordinator may leave a managed topic out of its groups' commits (F8)."""
+        if (found := self.reader.hidden_topic(before.brokers, self.scopes)) is None:
+            return None
+        broker, topic, error = found
+        text = f"broker {broker} may leave {topic} out of its groups' commits, without an error: {error}"
+        return Doubt(Reason(Code.F8, text), "once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,8 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
     Raises:
         BrokerError: a broker did not list its groups.
     """
+    if (moved := _moved(reader, before)) is not None:
+        return moved
     # A broker that died is listed until the controller notices: ask briefly, then read the brokers again.
     everyone = reader.may_describe_cluster(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     if not everyone and rules.scope is None:
@@ -267,12 +282,20 @@ def changed_since(reader: ClusterReader, before: ClusterMetadata, rules: GroupRu
     Raises:
         BrokerError: no broker answered.
     """
-    if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
-        return Doubt(Reason(Code.F9, _COORDINATORS_MOVED), "while patience lasts")
+    if (moved := _moved(reader, before)) is not None:
+        return moved
     if listing.everyone:
         everyone = reader.may_describe_cluster(before.brokers, _LISTING_PATIENCE_S)
         return None if everyone else Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
     return None if rules.scope is None else scope_doubt(reader, before.brokers, rules.scope, listing.counted)
+
+
+def _moved(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
+    """Return that some broker names other brokers or coordinators than ``before``: one of them does not know (F9)."""
+    known = reader.metadata_of_each(before.brokers, [OFFSETS_TOPIC])
+    if all((one.brokers, _offsets_leaders(one)) == (before.brokers, _offsets_leaders(before)) for one in known):
+        return None
+    return Doubt(Reason(Code.F9, _COORDINATORS_MOVED), "while patience lasts")
 
 
 def _left(reader: ClusterReader, deadline: float) -> float:

@@ -143,7 +143,7 @@ def test_leader_change_during_the_read_is_read_again(
     ("method", "change", "code", "text"),
     [
         ("may_describe_cluster", lambda call, said: said and call == 1, "F8", ""),  # asked before and after the listing
-        ("metadata", lambda call, said: moved_on(said, OFFSETS_TOPIC, call), "F9", ""),
+        ("metadata_of_each", lambda call, said: [moved_on(one, OFFSETS_TOPIC, call) for one in said], "F9", ""),
         (
             "list_groups",
             lambda _call, said: [*said, ListedGroup("new", "unknown", "", "Stable")],
@@ -164,8 +164,8 @@ def test_coordinator_moved_during_the_read_is_read_again(
     world: World, topic: str, answer: Callable, before: Callable
 ) -> None:
     """F9: the same leaders and epochs before and after; where they changed, commits are read once more."""
-    # Metadata is read: first of all, after the groups, again before the second reading, after it, at the end.
-    answer("metadata", lambda call, said: moved_on(said, OFFSETS_TOPIC, 1 if call == 2 else 0))
+    # Brokers are asked before and after each reading.
+    answer("metadata_of_each", lambda call, said: [moved_on(one, OFFSETS_TOPIC, int(call == 2)) for one in said])
     calls = before("read_commits", lambda: world.commit(f"{topic}-a", topic, 3), call=2)
     decision = world.decide(consumed(topic), topic)
     assert (*pick(decision, "action", "trim_to"), calls) == ("trim", 3, [1, 2]), "what was committed meanwhile counts"

@@ -294,7 +294,7 @@ def test_listing_counts_only_if_coordinators_and_rights_stayed(
     leader: int | None, epoch: int, *, describes: bool, expected: list[str]
 ) -> None:
     reader: Any = SimpleNamespace(
-        metadata=lambda _: coordinated(leader, epoch), may_describe_cluster=lambda *_: describes
+        metadata_of_each=lambda *_: [coordinated(leader, epoch)], may_describe_cluster=lambda *_: describes
     )
     doubt = changed_since(reader, coordinated(1, 5), GroupRules(), Listing(frozenset(), ()))
     assert ([] if doubt is None else [doubt.reason.code]) == expected
@@ -307,6 +307,7 @@ def test_listing_without_the_offsets_topic_counts_only_if_it_is_empty(listed: st
     reader: Any = SimpleNamespace(
         clock=SimpleNamespace(monotonic=lambda: 0.0),
         metadata=lambda _: nowhere,
+        metadata_of_each=lambda *_: [nowhere],
         may_describe_cluster=lambda *_: True,
         list_groups=lambda *_: [] if listed is None else [ListedGroup(listed, "classic", "consumer", "Stable")],
     )
@@ -318,6 +319,7 @@ def test_ignored_group_whose_id_is_the_key_of_another_consumer_does_not_stand_fo
     somewhere = coordinated(1, 5)
     reader: Any = SimpleNamespace(
         clock=SimpleNamespace(monotonic=lambda: 0.0),
+        metadata_of_each=lambda *_: [somewhere],
         may_describe_cluster=lambda *_: True,
         list_groups=lambda *_: [ListedGroup(one, "classic", "consumer", "Empty") for one in ("\x01share:q", "billing")],
     )
@@ -333,7 +335,10 @@ def test_listing_counts_only_if_metadata_names_every_coordinator(numbers: tuple[
     offsets = TopicMetadata(OFFSETS_TOPIC, None, internal=True, partitions=rows)
     before = ClusterMetadata("c", frozenset({1}), {OFFSETS_TOPIC: offsets})
     reader: Any = SimpleNamespace(
-        clock=SimpleNamespace(monotonic=lambda: 0.0), may_describe_cluster=lambda *_: True, list_groups=lambda *_: []
+        clock=SimpleNamespace(monotonic=lambda: 0.0),
+        metadata_of_each=lambda *_: [before],
+        may_describe_cluster=lambda *_: True,
+        list_groups=lambda *_: [],
     )
     listing = list_counted(reader, GroupRules(), before, 1.0)
     assert isinstance(listing, Doubt) is (missing is not None)
@@ -600,6 +605,8 @@ def test_group_that_may_be_missing_from_the_listing_may_have_started_long_ago(tm
         timeout_s=1.0,
         clock=SimpleNamespace(monotonic=lambda: 0.0),
         metadata=lambda _: nowhere,
+        metadata_of_each=lambda *_: [nowhere],
+        hidden_topic=lambda *_: None,
         may_describe_cluster=lambda *_: True,
         list_groups=lambda *_: [ListedGroup("billing", "classic", "consumer", "Empty")],
         describe_members=lambda *_: None,
