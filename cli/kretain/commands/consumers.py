@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from kretain.completion.complete import complete_gone_groups, complete_topics
 from kretain.config import resolve
 from kretain.errors import RefusedError, warn
-from kretain.flows.confirm import confirm_forgetting
+from kretain.flows.confirm import must_confirm, on_terminal
 from kretain.flows.fleet import each_cluster
 from kretain.options.common import (
     Common,
@@ -24,10 +24,6 @@ from kretain.options.plans import GroupsOption, Topics, selection_or_all
 from retention_cli.core.units import count
 
 groups = new_app()
-
-
-_NAMED = 5
-"""At most this many groups are named in the question."""
 
 
 @command(groups, callback=True)
@@ -109,7 +105,7 @@ def forget(
 
       kretain groups forget 'console-*' --dry-run -p policy.yaml
     """
-    from kretain.render.consumers import holding, print_forgotten
+    from kretain.render.consumers import NAMED, holding, print_forgotten
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
     from retention_cli.policy.model import is_pattern
@@ -127,11 +123,15 @@ def forget(
         names = named(ledger, names, {group_key(group.kind, group.name) for group in listed}, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
-            more = [f"and {count(len(held) - _NAMED, 'more group')}"] if len(held) > _NAMED else []
-            confirm_forgetting(
-                f"Forget {'; '.join([*map(holding, held[:_NAMED]), *more])}? "
-                "From then on only other consumers set the floors there.",
-                yes=yes,
+            more = [f"and {count(len(held) - NAMED, 'more group')}"] if len(held) > NAMED else []
+            must_confirm(
+                lambda: (
+                    f"Forget {'; '.join([*map(holding, held[:NAMED]), *more])}? "
+                    "From then on only other consumers set the floors there."
+                ),
+                "forget",
+                "nothing was forgotten",
+                yes=yes or not on_terminal(),  # a script has said it by its command
             )
             forgotten = set(forget_groups(ledger, names))
             held = [one for one in held if one.name in forgotten]
@@ -262,7 +262,12 @@ def prune(
         topics, groups = map(len, ledger.seen_before(before_ms, there))
         if (topics or groups) and not dry_run:
             what = f"{count(topics, 'topic')} and {count(groups, 'group')}"
-            confirm_forgetting(f"Forget {what}? A forgotten group no longer counts (F6).", yes=yes)
+            must_confirm(
+                lambda: f"Forget {what}? A forgotten group no longer counts (F6).",
+                "forget",
+                "nothing was forgotten",
+                yes=yes or not on_terminal(),
+            )
         if not dry_run:
             topics, groups = ledger_view.prune(reader, memories, before_ms)
     print_pruned(metadata.cluster_id, topics, groups, output, dry_run=dry_run)

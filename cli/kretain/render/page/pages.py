@@ -24,18 +24,17 @@ from kretain.render.page.elements import (
     section,
     table,
 )
+from kretain.render.plan import read_by, summary
 from retention_cli.audit.log import Run
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Action, Reason, Unknown
 from retention_cli.core.printable import shell_word, short
 from retention_cli.core.units import count
 from retention_cli.memory.disk import DiskSample, growth
-from retention_cli.plan.value import NO_FILE, Plan, Totals
+from retention_cli.plan.value import NO_FILE, Plan
 from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
 _MOST_RUNS: Final = 60
-_MOST_DISKS: Final = 50
-_NAME: Final = 120
 _ACTIONS: Final = {
     "hold": "On hold",
     "trim": "Notes on partitions to trim",
@@ -61,7 +60,7 @@ def plan_page(
     one_off = source == NO_FILE or plan.rules == "one-off"
     return page(
         f"Trim plan for {context or plan.cluster_id}",
-        _lead(totals),
+        joined(summary(totals), totals.trim and read_by(totals.unconsumed), by=" "),
         [
             *([("Context", context)] if context else []),
             ("Cluster", plan.cluster_id),
@@ -96,19 +95,6 @@ def plan_page(
     )
 
 
-def _lead(totals: Totals) -> str:
-    if not totals.trim:
-        held = f"{count(totals.hold, 'partition is', 'partitions are')} on hold." if totals.hold else "All is known."
-        return f"Nothing to trim. {held}"
-    return joined(
-        f"{count(totals.records, 'record')} to trim",
-        totals.size_bytes is not None and f", about {size(totals.size_bytes)} of the leaders' logs",
-        f". {count(totals.unconsumed, 'of them is', 'of them are')} have not been read by every consumer that counts."
-        if totals.unconsumed
-        else ". Every consumer that counts has read them.",
-    )
-
-
 def _topics(found: PlanSummary) -> Element | None:
     drawn = [one for one in sorted(found.topics, key=lambda one: (-one.records, one.name)) if one.records][:DRAWN]
     return section(
@@ -126,7 +112,7 @@ def _topics(found: PlanSummary) -> Element | None:
             ("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold"),
             (
                 (
-                    element("code", short(one.name) if len(one.name) < _NAME else one.name[:_NAME] + "…"),
+                    element("code", short(one.name)),
                     *map(number, (one.totals.partitions, one.records, one.totals.records)),
                     size(one.totals.size_bytes),
                     *map(number, (one.totals.unconsumed, one.totals.hold)),
@@ -290,12 +276,12 @@ def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[
         ),
         table(
             ("disk", "in use", "used", "size", "a day", "full in", "seen at"),
-            (_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]),
+            (_disk_cells(name, seen[name]) for name in fullest[:MOST_ROWS]),
         ),
         *(element("p", one) for one in notes),
         note=joined(
             "As kretain saw them, including all trims in that time.",
-            len(fullest) > _MOST_DISKS and f" The fullest {_MOST_DISKS} of {len(fullest):,}.",
+            len(fullest) > MOST_ROWS and f" The fullest {MOST_ROWS} of {len(fullest):,}.",
         ),
     )
 
