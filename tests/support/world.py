@@ -386,7 +386,6 @@ class World:
             # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
             with closing(Consumer(client)) as consumer, passing(*_MOVING):
                 return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-            return None
 
         return wait_until(ends, f"a leader of {topic}-{partition}", patience_s)
 
