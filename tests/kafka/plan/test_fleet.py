@@ -169,8 +169,7 @@ def test_ctrl_c_during_a_fleet_plan_ends_at_once(pair: Pair) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        address = f"127.0.0.1:{mute.getsockname()[1]}"
-        pair.clusters(*pair.both, f"{{name: mute, bootstrap-server: '{address}'}}")
+        pair.clusters(*pair.both, f"{{name: mute, bootstrap-server: '127.0.0.1:{mute.getsockname()[1]}'}}")
         command = [sys.executable, "-m", "kretain", "plan", *pair.where]
         with subprocess.Popen(
             [*command, "--timeout", "250s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
