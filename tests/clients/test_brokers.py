@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.facts import known
 from tests.support.world import HOUR, World, codes, consumed, now_ms
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -21,10 +22,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert shutil.which("go"), "go is needed for these tests"
     subprocess.run(["go", "build", "-o", str(program), "."], cwd=Path(__file__).parent / "brokers", check=True)
     with subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.stdin.close()
+        yield known(process.stdout).readline().strip()
+        known(process.stdin).close()
 
 
 @pytest.fixture

@@ -383,16 +383,12 @@ class World:
         """Return S and H. A leader that metadata names may not know it yet."""
         client = {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET}
 
-        found: list[tuple[int, int]] = []
-
-        def ends() -> bool:
+        def ends() -> tuple[int, int] | None:
             # A consumer that was told "no leader" once may say so for minutes without asking again: each try has its own.
             with closing(Consumer(client)) as consumer, passing(*_MOVING):
-                found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20))
-            return bool(found)
+                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
 
-        wait_until(ends, f"a leader of {topic}-{partition}", patience_s)
-        return found[0]
+        return wait_until(ends, f"a leader of {topic}-{partition}", patience_s)
 
     def messages(self, topic: str, partition: int = 0, isolation: str = "read_committed", start: int = 0) -> list[Any]:
         """Return everything that can still be read, from an offset on."""

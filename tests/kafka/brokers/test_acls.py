@@ -245,8 +245,7 @@ def test_topic_without_delete_permission_fails_alone(guarded: Guarded) -> None:
     refused, allowed = guarded.ambiguous(), guarded.ambiguous()
     rights = [one for one in RIGHTS if "trim" in one.wanted_by and one.name is None]
     for topic in (refused, allowed):
-        kept = [one for one in rights if topic == allowed or one.operation != "DELETE"]
-        guarded.allow(case.user, topic, kept)
+        guarded.allow(case.user, topic, [one for one in rights if topic == allowed or one.operation != "DELETE"])
     done = guarded.run(case, "trim", refused, allowed, "--consumed-after", "90m", "--yes", "-o", "json")
     assert done.code == 5
     outcomes = {one["topic"]: (one["outcome"], one["reasons"]) for one in done.json()["partitions"]}

@@ -264,8 +264,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
     with ExitStack() as stack:
         folder = stack.enter_context(volume(root / "volume", 96))
         kafka = stack.enter_context(EmbeddedKafka(1, version=VERSION, log_dirs=[[folder / "logs"]], settings=settings))
-        world = World(kafka.bootstrap, root / "state")
-        one = Tiered(kafka, world, root, remote=root / "remote")
+        one = Tiered(kafka, World(kafka.bootstrap, root / "state"), root, remote=root / "remote")
         remote = {"remote_storage_enable": "true", "local_retention_bytes": str(LOCAL_BYTES)}
         one.topic_name = one.topic("tiered", 12, 30, 1, **remote, file_delete_delay_ms="1000")
         wait_until(lambda: one.settled() and len(one.far()) >= 6, "segments that are remote alone", 120)

@@ -168,6 +168,16 @@ store.save(memories)
     assert sample.wall_ms >= began
 
 
+def gone_at(place: Store, ids: dict[str, str], *listed: str) -> tuple[str, dict[str, list[int]]]:
+    """Return why every floor is unknown, and where a group counts: its first partition of each topic."""
+    with place.opened() as (ledger, memories):
+        ledger.begin(ids)
+        fold = FloorFold({})
+        Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, listed)
+        memories.save(now_ms())
+        return str(fold.failed), {topic: [*min(rows)[:2]] for _, some in fold.gone for topic, rows in some.items()}
+
+
 def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until_seen(fresh_store: Store) -> None:
     """A machine that did not see all of them must not trim past it once it is gone (F6)."""
     chance, ids, store = random.Random(1), {"orders": new_topic_id(), "payments": new_topic_id()}, fresh_store
@@ -177,15 +187,6 @@ def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until
     def saw_huge(ledger: Ledger, commits: Commits) -> None:
         ledger.begin(ids)
         ledger.saw_group("huge", commits, now_ms(), 0)
-
-    def gone_at(place: Store, *listed: str) -> tuple[str, dict[str, list[int]]]:
-        """Return why every floor is unknown, and where the group counts: its first partition of each topic."""
-        with place.opened() as (ledger, memories):
-            ledger.begin(ids)
-            fold = FloorFold({})
-            Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, listed)
-            memories.save(now_ms())
-            return str(fold.failed), {topic: [*min(rows)[:2]] for _, some in fold.gone for topic, rows in some.items()}
 
     older, never, late = (store.elsewhere(name) for name in ("older", "never", "late"))
     with older.opened() as (ledger, memories):
@@ -199,28 +200,28 @@ def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until
         memories.save(now_ms())
         says(str([one.text for one in memories.notes]), "group huge has more commits than a message holds")
     assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),), "all else is shared"
-    assert gone_at(store) == ("set()", {"orders": [0, many["orders"][0][1]], "payments": [0, 7]})
+    assert gone_at(store, ids) == ("set()", {"orders": [0, many["orders"][0][1]], "payments": [0, 7]})
     for place in (older, older, Store("local", store.bootstrap, older.state_dir), older, never, late):
-        why, there = gone_at(place)
+        why, there = gone_at(place, ids)
         says(why, "saw where group huge stood last", "fit into no message", "groups forget")
         assert there["payments"] == [0, 7], "what a look does not show is shared, too"
-        assert gone_at(place, "huge") == ("set()", {}), "this look shows the rest"
+        assert gone_at(place, ids, "huge") == ("set()", {}), "this look shows the rest"
     with never.opened() as (ledger, memories):
         ledger.begin(ids)
         Recall(ledger, GroupRules(), now_ms(), now_ms).saw("huge", {"payments": [(0, 9, 3)]}, ["orders"])
         memories.save(now_ms())
     for place in (never, store):
-        why, there = gone_at(place)
+        why, there = gone_at(place, ids)
         says(why, "saw where group huge stood last")
         assert there["payments"] == [0, 9], "a look that could not read all of it shares what it read"
     with older.opened() as (ledger, memories):
         saw_huge(ledger, {"orders": [(0, 9, 3)]})
         memories.save(now_ms())
     for place in (older, late):
-        assert gone_at(place) == ("set()", {"orders": [0, 9], "payments": [0, 9]})
+        assert gone_at(place, ids) == ("set()", {"orders": [0, 9], "payments": [0, 9]})
     with older.opened() as (ledger, memories):
         assert ledger.forget_group("huge")
-    assert [gone_at(place) for place in (never, late)] == [("set()", {})] * 2
+    assert [gone_at(place, ids) for place in (never, late)] == [("set()", {})] * 2
 
 
 def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store: Store) -> None:
@@ -240,11 +241,7 @@ def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store:
         assert not memories.unsaved
     assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),), "all else is shared"
     for place in (early, never):
-        with place.opened() as (ledger, memories):
-            ledger.begin(ids)
-            fold = FloorFold({})
-            Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, ())
-            says(str(fold.failed), "saw where group huge stood last", "fit into no message", "groups forget")
+        says(gone_at(place, ids)[0], "saw where group huge stood last", "fit into no message", "groups forget")
     with early.opened() as (ledger, memories):
         assert ledger.forget_group("huge"), "it would hold the other tests' topics"
 

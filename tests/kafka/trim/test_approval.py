@@ -207,8 +207,7 @@ def test_api_trims_a_loaded_and_approved_plan_alone(desk: Desk) -> None:
     desk.approve()
     given: dict[str, Any] = {"bootstrap_servers": desk.world.bootstrap, "state_dir": desk.world.state_dir}
     with kretain.connect(policy=desk.policy, **given) as cluster:
-        said = refusal(kretain.RefusedError, cluster.trim, cluster.plan(), yes=True)
-        assert "has to be saved, approved" in said
+        assert "has to be saved, approved" in refusal(kretain.RefusedError, cluster.trim, cluster.plan(), yes=True)
         moved = Path(f"{desk.plan}.approval").rename(desk.folder / "elsewhere")
         plan = kretain.load_plan(desk.plan)
         assert "cannot be read" in refusal(kretain.RefusedError, cluster.trim, plan, yes=True)

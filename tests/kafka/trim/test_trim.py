@@ -258,8 +258,7 @@ def ask_for(monkeypatch: pytest.MonkeyPatch, offset: int, only_of: int | None = 
     honest = deleter.delete_request
 
     def other(offsets: dict[TopicPartition, int], timeout_s: float) -> object:
-        changed = {tp: offset for tp in offsets if only_of in (None, tp.partition)}
-        return honest(offsets | changed, timeout_s)
+        return honest(offsets | {tp: offset for tp in offsets if only_of in (None, tp.partition)}, timeout_s)
 
     monkeypatch.setattr(deleter, "delete_request", other)
 

@@ -184,9 +184,8 @@ def test_download_without_network_names_the_mirror_variable(cache: Path, monkeyp
     with socket.socket() as closed:  # bound, and nobody listens
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv(jars.MIRROR_VARIABLE, f"http://127.0.0.1:{closed.getsockname()[1]}/maven/")
-        text = refused(cache, "4.3.0")
-    assert "Connection refused" in text
-    assert f"The first use needs the network, or a mirror: set {jars.MIRROR_VARIABLE}" in text
+        said = f"The first use needs the network, or a mirror: set {jars.MIRROR_VARIABLE}"
+        says(refused(cache, "4.3.0"), "Connection refused", said)
 
 
 def test_jar_with_a_wrong_checksum_is_refused(publish: Callable[..., None], cache: Path) -> None:

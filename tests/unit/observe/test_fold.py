@@ -88,9 +88,10 @@ def test_group_without_a_commit_here_is_named_with_the_remedy() -> None:
     floor = fold.floor(ORDERS0, 0, 2000)
     assert isinstance(floor, Unknown)
     quoted, stray = (reason.text for reason in floor.reasons)
-    assert "orders-1 is 1,204" in stray
-    assert (
-        "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --delete-offsets --group stray --topic orders" in stray
+    says(
+        stray,
+        "orders-1 is 1,204",
+        "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --delete-offsets --group stray --topic orders",
     )
     assert """--group 'it'"'"'s; rm -rf /' --topic""" in quoted
     assert isinstance(at(fold, 1, end=2000), Floor)

@@ -53,7 +53,7 @@ from retention_cli.policy.settings import OneOff, Settings
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
 from tests.support.facts import HOUR, policy, topic
 from tests.support.plans import EVERY, HOLD, KEEP, LOOSE, of_spark, plans, row
-from tests.support.says import refusal
+from tests.support.says import refusal, says
 
 
 def test_delete_records_json_is_kafkas_format() -> None:
@@ -82,8 +82,7 @@ def saved(tmp_path: Path, **changes: Any) -> Path:
 def refused(path: Path) -> str:
     """Read a plan that is refused, in one line that names it; return that."""
     text = refusal(SavedPlanError, read_plan, path)
-    assert str(path) in text
-    assert "\n" not in text
+    says(text, str(path), never=["\n"])
     return text
 
 

@@ -68,18 +68,19 @@ def test_group_alone_holds_the_bytes_up_to_the_next_group_if_all_is_known(
     assert laid(positions, **more) == found
 
 
-@pytest.mark.parametrize(("other", "lag"), [("gone", 50), ("unread", None)])
-def test_lag_is_unknown_where_the_end_of_a_partition_that_is_there_is(other: str, lag: int | None) -> None:
+@pytest.mark.parametrize(
+    ("commits", "lag"),
+    [
+        pytest.param({"a": 150, "gone": 5}, 50, id="a partition that is gone"),
+        pytest.param({"a": 150, "unread": 5}, None, id="one whose end is unknown"),
+        pytest.param({"a": 3}, 100, id="records that were deleted unread"),
+    ],
+)
+def test_lag_leaves_out_what_is_gone_and_is_unknown_where_an_end_is(commits: dict[str, int], lag: int | None) -> None:
     summary = GroupSummary("g", "classic", "consumer", "", "counts")
-    topics = {"a": [(0, 150, None)], other: [(0, 5, None)]}
-    Standings({A: 100}, {A: 200}, {}).add("group:g", summary, topics, known={A, TopicPartition("unread", 0)})
+    rows = {topic: [(0, offset, None)] for topic, offset in commits.items()}
+    Standings({A: 100}, {A: 200}, {}).add("group:g", summary, rows, known={A, TopicPartition("unread", 0)})
     assert summary.lag == lag
-
-
-def test_lag_leaves_out_records_that_were_deleted_unread() -> None:
-    summary = GroupSummary("g", "classic", "consumer", "", "counts")
-    Standings({A: 100}, {A: 200}, {}).add("group:g", summary, {"a": [(0, 3, None)]})
-    assert summary.lag == 100
 
 
 @given(
