@@ -198,13 +198,13 @@ def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until
     assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),), "all else is shared"
     for place in (older, older, Store("local", store.bootstrap, older.state_dir), older, never, late):
         why, there = gone_at(place)
-        says(why, "saw where group huge stood last", "fit into no message", "groups forget")
+        says(why, "saw the last commits of group huge", "did not fit into a message", "groups forget")
         assert there["payments"] == [0, 7], "what a look does not show is shared, too"
         with place.opened() as (ledger, memories):
             ledger.begin(ids)
             Recall(ledger, GroupRules(), now_ms(), now_ms).saw("huge", {"payments": [(0, 9, 3)]}, ["orders"])
             memories.save(now_ms())
-        assert "stood last" in gone_at(place)[0], "nor does a look that could not read all of it"
+        assert "saw the last commits" in gone_at(place)[0], "nor does a look that could not read all of it"
         assert gone_at(place, "huge") == ("set()", {}), "this look shows the rest"
     assert gone_at(store) == ("set()", {"orders": [0, many["orders"][0][1]], "payments": [0, 7]})
     with older.opened() as (ledger, memories):
@@ -238,7 +238,7 @@ def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store:
             ledger.begin(ids)
             fold = FloorFold({})
             Recall(ledger, GroupRules(), now_ms(), now_ms).add_gone(fold, ())
-            says(str(fold.failed), "saw where group huge stood last", "fit into no message", "groups forget")
+            says(str(fold.failed), "saw the last commits of group huge", "did not fit into a message", "groups forget")
     with early.opened() as (ledger, memories):
         assert ledger.forget_group("huge"), "it would hold the other tests' topics"
 
