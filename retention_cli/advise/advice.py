@@ -98,13 +98,13 @@ def size_before_time(topic: TopicState, demand: Demand, _now_ms: int) -> Danger 
     least = min(window for window in short.values() if window is not None)
     text = (
         f"at today's rate retention.bytes ({format_bytes(limit)} a partition) holds {span(least)} of "
-        f"data in the busiest partition; {span(needed)} are wanted"
+        f"data in the busiest partition; you want {span(needed)}"
     )
     remedy = None
     if demand.topic_bytes is not None:
         rates = [rate for one in topic.partitions if not isinstance(rate := one.bytes_per_hour, Unknown)]
         remedy = (
-            f"--want-bytes can't hold that: {span(needed)} come to {format_bytes(round(sum(rates) * needed / HOUR))}"
+            f"--want-bytes is too small: {span(needed)} of data need {format_bytes(round(sum(rates) * needed / HOUR))}"
         )
     return Danger("size-before-time", "sooner", text, tuple(sorted(short)), remedy)
 
@@ -144,7 +144,7 @@ def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Dang
     return Danger(
         "bytes-per-partition",
         "larger",
-        f"retention.bytes ({format_bytes(limit)}) is for each partition: {count} of them may hold "
+        f"retention.bytes ({format_bytes(limit)}) applies per partition: {count} partitions may hold "
         f"{format_bytes(limit * count)}, and hold {format_bytes(total)} now",
         remedy=f"if you meant the topic, not each partition, use --want-bytes {limit}B",
     )
@@ -163,8 +163,8 @@ def _against_topic_bytes(topic: TopicState, limit: int | None, topic_bytes: int)
     return Danger(
         "bytes-per-partition",
         "larger",
-        f"{demand}, and retention.bytes ({format_bytes(limit)}) is for each partition, with a segment "
-        f"({format_bytes(segment)}) on top: {count} may take {format_bytes(most)}",
+        f"{demand}, and retention.bytes ({format_bytes(limit)}) applies per partition, plus a segment "
+        f"({format_bytes(segment)}): {count} partitions may take {format_bytes(most)}",
         remedy=remedy,
     )
 

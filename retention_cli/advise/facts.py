@@ -133,7 +133,9 @@ def measured(
     if (first := certain(first_since)) is None:
         if isinstance(newest, Stamp) and newest.time_ms < now_ms - length_ms:
             return none
-        return certain(Unknown.because("traffic", "the broker has no record that young, and does not name its newest"))
+        return certain(
+            Unknown.because("traffic", "the broker has no record that young, and does not report its newest record")
+        )
     if first.offset > start:
         return Window(max(0, end - first.offset), length_ms)
     covers = min(length_ms, now_ms - first.time_ms)

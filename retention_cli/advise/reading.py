@@ -142,7 +142,7 @@ def _settings(
         if isinstance(values, RequestFailedError):
             return Unknown.because("topic-settings", f"the topic's settings can't be read: {values}")
         value = values.get(key)
-        return Unknown.because("topic-settings", f"the brokers name no {key}") if value is None else value
+        return Unknown.because("topic-settings", f"the brokers do not report {key}") if value is None else value
 
     @or_unknown
     def number(key: str) -> int:
@@ -187,7 +187,7 @@ def _of_brokers(
         if isinstance(values, RequestFailedError):
             return certain(Unknown.because("broker-settings", f"broker {broker}'s settings can't be read: {values}"))
         if (value := values.get(key)) is None:
-            return certain(Unknown.because("broker-settings", f"broker {broker} names no {key}"))
+            return certain(Unknown.because("broker-settings", f"broker {broker} does not report {key}"))
         found.append(int(value))
     return choose(found) if found else certain(Unknown.because("broker-settings", "no broker that has it is online"))
 
@@ -231,7 +231,7 @@ def _read_once(
         start, end = _offset(starts[tp]), _offset(highs[tp])
         newest = _stamp(newests[tp])
         if newest is None and start != end:
-            newest = Unknown.because("traffic", "the broker names no newest record")
+            newest = Unknown.because("traffic", "the broker reports no newest record")
         found[tp] = PartitionState(
             number=tp.partition,
             log_start=start,
@@ -247,7 +247,7 @@ def _read_once(
 def _offset(answer: Answer) -> Maybe[int]:
     if isinstance(answer, Found):
         return answer.offset
-    why = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+    why = answer if isinstance(answer, RequestFailedError) else "the broker reports none"
     return Unknown.because("offsets", f"the log's ends can't be read: {why}")
 
 

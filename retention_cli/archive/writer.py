@@ -363,7 +363,7 @@ class _Work:
         answer = self.reader.list_offsets([{self.tp: "earliest"}], self._leader)[0][self.tp]
         if isinstance(answer, Found):
             return answer.offset
-        cause = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+        cause = answer if isinstance(answer, RequestFailedError) else "the broker reports none"
         raise ArchiveError(f"{self.tp}: its log start offset can't be read: {cause}")
 
 

@@ -188,7 +188,7 @@ def _judged(name: str, reply: Answer | RequestFailedError, rows: int) -> Commits
     if isinstance(reply, RequestFailedError):
         return CommitsUnknown(name, str(reply), None)
     if len(reply.groups) != 1:
-        return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
+        return CommitsUnknown(name, f"its coordinator returned it {len(reply.groups)} times", None)
     answer = reply.groups[0]
     if not answer.error_code and answer.rows < rows:  # also where others of them failed
         return CommitsUnknown(name, f"its coordinator answered for {answer.rows} of {rows} partitions", None)
@@ -247,7 +247,7 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     from retention_cli.brokers.wire.protocol import MESSAGES
 
     found: dict[str, GroupCommits | CommitsUnknown] = {
-        name: CommitsUnknown(name, "its coordinator was not named", None) for name in groups
+        name: CommitsUnknown(name, "its coordinator is unknown", None) for name in groups
     }
     request_class = MESSAGES["DescribeShareGroupOffsetsRequest"]
 

@@ -403,7 +403,7 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     if more := policies - {"compact", "delete"}:
         return RequestFailedError(f"cleanup.policy has an unknown value: {sorted(more)}", retriable=False)
     if empty := [key for key in (*TIERED, _DISKLESS) if values.get(key, "") is None]:
-        return RequestFailedError(f"the broker names {empty[0]} without its value", retriable=False)
+        return RequestFailedError(f"the broker reports {empty[0]} without a value", retriable=False)
     return TopicConfig(
         policies,
         int(retention_ms),

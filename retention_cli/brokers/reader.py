@@ -63,7 +63,7 @@ def _missing(apis: Mapping[int, str], offered: Mapping[int, tuple[int, int]]) ->
 def _extent(start: log_offsets.Answer, end: log_offsets.Answer) -> records.Range | RequestFailedError:
     if isinstance(start, log_offsets.Found) and isinstance(end, log_offsets.Found):
         return records.Range(start.offset, end.offset)
-    none = RequestFailedError("the broker names none", retriable=False)
+    none = RequestFailedError("the broker reports none", retriable=False)
     return next((one for one in (start, end) if isinstance(one, RequestFailedError)), none)
 
 

@@ -112,7 +112,7 @@ class SchemaRegistry:
                 known[further] = None
                 known[further] = self._schema(further, self._get(further), known)
             if (schema := known[further]) is None:
-                raise HttpError("its references go in a circle")
+                raise HttpError("its references are circular")
             found[name] = schema
         return Schema(kind, text, found)
 

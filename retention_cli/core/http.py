@@ -92,7 +92,7 @@ def late(timeout_s: float) -> str:
 
 def _why(error: Exception, timeout_s: float) -> str:
     if isinstance(error, urllib.error.HTTPError):  # its own text has the new address, which may hold a token
-        return f"its redirect (HTTP {error.code}) can't be followed: it has no http address, or goes in a circle"
+        return f"its redirect (HTTP {error.code}) can't be followed: it has no http address, or is circular"
     match error.reason if isinstance(error, urllib.error.URLError) else error:
         case TimeoutError():
             return late(timeout_s)

@@ -206,9 +206,9 @@ _NO_TIMESTAMP_TYPE: Final = Unknown.because("topic-settings", "message.timestamp
 NO_EVENT_TIMES: Final = Unknown.because(Code.R2, "event times were not read")
 NO_SIZE: Final = Unknown.because("size", "not read")
 _DISKLESS_SIZE: Final = Unknown.because(
-    "size", "it is diskless, and brokers do not say how much of it is in object storage"
+    "size", "it is diskless: brokers do not report how much of it is in object storage"
 )
-_TIERED_SIZE: Final = Unknown.because("size", "it has remote storage, and brokers name the size of what is local alone")
+_TIERED_SIZE: Final = Unknown.because("size", "it has remote storage: brokers report only the size of the local part")
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 

@@ -341,7 +341,7 @@ def usages(
         there = on.get(tp, ())
         rooms = [(one.name, one.room) for one in there]
         for broker in {*replicas[tp]} - {one.broker for one in there}:
-            why = f"how full broker {broker}'s disks are could not be read, so the watermarks are unknown"
+            why = f"the usage of broker {broker}'s disks could not be read, so the watermarks are unknown"
             rooms.append((f"broker {broker}", Unknown.because(Code.R7, why)))
         found[tp] = usage_for(watermarks, rooms)
     return found

@@ -271,7 +271,7 @@ class _Times:
                     offsets[one[tp]] = answer.offset
                 else:  # -1 is no answer here: its newest record is younger, or how old that is, is not known
                     named = isinstance(answer, RequestFailedError)
-                    self.unanswered[tp] = str(answer) if named else "the broker names no offset of that time"
+                    self.unanswered[tp] = str(answer) if named else "the broker reports no offset for that time"
         return offsets
 
 
@@ -416,6 +416,6 @@ def _searched(
     found = estimate(reader, topics, _ALL, known, leaders, now_ms)
     lost: dict[str, Unknown] = {}
     for tp, error in sorted(found.unanswered.items()):
-        why = Unknown.because(Code.R5, f"how old its records are could not be looked up: {error}")
+        why = Unknown.because(Code.R5, f"the age of its records could not be looked up: {error}")
         lost.setdefault(tp.topic, topic_unknown(tp, why))
     return {tp: lost.get(tp.topic) or Tail(found.bounds.get(tp, start), exact=False) for tp, (start, _) in ends.items()}

@@ -23,9 +23,7 @@ from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.replica import UNKNOWN_START, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
 
 SEGMENT_BYTES: Final = "segment.bytes"
-NO_SEGMENT_BYTES: Final = Unknown.because(
-    Code.R5, "how large its segments are (segment.bytes) could not be read: run again"
-)
+NO_SEGMENT_BYTES: Final = Unknown.because(Code.R5, "its segment.bytes could not be read: run again")
 _DELAY: Final = "file.delete.delay.ms"
 _OWN_DELAY: Final = "log.segment.delete.delay.ms"
 """The broker's setting, for topics without their own."""

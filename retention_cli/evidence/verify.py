@@ -117,7 +117,9 @@ def verify_runs(
             if run is None and broken:
                 verdict.tell(str(log.path), broken)
             if keys and (broken or name not in heard.signed):
-                verdict.tell(f"{log.path} {name}", "not signed: no given key signed its end, or more of it follows")
+                verdict.tell(
+                    f"{log.path} {name}", "not signed: no given key signed its end, or other lines of the run follow"
+                )
             verify(verdict, run, _store(folder, run, name, url), folder.name)
     if missing := [name for name in names if name not in found]:
         raise StateError(f"there is no run {missing[0]!r} in the audit log; kretain history lists them")

@@ -102,7 +102,7 @@ def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | Non
         cleanup_policy=config.cleanup_policy,
         retention_ms=config.retention_ms,
         timestamp_type=config.timestamp_type
-        or Unknown.because("topic-settings", "the broker names no message.timestamp.type"),
+        or Unknown.because("topic-settings", "the broker does not report message.timestamp.type"),
         tiered=config.tiered,
         diskless=config.diskless,
     )
@@ -117,7 +117,7 @@ def end_of(name: str, answer: Answer) -> Maybe[int]:
     """Return the offset in a leader's answer, unknown if there is none. ``name`` is for the reason's text."""
     if isinstance(answer, Found):
         return answer.offset
-    error = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+    error = answer if isinstance(answer, RequestFailedError) else "the broker reports none"
     return Unknown.because("offsets", f"the {name} could not be read: {error}")
 
 

@@ -221,6 +221,6 @@ class Recall:
         """Fold in a remembered consumer that is gone. If its last commits are unknown, every floor is."""
         seen = format_time(seen_ms // 1000 * 1000)
         if self.memory.lacks_commits_of(name):
-            text = f"only another machine saw where {who(name)} stood last, {seen}: its commits fit into no message"
+            text = f"only another machine saw the last commits of {who(name)}, {seen}: they did not fit into a message"
             fold.fail_all(Reason(Code.F6, f"{text}; {forget_hint(name)}"), group=name)
         fold.add_gone(name, rows, seen)

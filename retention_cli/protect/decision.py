@@ -274,7 +274,7 @@ def _not_ours(base: Decision, record: Record, live: Live) -> Decision:
     match record.state:
         case "unreadable":
             text = (
-                f"what _kretain_protected says of {record.key} can't be read: kretain leaves it alone until "
+                f"the record of {record.key} in _kretain_protected can't be read: kretain leaves it alone until "
                 "kretain protect --resume"
             )
         case "released":

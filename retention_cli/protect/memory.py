@@ -140,7 +140,7 @@ class RaisedSettings:
         if self._counts[key].place != at:
             self.put_back(writer)
             what = f"{record.setting} of topic {record.topic} now, or was a minute ago"
-            raise RequestFailedError(f"another kretain is changing {what}: the next pass looks again", retriable=True)
+            raise RequestFailedError(f"another kretain is changing {what}: the next pass checks again", retriable=True)
         self._known[key] = at
         if self._ledger.on_disk:
             self._ledger.note_raised(key, text.decode())

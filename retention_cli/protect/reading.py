@@ -67,7 +67,7 @@ def live_of(
     for key in SETTINGS:
         value = values.get(key, UNNAMED)
         if value.value is None:
-            return Unknown.because("topic-settings", f"the brokers name no {key}")
+            return Unknown.because("topic-settings", f"the brokers do not report {key}")
         shown = general.get(key, frozenset[TopicValue]())
         defaults = shown if value.own else {value, *(one for one in shown if one != UNNAMED and not one.own)}
         limits = [_limit(str(one.value)) for one in ({value} if value.own else defaults)]
@@ -304,7 +304,7 @@ def _position(
     if at > span.end:
         note = Reason(
             Code.F5,
-            f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's",
+            f"group {group}'s offset {at:,} is beyond the end of partition {tp.partition}: it belongs to another log",
         )
     elif at < span.start:
         gone = count(span.start - at, "record")
@@ -313,14 +313,14 @@ def _position(
         note = Reason(
             Code.F5,
             f"partition {tp.partition} may have been cut since the last plan, and group {group}'s offset {at:,} has no "
-            f"leader epoch: it counts as having read nothing until the next plan",
+            f"leader epoch: the group counts as having read nothing until the next plan",
         )
     elif not isinstance(end, Found) or at > end.offset:
         note = Reason(
             Code.F5,
-            f"group {group}'s offset {at:,} on partition {tp.partition} is behind the end of leader epoch {epoch}, or "
-            f"that can't be asked about: it counts as having read nothing until it commits again (if its client does "
-            f"not update the epoch: groups.stale.epochs)",
+            f"group {group}'s offset {at:,} on partition {tp.partition} is beyond the end of leader epoch {epoch}, or "
+            f"that end can't be read: the group counts as having read nothing until it commits again (if its client "
+            f"does not update the epoch: groups.stale.epochs)",
         )
     return Unread(group, at if note is None else span.start, span, note)
 

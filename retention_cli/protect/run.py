@@ -209,7 +209,7 @@ class _Changes:
         """
         if (now := self.own_values(known)) != {value}:
             shown = " or ".join(sorted(str(one) for one in now))
-            raise RequestFailedError(f"it is {shown} by now: the next pass looks again", retriable=True)
+            raise RequestFailedError(f"it is {shown} now: the next pass checks again", retriable=True)
         self.note(known, "released", value, known.value)
 
     def change(self, known: Record, old: str | None, new: str | None, default: Maybe[int | None]) -> None:

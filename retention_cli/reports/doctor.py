@@ -241,7 +241,7 @@ def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
         return Check(
             name,
             "limited",
-            f"who may write to {topic} could not be read ({error}): any who may write can {power}",
+            f"who may write to {topic} could not be read ({error}): anyone who may can {power}",
         )
     if found.anybody:
         return Check(name, "limited", f"the brokers have no authorizer: every user may write to {topic}, so {power}")

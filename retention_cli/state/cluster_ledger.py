@@ -309,7 +309,7 @@ class ClusterLedger(Ledger):
         late_ms = one.time_ms - written.at_ms
         if abs(late_ms) > MAX_SKEW_MS:
             text = f"{one.place}: the clock of the machine that wrote it is {apart(late_ms)}"
-            self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
+            self.notes.append(Reason("ledger", f"{text}: the times in it are ignored"))
             document = _distrusted(document, late_ms, one.time_ms)
         if (sent := self._again.pop(key, None)) is not None and self._cache.unsent().get(key) == sent:
             self._forget_up_to(key, 2**63 - 1)
@@ -355,7 +355,7 @@ class ClusterLedger(Ledger):
             if one.other_version:
                 reasons.append(Reason("ledger", one.text))
             elif name is not None and self._stored_group(name) is None:
-                text = f"{one.text}; it is all that is remembered of {who(name)}: {forget_hint(name)}"
+                text = f"{one.text}; kretain remembers nothing else of {who(name)}: {forget_hint(name)}"
                 reasons.append(Reason("ledger", text))
         return Unknown(tuple(reasons)) if reasons else None
 

@@ -119,7 +119,7 @@ def _kind_of(key: str) -> type[Document]:
         if key.startswith(prefix):
             return kind
     if partitions_of(key) is None:
-        raise DocumentError("its key is none that this kretain knows")
+        raise DocumentError("this kretain does not know its key")
     return TopicDocument
 
 

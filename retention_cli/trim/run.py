@@ -135,7 +135,7 @@ def check_cluster(plan: Plan, cluster_id: str) -> None:
         PlanRefusedError: it is another cluster.
     """
     if plan.cluster_id != cluster_id:
-        raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, this is {cluster_id}")
+        raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, not {cluster_id}")
 
 
 def carry_out(job: TrimJob) -> TrimReport:

@@ -128,7 +128,7 @@ def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Coll
                 Reason(
                     "disk",
                     f"{one.disk.name} is at {room.percent:.1f} %, {format_bytes(above)} above its ceiling of "
-                    f"{one.percent:g} %, although brokers freed what was trimmed ({why}): run again",
+                    f"{one.percent:g} %, although brokers freed what was trimmed (possible cause: {why}): run again",
                 )
             )
     return found
@@ -139,9 +139,9 @@ def _enough(one: DiskOutcome) -> int:
 
 
 def _late(name: str, one: DiskOutcome, back: int | None) -> Reason:
-    regained = "are unknown" if back is None else f"are {format_bytes(back)}"
+    regained = "an unknown part" if back is None else format_bytes(back)
     return Reason(
         "disk",
-        f"{name}: of {format_bytes(one.going_bytes)} that are to go, back {regained}; brokers delete at "
-        f"log.retention.check.interval.ms, and file.delete.delay.ms later",
+        f"{name}: brokers have freed {regained} of {format_bytes(one.going_bytes)}; they delete files "
+        f"file.delete.delay.ms after their next check (log.retention.check.interval.ms)",
     )

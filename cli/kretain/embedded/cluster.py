@@ -124,7 +124,7 @@ class Node:
         except OSError:
             return "it left no log"
         signs = (line for sign in (_EXCEPTION, _ERROR) for line in lines if sign.search(line))
-        return next(signs, lines[-1] if lines else "it said nothing")
+        return next(signs, lines[-1] if lines else "it printed nothing")
 
     def _java(self, main: str, *arguments: str, heap_mb: int) -> subprocess.Popen[bytes]:
         command = [

@@ -100,7 +100,7 @@ def use_context(name: str) -> None:
     with _edited(path) as (lines, wanted):
         there = [number for number, line in enumerate(lines) if _DEFAULT.match(line)]
         if len(there) > 1 or (not there and default_context() is not None):
-            raise ConfigError(f"{path.resolve()}: default-context has no line of its own: write it by hand")
+            raise ConfigError(f"{path.resolve()}: default-context is not on a line of its own: edit it by hand")
         quoted = name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) else json.dumps(name)
         place = there[0] if there else len(lines)
         lines[place : place + 1] = [f"default-context: {quoted}"]

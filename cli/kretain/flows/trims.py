@@ -96,7 +96,7 @@ def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
     if (run := carried_out(state_dir, plan.cluster_id, plan.created_at_ms)) is not None:
         warn(
             f"{file} was carried out at {run.begun['at']} (kretain history --run {run.run} shows it); "
-            f"what remains of it can be trimmed"
+            f"this run can trim only what is left of it"
         )
 
 

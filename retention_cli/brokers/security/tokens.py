@@ -179,7 +179,7 @@ def _given(content: bytes, now: float, where: str) -> Token:
     until = _seconds(fields.get("expires_on"))  # Unix s
     lives = (_seconds(fields.get("expires_in")), None if until is None else until - time.time(), _until_exp(value))
     life = min((one for one in lives if one is not None), default=300.0)  # then it is fetched again
-    return _valid(value, now, life, f"{where}: its token has expired: is what renews it still running?")
+    return _valid(value, now, life, f"{where}: its token has expired: check the program that renews it")
 
 
 def _valid(value: str, obtained_s: float, life_s: float, expired: str) -> Token:

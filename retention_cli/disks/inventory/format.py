@@ -91,7 +91,7 @@ class Inventory:
             InventoryError: it is another cluster's.
         """
         if self.cluster_id not in (None, cluster_id):
-            raise InventoryError(f"the inventory is of cluster {self.cluster_id}, this is {cluster_id}")
+            raise InventoryError(f"the inventory is of cluster {self.cluster_id}, not {cluster_id}")
 
 
 class ScannedReplica(NamedTuple):

@@ -136,7 +136,7 @@ class SparkArchiver(Archiver):
     def _checked(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Archived | Reason:
         """Return the copy in a task's row if this machine sees it in the archive, otherwise the reason."""
         if row is None:
-            return failed(request.tp, request.url, "Spark's task said nothing of it")
+            return failed(request.tp, request.url, "Spark's task did not report it")
         if row["error"] is not None:
             return failed(request.tp, request.url, row["error"])
         report = REMOTE_REPORT.validate_json(row["report"])

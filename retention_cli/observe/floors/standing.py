@@ -27,13 +27,13 @@ NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
 _GROUPS_TOOL: Final = "kafka-consumer-groups.sh"
 _SHARES_NOTHING: Final = "let it read a record, or set groups.share: ignore"
-_START_NOT_READ: Final = Unknown.because(Code.F2, "where a group without a commit starts was not asked")
-_END_NOT_READ: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not asked")
+_START_NOT_READ: Final = Unknown.because(Code.F2, "where a group without a commit starts was not read")
+_END_NOT_READ: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not read")
 
 
 CUT_UNKNOWN: Final = Unknown.because(
     Code.M4,
-    "kretain could not ask whether the log was cut since it last looked, and a group's commit has no leader "
+    "kretain could not check whether the log was cut since its last run, and a group's commit has no leader "
     "epoch that would show it; run again",
 )
 
@@ -286,7 +286,7 @@ def _maybe_older(cut: tuple[int, int | None] | Unknown) -> tuple[Reason, ...]:
     offset, ended = cut
     which = "" if ended is None else f" (leader epoch {ended} ended there)"
     text = (
-        f"the log was cut back to {offset:,} since kretain last looked{which}, and a group's commit has no "
+        f"the log was cut back to {offset:,} since kretain's last run{which}, and a group's commit has no "
         f"leader epoch, so it may be older; run again"
     )
     return (Reason(Code.F5, text),)

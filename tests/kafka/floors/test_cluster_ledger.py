@@ -203,7 +203,7 @@ def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until
     assert gone_at(store, ids) == ("set()", {"orders": [0, many["orders"][0][1]], "payments": [0, 7]})
     for place in (older, older, Store("local", store.bootstrap, older.state_dir), older, never, late):
         why, there = gone_at(place, ids)
-        says(why, "saw where group huge stood last", "fit into no message", "groups forget")
+        says(why, "saw the last commits of group huge", "did not fit into a message", "groups forget")
         assert there["payments"] == [0, 7], "what a look does not show is shared, too"
         assert gone_at(place, ids, "huge") == ("set()", {}), "this look shows the rest"
     with never.opened() as (ledger, memories):
@@ -212,7 +212,7 @@ def test_group_with_more_commits_than_a_message_holds_is_unknown_elsewhere_until
         memories.save(now_ms())
     for place in (never, store):
         why, there = gone_at(place, ids)
-        says(why, "saw where group huge stood last")
+        says(why, "saw the last commits of group huge")
         assert there["payments"] == [0, 9], "a look that could not read all of it shares what it read"
     with older.opened() as (ledger, memories):
         saw_huge(ledger, {"orders": [(0, 9, 3)]})
@@ -241,7 +241,9 @@ def test_large_group_that_two_machines_saw_does_not_end_the_sharing(fresh_store:
         assert not memories.unsaved
     assert samples_of(never, ids["orders"]) == (Sample(1_000, 10),), "all else is shared"
     for place in (early, never):
-        says(gone_at(place, ids)[0], "saw where group huge stood last", "fit into no message", "groups forget")
+        says(
+            gone_at(place, ids)[0], "saw the last commits of group huge", "did not fit into a message", "groups forget"
+        )
     with early.opened() as (ledger, memories):
         assert ledger.forget_group("huge"), "it would hold the other tests' topics"
 

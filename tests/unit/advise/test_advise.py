@@ -236,22 +236,22 @@ TRIMMED = part(newest_ms=NOW + DAY, log_start=99_999, high_watermark=99_999)
         (BROKER, None, {"retention_ms": DAY}, Demand(keep_ms=2 * DAY), "broker-before-policy", "sooner", (),
          "before --want (2d)"),
         (SIZE, parts(BUSY, SLOW, IDLE), {"retention_bytes": 5 * GIB}, NO_DEMAND, "size-before-time", "sooner", (0,),
-         "holds 5h of data in the busiest partition; 7d are wanted"),
+         "holds 5h of data in the busiest partition; you want 7d"),
         (SIZE, parts(BUSY), {"retention_ms": None, "retention_bytes": 5 * GIB}, by_policy(consumed_after_ms=6 * HOUR),
-         "size-before-time", "sooner", (0,), "6h are wanted"),  # R1's time counts too
+         "size-before-time", "sooner", (0,), "you want 6h"),  # R1's time counts too
         (SIZE, parts(BUSY), {"retention_ms": HOUR, "retention_bytes": 5 * GIB}, by_policy(consumed_after_ms=6 * HOUR),
-         "size-before-time", "sooner", (0,), "6h are wanted"),
+         "size-before-time", "sooner", (0,), "you want 6h"),
         (SIZE, [part(0, BUSY), BLIND], {"retention_bytes": 5 * GIB}, NO_DEMAND, "size-before-time", "sooner", (0,), ""),
         (SEGMENT, parts(BUSY, SLOW), {"retention_ms": 2 * HOUR, "segment_ms": 7 * DAY}, NO_DEMAND,
          "segment-above-retention", "longer", (1,), "segment.ms (7d) is longer than retention.ms (2h)"),
         (SEGMENT, parts(BUSY, IDLE), {"retention_ms": 2 * HOUR, "segment_ms": 7 * DAY}, NO_DEMAND,
          "segment-above-retention", "longer", (1,), "records stay up to 7d 2h"),
         (BYTES, parts(*[SLOW * 10] * 6), {"retention_bytes": GIB}, NO_DEMAND, "bytes-per-partition", "larger", (),
-         "retention.bytes (1.00 GiB) is for each partition: 6 of them may hold 6.00 GiB, and hold 1.41 GiB"),
+         "retention.bytes (1.00 GiB) applies per partition: 6 partitions may hold 6.00 GiB, and hold 1.41 GiB"),
         (BYTES, parts(*[SLOW * 10] * 6), {"retention_bytes": GIB}, NO_DEMAND, "bytes-per-partition", "larger", (),
          "if you meant the topic, not each partition, use --want-bytes 1073741824B"),
         (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=12 * GIB - 1), "bytes-per-partition", "larger", (),
-         "is for each partition, with a segment (1.00 GiB) on top: 4 may take 12.0 GiB"),
+         "applies per partition, plus a segment (1.00 GiB): 4 partitions may take 12.0 GiB"),
         (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=7 * MIB), "bytes-per-partition", "larger", (),
          "need 8.00 MiB at least"),
         (BYTES, None, {}, Demand(topic_bytes=GIB), "bytes-per-partition", "larger", (), "sets no limit"),
@@ -427,7 +427,7 @@ def test_wanted_size_too_small_for_the_time_is_a_danger_before_it_is_set() -> No
     one = advise(topic([part(0, GIB)]), Demand(topic_bytes=10 * GIB), NOW)
     [later] = one.then_dangers
     assert (said(one), later.code) == ({"bytes-per-partition"}, "size-before-time")
-    assert "--want-bytes can't hold that: 7d come to 168 GiB" in str(later.remedy)
+    assert "--want-bytes is too small: 7d of data need 168 GiB" in str(later.remedy)
 
 
 @pytest.mark.parametrize(

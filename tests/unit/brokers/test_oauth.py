@@ -298,7 +298,7 @@ def test_command_prints_a_token_alone_or_in_json(printed: str, left_s: float) ->
         ({"command": ("echo", "two words")}, "token command echo: it gives no token"),
         ({"command": ("echo", '{"access_token": 5}')}, "token command echo: it gives no token"),
         ({"command": ("cat", "/dev/zero")}, "token command cat prints more than 1 MiB"),
-        ({"command": ("echo", '{"access_token": "t", "expires_in": 0}')}, "its token has expired: is what renews it"),
+        ({"command": ("echo", '{"access_token": "t", "expires_in": 0}')}, "its token has expired: check the program"),
     ],
 )
 def test_token_source_without_a_usable_token_fails_in_one_line_without_its_output(

@@ -314,7 +314,7 @@ RAW = framed(7, written(SIMPLE, {"at": AT}))
         (b" " * (schemas.MAX_SCHEMA_BYTES + 1), "its answer is longer than 4,096 KiB"),
         (
             {"schema": json.dumps(SIMPLE), "references": [{"name": "x.R", "subject": "a", "version": 1}]},
-            "its references go in a circle",
+            "its references are circular",
         ),
         *(  # ten bytes would be a quintillion of them
             (

@@ -575,7 +575,7 @@ def test_share_group_that_no_answer_names_a_coordinator_of_is_unknown(monkeypatc
     monkeypatch.setattr(commits, "find_coordinators", answering(({}, {})))
     found: list[Any] = []
     asyncio.run(commits.read_share_offsets(made(fan_out=answering(None)), ["s"], found.append, 0.0))
-    assert found == [CommitsUnknown("s", "its coordinator was not named", None)]
+    assert found == [CommitsUnknown("s", "its coordinator is unknown", None)]
 
 
 @pytest.mark.parametrize("numbers", [(0, 0), (0, -1)])

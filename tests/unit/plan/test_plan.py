@@ -468,7 +468,7 @@ FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
         ({}, SELECTION, 3_600_001, "is 1h old (limit 1h): run kretain plan again"),
         ({}, SELECTION, -60_000, None),
         ({}, SELECTION, -60_001, "in the future"),
-        ({"cluster_id": "c2"}, SELECTION, 0, "the plan is for cluster c2, this is c1"),
+        ({"cluster_id": "c2"}, SELECTION, 0, "the plan is for cluster c2, not c1"),
         ({"flags": FLAGS.flags()}, SELECTION, 0, "made with --older-than 1d: give exactly these rules"),
         (
             {},
