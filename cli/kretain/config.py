@@ -396,9 +396,10 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
 
 
 def nearest(name: str, known: Collection[str], all_are: str = "it has") -> str:
-    """Return a hint: the known name that looks like the wrong one, else all known names."""
-    similar = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {similar[0]}?" if similar else f"{all_are} {', '.join(known) or 'none'}"
+    """Return a hint: the known name that looks like the wrong one, in any case of letters, else all known names."""
+    by_lower = {one.lower(): one for one in known}
+    similar = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"did you mean {by_lower[similar[0]]}?" if similar else f"{all_are} {', '.join(known) or 'none'}"
 
 
 def default_context() -> str | None:

@@ -19,6 +19,7 @@ from kretain.errors import (
     as_engine_error,
     code_of,
     exit_code_for,
+    line_of,
     lines_of,
     of_many,
     tell,
@@ -257,13 +258,14 @@ def each_cluster(function: Command) -> Command:
         from kretain.render.output import by_cluster
 
         codes = []
-        with by_cluster(values["output"]) as of:
-            for name, of_one in several.clusters.items():
+        with by_cluster(values["output"]) as results:
+            for name, one in several.clusters.items():
+                results.append({"name": name})
                 try:
-                    with of(name):
-                        codes.append(function(of_one, **values) or Exit.DONE)
+                    codes.append(function(one, **values) or Exit.DONE)
                 except Exception as error:
                     known = as_engine_error(error)
+                    results[-1] = {"name": name, "error": line_of(known)}
                     if exit_code_for(known) is Exit.USAGE:
                         raise
                     codes.append(exit_code_for(known))

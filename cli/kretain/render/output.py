@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from kretain.errors import line_of
 from kretain.reach import complete, complete_json, completed
 from kretain.system import stdio
 from retention_cli.core.grouping import by_key, grouped
@@ -99,23 +98,14 @@ _clusters: list[dict[str, Any]] = []
 
 
 @contextlib.contextmanager
-def by_cluster(output: str) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
-    """Print the results of several clusters as one; yield a context manager for each, by its name.
+def by_cluster(output: str) -> Iterator[list[dict[str, Any]]]:
+    """Print the results of several clusters as one; yield the list of them, which the caller fills.
 
-    JSON and YAML have a list of them, CSV has a column, and people see the name above each.
+    A cluster's name is added before its result is shown, and replaced by an error if there is none. JSON and YAML have
+    the list, CSV has a column, and people see the name above each.
     """
-
-    @contextlib.contextmanager
-    def of(name: str) -> Iterator[None]:
-        _clusters.append({"name": name})
-        try:
-            yield
-        except Exception as error:
-            _clusters[-1] = {"name": name, "error": line_of(error)}
-            raise
-
     try:
-        yield of
+        yield _clusters
         document = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
         if output == "json":
             _write_json([json.dumps(document, ensure_ascii=False, indent=1), "\n"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterator
 
+from kretain.config import nearest
 from kretain.errors import UsageError
 from kretain.render.output import BLANK, Column, Line, Part, Table, show
 from kretain.texts import Explanation, explanations
@@ -24,9 +24,7 @@ def print_codes(code: str | None, output: str) -> None:
     if code is not None and code.lower() not in by_name:
         if code.upper() in Code.__members__:
             raise UsageError(f"{code.upper()} is a rule, not a reason: docs/rules.md explains it")
-        similar = difflib.get_close_matches(code.lower(), by_name, n=1)
-        hint = f"did you mean {by_name[similar[0]].code}?" if similar else f"codes are {', '.join(known)}"
-        raise UsageError(f"no reason code {code!r}; {hint}")
+        raise UsageError(f"no reason code {code!r}; {nearest(code, known, 'codes are')}")
     chosen = list(known.values()) if code is None else [by_name[code.lower()]]
     show(
         output,

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from kretain import reach
 from kretain.api.values import Origin as PlanOrigin, plan_value
+from kretain.errors import line_of
 from kretain.options.common import Common, Output, PlanOutput
 from kretain.render import (
     advise,
@@ -159,11 +160,12 @@ CHANGED: list[dict[str, Any]] = [
 
 
 def clusters(value: tuple[GroupList | Held, ...], output: Any) -> None:
-    with rendering.by_cluster(output) as of:
+    with rendering.by_cluster(output) as results:
         for name, one in zip(("eu", "=us", "ap"), value, strict=True):
-            with contextlib.suppress(SavedPlanError), of(name):
-                if isinstance(one, Held):
-                    raise SavedPlanError(one.name)
+            results.append({"name": name})
+            if isinstance(one, Held):
+                results[-1]["error"] = line_of(SavedPlanError(one.name))
+            else:
                 consumers.print_groups(one, output, NOW, is_first=False)
 
 
