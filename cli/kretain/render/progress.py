@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from kretain import BEGAN
 from kretain.system import stdio
 from retention_cli.core.printable import printable
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress
 
 FIRST_S: Final = 0.1
 """No line before the process has run this long (s): most commands without a cluster are done by then."""
@@ -47,7 +47,6 @@ class _Screen:
         self._in_line = False
         """A question waits in the last line."""
         self._ended = threading.Event()
-        self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if (sys.stderr.encoding or "").lower() in ("utf-8", "utf8") else "|/-\\"
 
     def report(self, name: str, phase: str, done: int = 0, total: int | None = None) -> None:
         before = self._tasks.get(name)
@@ -59,13 +58,9 @@ class _Screen:
     @contextlib.contextmanager
     def named(self, name: str) -> Iterator[Progress]:
         """Yield the progress of one of several clusters, which has a line of its own."""
-
-        def report(phase: str, done: int = 0, total: int | None = None) -> None:
-            self.report(name, f"{name}: {phase}", done, total)
-
+        self.report(name, "connecting")
         try:
-            report("connecting")
-            yield report
+            yield functools.partial(self.report, name)
         finally:
             self._tasks.pop(name, None)
 
@@ -92,11 +87,13 @@ class _Screen:
             if self._hidden or self._in_line or self._ended.is_set():
                 return
             columns, rows = shutil.get_terminal_size()
-            shown = [one for name, one in list(self._tasks.items()) if name] or [*self._tasks.values()]
+            tasks = list(self._tasks.items())
+            shown = [(name, one) for name, one in tasks if name] or tasks
             most = max(1, min(rows - 2, _MOST_LINES))
             now = time.monotonic()
-            frame = self._frames[int(now / EVERY_S) % len(self._frames)]
-            lines = [f"{frame} {_text(one, now)}"[: columns - 1] for one in shown[:most]]
+            frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if (sys.stderr.encoding or "").lower() in ("utf-8", "utf8") else "|/-\\"
+            frame = frames[int(now / EVERY_S) % len(frames)]
+            lines = [f"{frame} {_text(name, one, now)}"[: columns - 1] for name, one in shown[:most]]
             if len(shown) > most:
                 lines[-1] = f"{frame} and {len(shown) - most + 1:,} more"
             self._replace(lines)
@@ -111,15 +108,15 @@ class _Screen:
         self._lines = len(lines)
 
 
-def _text(task: _Task, now: float) -> str:
-    """Return a line: the phase, a bar and the count, the rate, and the time so far and to go."""
+def _text(name: str, task: _Task, now: float) -> str:
+    """Return a line: a cluster's name, the phase, a bar and the count, the rate, and the time so far and to go."""
     done, total, seconds = task.done, task.total or 0, now - task.began
     full = min(_BAR, _BAR * done // total) if total else 0
     timed = seconds >= 1
     return "  ".join(
         text
         for text in (
-            printable(task.phase),
+            printable(f"{name}: {task.phase}" if name else task.phase),
             total and "━" * full + "╌" * (_BAR - full),
             f"{done:,}/{total:,}" if total else done and f"{done:,}",
             timed and done and f"{done / seconds:,.0f}/s",
@@ -134,44 +131,38 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-_current: _Screen | None = None
+_screen: Final = _Screen()
+"""A process has one terminal. What is reported before :func:`begin` or after :func:`still` is not drawn."""
 
 
 def begin() -> None:
-    """Show that kretain is at work, if stderr is a terminal. Not called with ``--quiet``."""
-    global _current  # noqa: PLW0603  (a process has one terminal)
-    if _current is not None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-        return
-    _current = screen = _Screen()
-    screen.report("", _WORKING)
-    stdio.before_write = screen.make_room
-    threading.Thread(target=screen.run, name="kretain-progress", daemon=True).start()
+    """Show that kretain is at work, if stderr is a terminal: once in a process, and not with ``--quiet``."""
+    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        doing(_WORKING)
+        stdio.before_write = _screen.make_room
+        threading.Thread(target=_screen.run, name="kretain-progress", daemon=True).start()
 
 
 def still() -> None:
     """Show no progress from here on: the command prints lines of its own, or has ended."""
-    global _current  # noqa: PLW0603
-    if _current is not None:
-        _current.end()
-        stdio.before_write = None
-        _current = None
+    _screen.end()
+    stdio.before_write = None
 
 
 def doing(phase: str) -> None:
     """Show what the command does now."""
-    if _current is not None:
-        _current.report("", phase)
+    _screen.report("", phase)
 
 
 @contextlib.contextmanager
 def shown() -> Iterator[Progress]:
     """Yield a progress that shows its reports, if the process has begun to show any."""
-    yield silent if _current is None else functools.partial(_current.report, "")
+    yield functools.partial(_screen.report, "")
     doing(_WORKING)
 
 
 @contextlib.contextmanager
 def shown_by_name() -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
     """Yield a function that returns, for a cluster's name, a context manager with a progress line of its own."""
-    yield _current.named if _current is not None else lambda _name: contextlib.nullcontext(silent)
+    yield _screen.named
     doing(_WORKING)
