@@ -124,6 +124,8 @@ def show(
     if isinstance(plan, Plan):
         made = f"{format_time(plan.created_at_ms)} ({format_age(max(0, now_ms() - plan.created_at_ms))} ago)"
         common.warn(f"{file} was made {made} for cluster {plan.cluster_id} ({plan.bootstrap}), by {plan.policy_source}")
+    elif output == "delete-records":
+        raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
     print_plan(plan, output, every_row=all_rows)
 
 

@@ -66,8 +66,6 @@ def print_plan(
         is_new: returns whether to print a note that is the same in every plan of the cluster.
     """
     if isinstance(plan, FleetPlan):
-        if output == "delete-records":
-            raise ValueError("delete-records names no cluster")
         show(
             output,
             {},

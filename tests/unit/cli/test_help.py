@@ -606,6 +606,7 @@ def test_show_prints_a_fleet_plan_entirely_or_by_cluster(kretain: Said, tmp_path
     assert json.loads(show("-o", "json").out) == json.loads("".join(fleet_lines(fleet)))
     assert json.loads(show("--cluster", "eu", "-o", "json").out) == as_json(EVERY)
     assert "down" in show("--cluster", "ap", check=1).err
+    assert "for one cluster: name it with --cluster NAME" in show("-o", "delete-records", check=2).err
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,8 @@ def every_format(name: str, seed: str, show: Print | None = None) -> str:
     hint, ours = COMMANDS[name]
     value = positions(seed) if hint is Positions else made(hint, seed)
     parts = []
-    for output in get_args(PlanOutput if name in ("plan", "plan-all", "fleet-plan", "fleet-plan-all") else Output):
+    formats = get_args(PlanOutput if "plan" in name else Output)
+    for output in (one for one in formats if one != "delete-records" or not name.startswith("fleet")):
         for terminal in (False, True) if output == "table" else (False,):
             text = printed(show or ours, value, output, terminal=terminal)
             parts.append(f"==== {output}{' in a terminal' if terminal else ''}\n{text}")
