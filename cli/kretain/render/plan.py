@@ -202,7 +202,6 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
         "whose offsets had already expired (offsets.retention.minutes), so they protect nothing. Run plans for a few "
         "days before the first trim, or name these groups in groups.require (F6)."
     )
-    is_young = plan.memory_since_ms is not None and age_ms < _YOUNG_MS
     freed = given_back(space) if totals.trim or (space is not None and space.dead_bytes) else ""
     return [
         Line(summary(totals), "bold"),
@@ -210,7 +209,9 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
         Line(f"Broker clock not verified; {clock} (G8).", "dim") if is_new("clock") else None,
-        Line(young, "dim") if is_young and is_new("first look") else None,
+        Line(young, "dim")
+        if plan.memory_since_ms is not None and age_ms < _YOUNG_MS and is_new("first look")
+        else None,
     ]
 
 
@@ -335,9 +336,7 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
     )
     shown = [topics[at] for at in sorted(most)]
     yield BLANK
-    if len(shown) < len(topics):
-        yield f"The {len(shown)} of {len(topics):,} topics that matter most (all: --all; partitions: -o csv):"
-        yield BLANK
+    yield from that_matter_most(shown, len(topics), "topics that matter most")
     yield Table(
         (
             Column("cluster"),
