@@ -333,7 +333,7 @@ def group(name: str, days: int | None, lag: int | None = 5, counts: str = "count
         ([group("late", 1), group("zombie", 40)], "zombie since 2025-10-14T12:13:20Z, late since 2025-11-22T12:13:20Z"),
         (
             [group(f"g{number}", 10 - number) for number in range(5)],
-            "g0 since 2025-11-13T12:13:20Z, g1 since 2025-11-14T12:13:20Z, g2 since 2025-11-15T12:13:20Z, and 2 more",
+            "g0 since 2025-11-13T12:13:20Z, g1 since 2025-11-14T12:13:20Z, g2 since 2025-11-15T12:13:20Z and 2 more",
         ),
     ],
 )
