@@ -185,18 +185,11 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
         if more := len(wanted) - sum(map(len, grouped.values())):
             yield Line(f"({count(more, 'more topic')}: --all, or -o json)", indent=2)
-    text = yaml.safe_dump(
-        {
-            "version": 1,
-            "topics": [
-                {"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()
-            ],
-        },
-        sort_keys=False,
-        default_flow_style=None,
-        width=1000,
-    )
-    yield from map(_verbatim, text.splitlines())
+    policy = {
+        "version": 1,
+        "topics": [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()],
+    }
+    yield from map(_verbatim, yaml.safe_dump(policy, sort_keys=False, default_flow_style=None, width=1000).splitlines())
 
 
 def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> list[Part]:
@@ -340,7 +333,7 @@ def _traffic(topic: TopicState) -> dict[str, Any]:
     """Return the topic's sums; null if a partition's part is unknown."""
     measured = [_measured(one) for one in topic.partitions]
     found: dict[str, Any] = {
-        key: [known(one[key]) for one in measured]
+        key: [one[key] for one in measured]
         for key in ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes")
     }
     return {key: None if None in values else round(sum(values), 3) for key, values in found.items()}
@@ -348,11 +341,11 @@ def _traffic(topic: TopicState) -> dict[str, Any]:
 
 def _measured(one: PartitionState) -> dict[str, Any]:
     return {
-        "bytes": one.size_bytes,
-        "records_per_hour": one.records_per_hour,
-        "bytes_per_hour": one.bytes_per_hour,
-        "records_last_hour": one.last_hour if isinstance(one.last_hour, Unknown) else one.last_hour.records,
-        "records_last_day": one.last_day if isinstance(one.last_day, Unknown) else one.last_day.records,
+        "bytes": known(one.size_bytes),
+        "records_per_hour": known(one.records_per_hour),
+        "bytes_per_hour": known(one.bytes_per_hour),
+        "records_last_hour": None if isinstance(one.last_hour, Unknown) else one.last_hour.records,
+        "records_last_day": None if isinstance(one.last_day, Unknown) else one.last_day.records,
     }
 
 
@@ -362,7 +355,7 @@ def _partition(one: PartitionState, topic: TopicState) -> dict[str, Any]:
         "partition": one.number,
         "log_start": known(one.log_start),
         "high_watermark": known(one.high_watermark),
-        **{key: None if isinstance(value, Unknown) else round(value, 3) for key, value in _measured(one).items()},
+        **{key: None if value is None else round(value, 3) for key, value in _measured(one).items()},
         "newest_offset": None if newest is None else newest.offset,
         "newest_ms": None if newest is None else newest.time_ms,
         "normal": _in_traffic(in_normal_traffic(one, topic)),

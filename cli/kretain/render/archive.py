@@ -143,16 +143,14 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
 def _compacted(rows: Sequence[Mapping[str, Any]], *, dry_run: bool) -> list[Part]:
     shown = [row for row in rows if row["joined"] or row["problems"]]
     joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
-    table = Table(
-        (
-            Column("partition"),
-            *(Column(title, "right") for title in ("segments", "files", "to join" if dry_run else "joined", "into")),
-        ),
-        [(f"{row['topic']}-{row['partition']}", *(number(row[key]) for key in _COMPACTED)) for row in shown],
-        ["bold red" if row["problems"] else None for row in shown],
-    )
+    titles = ("segments", "files", "to join" if dry_run else "joined", "into")
     return [
-        *((table, BLANK) if shown else ()),
+        Table(
+            (Column("partition"), *(Column(title, "right") for title in titles)),
+            [(f"{row['topic']}-{row['partition']}", *(number(row[key]) for key in _COMPACTED)) for row in shown],
+            ["bold red" if row["problems"] else None for row in shown],
+        ),
+        BLANK if shown else None,
         Line(
             f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
             if joined

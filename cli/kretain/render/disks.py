@@ -97,13 +97,12 @@ def _usage(outcomes: Sequence[DiskOutcome], *, ceilings: bool) -> Table:
     """Return a row per disk. A narrow terminal has shorter bars, and beside ceilings fewer numbers."""
     width = console().width if is_terminal() else math.inf
     length = WIDTH if width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
-    names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
-    if ceilings:
-        names = [
-            name
-            for name in (*names, "ceiling", "after the plan", "short by")
-            if width >= _NARROW or name not in ("Kafka", "others", "ceiling")
-        ]
+    usage = ("disk", "usage", "used", "Kafka", "others", "size", "growth")
+    names = [
+        name
+        for name in (*usage, *(("ceiling", "after the plan", "short by") if ceilings else ()))
+        if not ceilings or width >= _NARROW or name not in ("Kafka", "others", "ceiling")
+    ]
     return Table(
         [
             Column(name, "left" if name in ("disk", "usage", "growth") else "right", unbroken=name == "usage")

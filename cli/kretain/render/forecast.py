@@ -42,7 +42,6 @@ from retention_cli.forecast.value import (
     TopicForecast,
     Totals,
 )
-from retention_cli.memory.disk import Growth
 
 FORMAT: Final = "kretain.forecast/v1"
 SHOWN: Final = 15
@@ -119,8 +118,11 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
 
 
 def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
-    largest = _largest((one.alone.size_bytes, one.policy.size_bytes, one.now.size_bytes))
-    return (isinstance(one.alone.records, Unknown) or not one.alone.records.endless, -largest, one.name)
+    return (
+        isinstance(one.alone.records, Unknown) or not one.alone.records.endless,
+        -_largest((one.alone.size_bytes, one.policy.size_bytes, one.now.size_bytes)),
+        one.name,
+    )
 
 
 def _largest(spans: Iterable[Maybe[Span]]) -> float:
@@ -190,7 +192,11 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
                 (
                     disk.disk.name,
                     "?" if isinstance(disk.disk.room, Unknown) else f"{disk.disk.room.percent:.1f} %",
-                    _measured(disk.growth),
+                    "?"
+                    if isinstance(disk.growth, Unknown)
+                    else "never"
+                    if disk.growth.full_in_ms is None
+                    else about(disk.growth.full_in_ms),
                     _time(disk.alone),
                     _time(disk.policy),
                     *((_time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
@@ -201,10 +207,6 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
         ),
         still != 0 and Line(f"{size(still)} of other files and other topics are assumed to stay the same.", "dim"),
     ]
-
-
-def _measured(grows: object) -> str:
-    return "?" if not isinstance(grows, Growth) else "never" if grows.full_in_ms is None else about(grows.full_in_ms)
 
 
 def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
@@ -366,7 +368,7 @@ def _totals(totals: Totals) -> dict[str, Any]:
 
 def _disk(one: DiskForecast, other: DiskForecast | None) -> dict[str, Any]:
     room = known(one.disk.room)
-    grows = one.growth if isinstance(one.growth, Growth) else None
+    grows = known(one.growth)
     whys = [reason for value in (one.alone, one.policy) if isinstance(value, Unknown) for reason in value.reasons]
     return {
         "broker": one.disk.broker,
@@ -441,10 +443,6 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
     columns = [Column(title, "right") for title in COSTS.values()]
     spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
     so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
-    by_labels = Table(
-        (Column("label"), Column("topics", "right"), *columns),
-        [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
-    )
     return [
         heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
         Table(
@@ -453,10 +451,13 @@ def _money(bills: Bills, most: int | None) -> list[Part]:
         ),
         len(bills.topics) > len(topics)
         and Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim"),
-        *((heading("By label"), by_labels) if labels else ()),
+        heading("By label") if labels else None,
+        Table(
+            (Column("label"), Column("topics", "right"), *columns),
+            [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
+        ),
         heading("Kept because a consumer is behind") if consumers else None,
-        bool(consumers)
-        and Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
+        Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers]),
         BLANK,
         Line(
             f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind.",
