@@ -163,9 +163,10 @@ def _consumers(found: PlanSummary) -> Element | None:
 def _reason(action: Action, reason: Reason, one: Sum, plan: Plan) -> Element:
     first, more = one.first[0], one.partitions - len(one.first)
     named = ", ".join(short(str(tp)) for tp in one.first) + (f" and {more:,} more" if more > 0 else "")
-    fields = {"topic": shell_word(first.topic), "place": shell_word(f"{first.topic}:{first.partition}")}
     command = joined(
-        command_for(reason.code).format_map(fields),
+        command_for(reason.code).format(
+            topic=shell_word(first.topic), place=shell_word(f"{first.topic}:{first.partition}")
+        ),
         plan.policy_source != NO_FILE and f" -p {shell_word(plan.policy_source)}",
         f" -b {shell_word(plan.bootstrap)}",
     )
@@ -279,8 +280,6 @@ def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[
     """Return the part, None if the ledger has no sample of any disk and there is nothing to report."""
     seen = {name: samples for name, samples in disks.items() if samples}
     fullest = sorted(seen, key=lambda name: (-_percent(seen[name][-1]), name))
-    if not fullest:
-        return section("Disks over time", *(element("p", note, class_="note") for note in notes))
     drawn = [name for name in fullest if len(seen[name]) > 1][: len(LINES)]
     return section(
         "Disks over time",
@@ -294,8 +293,10 @@ def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[
             (_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]),
         ),
         *(element("p", one) for one in notes),
-        note="As kretain saw them, including all trims in that time."
-        + (f" The fullest {_MOST_DISKS} of {len(fullest):,}." if len(fullest) > _MOST_DISKS else ""),
+        note=joined(
+            "As kretain saw them, including all trims in that time.",
+            len(fullest) > _MOST_DISKS and f" The fullest {_MOST_DISKS} of {len(fullest):,}.",
+        ),
     )
 
 
