@@ -69,12 +69,12 @@ def trim(
     settings = chosen(common, clusters)
     shared = SharedSpark(spark)
     if isinstance(settings, Fleet):
-        from kretain.flows.fleet_trim import FleetTrim, trim_fleet
+        from kretain.flows.fleet_trim import trim_fleet
 
         check_one(how.inventory, wait=how.wait)
         named.check_one_cluster()
         with shared:
-            return trim_fleet(settings, named.topics, one_off, FleetTrim(how, common, shared))
+            return trim_fleet(settings, named.topics, one_off, how, common, shared)
     saved = None if how.plan is None else read_saved(how.plan, clusters.cluster)
     shown = how.shown(saved)
     selection = partial(selection_of, settings.policy, named.topics, one_off, named.partitions)

@@ -41,15 +41,6 @@ from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
 
 @dataclass(frozen=True, slots=True)
-class FleetTrim:
-    """How to trim a fleet: the command's options, and Spark, if it is used."""
-
-    flags: TrimFlags
-    common: Common
-    spark: SharedSpark
-
-
-@dataclass(frozen=True, slots=True)
 class FleetPlans:
     """A fleet's plans, each read when its turn comes, and the clusters that could not be planned.
 
@@ -61,40 +52,44 @@ class FleetPlans:
     show: Callable[[], None]
 
 
-def trim_fleet(fleet: Fleet[Resolved], topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
+def trim_fleet(
+    fleet: Fleet[Resolved],
+    topics: list[str] | None,
+    one_off: OneOff,
+    flags: TrimFlags,
+    common: Common,
+    spark: SharedSpark,
+) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
-    if how.flags.plan is None:
+    if flags.plan is None:
         members = fleet.members(topics, one_off)
-        chosen = _fresh(fleet, members, how)
+        chosen = _fresh(fleet, members, spark, quiet=common.quiet)
     else:
-        chosen = _saved(fleet, topics, one_off, how.flags.plan, how.flags.max_age)
+        chosen = _saved(fleet, topics, one_off, flags.plan, flags.max_age)
         members = fleet.members(topics, one_off)
     # All of a saved plan is read and validated before the first request; rows are not kept.
-    going = {name: topics_to_trim(plan(), how.flags.max_partitions) for name, plan in chosen.plans.items()}
-    for member in members if how.flags.plan is not None else ():
-        if member.name in chosen.plans:
-            warn_of_earlier_run(member.state_dir, chosen.plans[member.name](), f"{how.flags.plan} for {member.name}")
-    if not how.flags.dry_run and not how.flags.yes and any(going.values()):
-        _leave_out_exceeding(members, chosen, how, {name for name, some in going.items() if some})
+    going = {name: topics_to_trim(plan(), flags.max_partitions) for name, plan in chosen.plans.items()}
+    if not flags.dry_run and not flags.yes and any(going.values()):
+        _leave_out_exceeding(members, chosen, flags, {name for name, some in going.items() if some})
         confirm_trim(
             lambda: fleet_question({name: going[name] for name in chosen.plans}, list(chosen.failures)),
             chosen.show,
             [name for one in fleet.clusters.values() for name in one.typed],
         )
-    report = FleetReport(fleet.source, fleet.digest, dict(trim_each(members, chosen, how)))
-    print_fleet_report(report, how.flags.output, every_row=how.flags.all_rows)
+    report = FleetReport(fleet.source, fleet.digest, dict(trim_each(members, chosen, flags, common, spark)))
+    print_fleet_report(report, flags.output, every_row=flags.all_rows)
     tell_failures({name: one for name, one in report.failures.items() if name not in chosen.failures})
     for name, one in report.reports.items():
-        warn_of_log(one, quiet=how.common.quiet, of=name)
+        warn_of_log(one, quiet=common.quiet, of=name)
     return of_many(
         [
             *(code_of_failure(one) for one in report.failures.values()),
-            *(code_of(one, fail_on_hold=how.flags.fail_on_hold) for one in report.reports.values()),
+            *(code_of(one, fail_on_hold=flags.fail_on_hold) for one in report.reports.values()),
         ]
     )
 
 
-def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTrim, going: Collection[str]) -> None:
+def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimFlags, going: Collection[str]) -> None:
     """Refuse what exceeds a cluster's limits (G6) or lacks an approval before the user is asked.
 
     ``going`` are those with something to trim.
@@ -107,7 +102,7 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
         if member.name not in going:
             continue
         plan = chosen.plans[member.name]()
-        selected, shown = limited_to(plan, how.flags.max_partitions), how.flags.shown(plan)
+        selected, shown = limited_to(plan, flags.max_partitions), flags.shown(plan)
         try:
             within_limits(member.state_dir, selected, member.selection().policy, plan, shown)
         except LimitsError as error:
@@ -120,7 +115,9 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
         chosen.failures[name] = failure
 
 
-def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iterator[tuple[str, TrimReport | Failure]]:
+def trim_each(
+    members: list[Member], chosen: FleetPlans, flags: TrimFlags, common: Common, spark: SharedSpark
+) -> Iterator[tuple[str, TrimReport | Failure]]:
     """Trim cluster by cluster. A Ctrl-C stops the current one cleanly, and skips the later ones."""
     stopped = False
     for member in members:
@@ -131,33 +128,35 @@ def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iter
         elif member.name in chosen.plans:
             sent: list[TrimReport] = []  # this cluster's report, once a request was sent to it
             try:
-                report = trim_one(member, chosen.plans[member.name](), how, sent)
+                report = trim_one(member, chosen.plans[member.name](), sent, flags, common, spark)
             except KeyboardInterrupt as error:
                 stopped = True
                 yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
             except Exception as error:  # noqa: BLE001  (reported in one line, with its exit code; the others continue)
                 if sent:
-                    how.common.deletions.fail(error, how.common.verbose)
+                    common.deletions.fail(error, common.verbose)
                 yield member.name, sent[0] if sent else Failure(line_of(error), error)
             else:
                 stopped = report.interrupted
                 if report.stopped_by is not None:
-                    how.common.deletions.fail(report.stopped_by, how.common.verbose)
+                    common.deletions.fail(report.stopped_by, common.verbose)
                 yield member.name, report
 
 
-def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport]) -> TrimReport:
+def trim_one(
+    member: Member, plan: Plan, sent: list[TrimReport], flags: TrimFlags, common: Common, spark: SharedSpark
+) -> TrimReport:
     """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
 
     def keep(report: TrimReport) -> None:
-        note_deletions(how.common.deletions, report, member.name)
+        note_deletions(common.deletions, report, member.name)
         if report.sent:
             sent.append(report)
 
     policy = member.selection().policy
-    inventory = inventory_view(inventory_paths(policy), require_all=not how.flags.dry_run)
+    inventory = inventory_view(inventory_paths(policy), require_all=not flags.dry_run)
     with (
-        notified(policy.notify, member.name, dry_run=how.flags.dry_run) as post,
+        notified(policy.notify, member.name, dry_run=flags.dry_run) as post,
         shown_by_name() as watch,
         watch(member.name) as progress,
         member.reader() as reader,
@@ -170,16 +169,16 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
                 selection=member.selection,
                 state_dir=member.state_dir,
                 clock_ms=now_ms,
-                exit_code_for=exit_codes(fail_on_hold=how.flags.fail_on_hold),
-                dry_run=how.flags.dry_run,
-                max_partitions=how.flags.max_partitions,
-                wait_lock_s=how.flags.wait_lock / 1000,
-                max_age_ms=how.flags.max_age_ms,
-                source=how.flags.source,
-                offered=how.flags.shown(plan),
+                exit_code_for=exit_codes(fail_on_hold=flags.fail_on_hold),
+                dry_run=flags.dry_run,
+                max_partitions=flags.max_partitions,
+                wait_lock_s=flags.wait_lock / 1000,
+                max_age_ms=flags.max_age_ms,
+                source=flags.source,
+                offered=flags.shown(plan),
                 memories=memories,
                 inventory=inventory,
-                archiver=how.spark.archiver(),
+                archiver=spark.archiver(),
                 audit=policy.audit,
                 on_report=keep,
                 progress=progress,
@@ -188,14 +187,13 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
             post(report)
             report = shipped(job, report)
             memories.save(now_ms())
-    warn(*(f"{member.name}: {note.text}" for note in memories.notes if not how.common.quiet))
+    warn(*(f"{member.name}: {note.text}" for note in memories.notes if not common.quiet))
     return report
 
 
-def _fresh(fleet: Fleet[Resolved], members: list[Member], how: FleetTrim) -> FleetPlans:
-
-    made = planned(fleet, members, now_ms(), how.spark)
-    tell_notes({} if how.common.quiet else made.plans)
+def _fresh(fleet: Fleet[Resolved], members: list[Member], spark: SharedSpark, *, quiet: bool) -> FleetPlans:
+    made = planned(fleet, members, now_ms(), spark)
+    tell_notes({} if quiet else made.plans)
     plans = made.plans
     return FleetPlans(
         {name: partial(plans.__getitem__, name) for name in plans},
@@ -207,7 +205,7 @@ def _fresh(fleet: Fleet[Resolved], members: list[Member], how: FleetTrim) -> Fle
 def _saved(
     fleet: Fleet[Resolved], topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int
 ) -> FleetPlans:
-    """Read a fleet's saved plan.
+    """Read a fleet's saved plan, and say which clusters were trimmed by it already.
 
     Raises:
         SavedPlanError: the plan can't be executed.
@@ -218,7 +216,9 @@ def _saved(
         if name not in fleet.clusters:
             raise RefusedError(f"{path} has a plan for {name}, which {fleet.source} does not name; nothing was trimmed")
     for name, give in saved.plans.items():
-        todays_rules(give(), one_off, partial(selection_of, fleet.clusters[name].policy, topics, one_off), max_age_ms)
+        plan, cluster = give(), fleet.clusters[name]
+        todays_rules(plan, one_off, partial(selection_of, cluster.policy, topics, one_off), max_age_ms)
+        warn_of_earlier_run(cluster.state_dir, plan, f"{path} for {name}")
     return FleetPlans(
         dict(saved.plans),
         {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()},

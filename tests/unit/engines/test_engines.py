@@ -362,7 +362,7 @@ def trimmed_in_turn(
     """
     reached: list[str] = []
 
-    def trim(one: Member, _plan: Plan, _how: fleet_trim.FleetTrim, sent: list[TrimReport]) -> TrimReport:
+    def trim(one: Member, _plan: Plan, sent: list[TrimReport], *_how: object) -> TrimReport:
         reached.append(one.name)
         answer = answers[one.name]
         sent.extend(report for name, report in (before or {}).items() if name == one.name)
@@ -372,9 +372,9 @@ def trimmed_in_turn(
 
     monkeypatch.setattr(fleet_trim, "trim_one", trim)
     flags = TrimFlags(yes=True, max_age=0, wait_lock=0, output="json")
-    how = fleet_trim.FleetTrim(flags, Common(quiet=True), SharedSpark(SparkFlags()))
+    how = flags, Common(quiet=True), SharedSpark(SparkFlags())
     wishes = fleet_trim.FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
-    return dict(fleet_trim.trim_each([member("eu"), member("ap"), member("us")], wishes, how)), reached
+    return dict(fleet_trim.trim_each([member("eu"), member("ap"), member("us")], wishes, *how)), reached
 
 
 def test_age_of_a_saved_plan_counts_again_when_its_turn_has_come() -> None:
