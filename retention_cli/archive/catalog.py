@@ -194,7 +194,10 @@ class Work:
 
 @dataclass(slots=True)
 class Compacted:
-    """One partition's result. Each line in ``problems`` names a damaged segment, whose run is left unchanged."""
+    """One partition's result. Each line in ``problems`` names a damaged segment, whose run is left unchanged.
+
+    Those of the partition come first.
+    """
 
     partition: ArchivedPartition
     written: list[Manifest] = field(default_factory=list)
@@ -251,7 +254,7 @@ def compact(
     Raises:
         ArchiveError: the archive can't be read or written any longer. What is done stays.
     """
-    done = Compacted(partition)
+    done = Compacted(partition, problems=list(partition.problems))
     for joined, part in work.leftovers:
         try:
             verify_files(store, joined)

@@ -197,11 +197,10 @@ def compact(
         total = sum(one.records for _store, _one, planned in work for join in planned.joins for one in join)
         with common.progress() as progress:
             on_records = adding(progress, "joining", total)
-            done = []
-            for store, one, planned in found:
-                row = run_compaction(store, one, planned, lambda: format_time(now_ms()), on_records)
-                row.problems[:0] = one.problems
-                done.append((store.url, row, planned))
+            done = [
+                (store.url, run_compaction(store, one, planned, lambda: format_time(now_ms()), on_records), planned)
+                for store, one, planned in found
+            ]
     print_compacted(done, output, dry_run=dry_run)
     return Exit.PARTIAL if any(one.problems for _url, one, _planned in done) else Exit.DONE
 
