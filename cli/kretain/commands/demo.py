@@ -8,21 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kretain.completion.quick import QuickCommand
-from kretain.errors import Exit
+from kretain.errors import Exit, warn
 from kretain.options.common import guarded, new_app, option, prose
 from kretain.render.output import Line, say
 from kretain.render.progress import still
 
 demo = new_app()
-
-WIDTH = 96
 
 
 class DemoError(Exception):
@@ -56,9 +53,9 @@ def _run(*, tour: bool, keep: bool) -> None:
     from kretain.embedded.cluster import EmbeddedKafka
     from kretain.embedded.demo import POLICY, load, run_groups
 
-    with EmbeddedKafka(progress=_tell) as kafka:
-        load(kafka, _tell)
-        run_groups(kafka, _tell)
+    with EmbeddedKafka(progress=warn) as kafka:
+        load(kafka, warn)
+        run_groups(kafka, warn)
         # In the folder of the broker's files, which is removed at the end in any case.
         policy, config = kafka.directory / "policy.yaml", kafka.directory / "config.yaml"
         policy.write_text(POLICY, encoding="utf-8")
@@ -76,10 +73,6 @@ def _run(*, tour: bool, keep: bool) -> None:
             _keep(variables)
 
 
-def _tell(line: str) -> None:
-    print(f"kretain: {line}", file=sys.stderr, flush=True)
-
-
 def _keep(variables: dict[str, str]) -> None:
     try:
         print(
@@ -91,7 +84,7 @@ def _keep(variables: dict[str, str]) -> None:
         print(f"{_kretain()} plan weather --older-than 3d\n", flush=True)
         signal.pause()
     except KeyboardInterrupt:
-        _tell("stopping the broker")
+        warn("stopping the broker")
 
 
 def _kretain() -> str:
@@ -187,8 +180,8 @@ class _Guide:
             print()
 
     def _say(self, text: str, *command: str) -> None:
-        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-        print("\n" + textwrap.fill(text, width, break_on_hyphens=False), flush=True)
+        say()
+        say(text)
         if command:
             self._kretain(*command)
 

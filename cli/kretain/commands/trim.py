@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kretain.errors import Exit, UsageError, warn, worst
-from kretain.flows.confirm import confirm_trim
+from kretain.flows.confirm import must_confirm
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options.common import Common, now_ms, single_command
@@ -101,10 +101,12 @@ def trim(
 
             reader.check_deletes()
             within_limits(settings.state_dir, selected, today.policy, full, shown)
-            confirm_trim(
+            must_confirm(
                 lambda: question(selected),
-                lambda: print_plan(selected, "table", every_row=False),
-                settings.typed,
+                "trim, or --dry-run to rehearse",
+                "nothing was trimmed",
+                show=lambda: print_plan(selected, "table", every_row=False),
+                typed=settings.typed,
             )
         with common.progress() as progress:
             job = TrimJob(

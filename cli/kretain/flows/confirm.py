@@ -25,7 +25,7 @@ def must_confirm(
     nothing: str,
     *,
     yes: bool = False,
-    show: Callable[[], None] = lambda: None,
+    show: Callable[[], None] | None = None,
     typed: Sequence[str] = (),
 ) -> None:
     """Ask before something is done that a script must allow by ``--yes``.
@@ -35,7 +35,8 @@ def must_confirm(
         what: what ``--yes`` is needed for without a terminal.
         nothing: what was not done if the answer is no.
         yes: don't ask.
-        show: prints what the question is about; on stderr if stdout is redirected, as the result goes there.
+        show: prints what the question is about, before an empty line; on stderr if stdout is redirected, as the result
+            goes there.
         typed: names of clusters that want to be typed: their contexts say ``confirm: name``.
 
     Raises:
@@ -45,8 +46,10 @@ def must_confirm(
         return
     if not on_terminal():
         raise RefusedError(f"no terminal to ask on: pass --yes to {what}; {nothing}")
-    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
-        show()
+    if show is not None:
+        with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
+            show()
+        print(file=sys.stderr)
     try:
         if typed:
             tell(question())
@@ -59,20 +62,6 @@ def must_confirm(
         print(file=sys.stderr)
     if not answered:
         raise RefusedError(f"not confirmed; {nothing}")
-
-
-def confirm_trim(question: Callable[[], str], show: Callable[[], None], typed: Sequence[str]) -> None:
-    """Show the plan and ask before a trim.
-
-    Raises:
-        RefusedError: see :func:`must_confirm`; nothing was trimmed.
-    """
-
-    def shown() -> None:
-        show()
-        print(file=sys.stderr)
-
-    must_confirm(question, "trim, or --dry-run to rehearse", "nothing was trimmed", show=shown, typed=typed)
 
 
 def on_terminal() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kretain.config import Resolved
 from kretain.errors import Exit, RefusedError, line_of, of_many, warn
-from kretain.flows.confirm import confirm_trim
+from kretain.flows.confirm import must_confirm
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
 from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
@@ -71,10 +71,12 @@ def trim_fleet(
     going = {name: topics_to_trim(plan(), flags.max_partitions) for name, plan in chosen.plans.items()}
     if not flags.dry_run and not flags.yes and any(going.values()):
         _leave_out_exceeding(members, chosen, flags, {name for name, some in going.items() if some})
-        confirm_trim(
+        must_confirm(
             lambda: fleet_question({name: going[name] for name in chosen.plans}, list(chosen.failures)),
-            chosen.show,
-            [name for one in fleet.clusters.values() for name in one.typed],
+            "trim, or --dry-run to rehearse",
+            "nothing was trimmed",
+            show=chosen.show,
+            typed=[name for one in fleet.clusters.values() for name in one.typed],
         )
     report = FleetReport(fleet.source, fleet.digest, dict(trim_each(members, chosen, flags, common, spark)))
     print_fleet_report(report, flags.output, every_row=flags.all_rows)
