@@ -30,7 +30,7 @@ from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_time, some_of, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports import offsets
-from retention_cli.reports.groups import GroupList
+from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.reports.ledger import Held, LedgerView, Seen
 from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_of
 
@@ -227,38 +227,42 @@ def _groups(found: GroupList, now_ms: int, *, is_first: bool) -> list[Part]:
     )
     still = some_of([f"{name} since {moment(since_ms)}" for since_ms, name in standing], NAMED)
     return [
-        Table(
-            (
-                *(Column(title) for title in ("group", "type", "state")),
-                *(Column(title, "right", spare=True) for title in ("topics", "partitions")),
-                *(Column(title, "right") for title in ("lag", "behind", "alone")),
-                *(Column(title, spare=True) for title in ("unread since", "unmoved since")),
-                Column("counts?"),
-            ),
-            [
-                (
-                    name_in_text(one.name),
-                    one.kind,
-                    one.state or ("" if one.kind in SOURCE_KINDS else "?"),
-                    number(len(one.topics)),
-                    number(one.partitions),
-                    number(one.lag),
-                    "" if one.lag_bytes is None else size(one.lag_bytes),
-                    "" if one.alone_bytes is None else size(one.alone_bytes),
-                    moment(one.unread_since_ms),
-                    moment(one.unmoved_since_ms),
-                    one.counts,
-                )
-                for one in found.groups
-            ],
-            [None if one.sets_floors else "dim" for one in found.groups],
-        ),
+        _summaries(found.groups),
         BLANK,
         Line(f"Groups that count: {sum(one.sets_floors for one in found.groups):,} of {len(found.groups):,}.", "bold"),
         most and f"Held back by one group alone, most first: {most}.",
         still and f"Idle for a day or longer, with records to read: {still}.",
         is_first and Line(_IS_FIRST, "dim"),
     ]
+
+
+def _summaries(groups: Sequence[GroupSummary]) -> Table:
+    return Table(
+        (
+            *(Column(title) for title in ("group", "type", "state")),
+            *(Column(title, "right", spare=True) for title in ("topics", "partitions")),
+            *(Column(title, "right") for title in ("lag", "behind", "alone")),
+            *(Column(title, spare=True) for title in ("unread since", "unmoved since")),
+            Column("counts?"),
+        ),
+        [
+            (
+                name_in_text(one.name),
+                one.kind,
+                one.state or ("" if one.kind in SOURCE_KINDS else "?"),
+                number(len(one.topics)),
+                number(one.partitions),
+                number(one.lag),
+                "" if one.lag_bytes is None else size(one.lag_bytes),
+                "" if one.alone_bytes is None else size(one.alone_bytes),
+                moment(one.unread_since_ms),
+                moment(one.unmoved_since_ms),
+                one.counts,
+            )
+            for one in groups
+        ],
+        [None if one.sets_floors else "dim" for one in groups],
+    )
 
 
 def print_ledger(view: LedgerView, output: str) -> None:
@@ -352,22 +356,10 @@ def _gone(seen: Seen) -> str:
 
 def print_pruned(cluster_id: str, topics: int, groups: int, output: str, *, dry_run: bool) -> None:
     """Print how many topics that are gone, and groups, were forgotten, or would be."""
-    head = {
-        "format": "kretain.pruned/v1",
-        "cluster": {"id": cluster_id},
-        "topics": topics,
-        "groups": groups,
-        "dry_run": dry_run,
-    }
-    done = "Would be forgotten" if dry_run else "Forgotten"
-    show(
-        output,
-        head,
-        "",
-        [head],
-        lambda: [f"{done}: {count(topics, 'topic')} and {count(groups, 'group')}."],
-        ("topics", "groups", "dry_run"),
-    )
+    row = {"topics": topics, "groups": groups, "dry_run": dry_run}
+    text = f"{'Would be forgotten' if dry_run else 'Forgotten'}: {count(topics, 'topic')} and {count(groups, 'group')}."
+    head = {"format": "kretain.pruned/v1", "cluster": {"id": cluster_id}, **row}
+    show(output, head, "", [head], lambda: [text], tuple(row))
 
 
 def print_forgotten(cluster_id: str, held: Sequence[Held], output: str, *, dry_run: bool) -> None:
@@ -391,7 +383,5 @@ def holding(held: Held) -> str:
     """Return a group's name, and where it holds."""
     if not held.topics:
         return f"{name_in_text(held.name)}, which holds nothing"
-    return (
-        f"{name_in_text(held.name)}, on {count(held.partitions, 'partition')} of "
-        f"{some_of(held.topics, NAMED_TOPICS, 'topic')}"
-    )
+    topics = some_of(held.topics, NAMED_TOPICS, "topic")
+    return f"{name_in_text(held.name)}, on {count(held.partitions, 'partition')} of {topics}"
