@@ -281,25 +281,28 @@ class Run:
         """
         certain: list[Amount] = []
         doubtful: dict[tuple[str, int], Amount] = {}
-        for number, batch in self.batches.items():
-            outcomes = {
-                (row["topic"], row["partition"]): row["outcome"]
-                for row in (self.results.get(number) or {"partitions": ()})["partitions"]
-            }
-            for row in batch["partitions"]:
-                key = (row["topic"], row["partition"])
-                earlier = doubtful.pop(key, None)
-                if earlier is None and batch["at"] < since:  # a clock set back does not take back what was announced
-                    continue
-                amount = Amount(row["records"], row["bytes"], row.get("unconsumed", 0))
-                if earlier is not None:  # which request did it may be unknown: the larger counts
-                    amount = max(amount, earlier, key=lambda one: one.records)
-                match outcomes.get(key, "unverified"):
-                    case "trimmed":
-                        certain.append(amount)
-                    case "unverified":
-                        doubtful[key] = amount
+        for batch, row, result in self.announced():
+            key = (row["topic"], row["partition"])
+            earlier = doubtful.pop(key, None)
+            if earlier is None and batch["at"] < since:  # a clock set back does not take back what was announced
+                continue
+            amount = Amount(row["records"], row["bytes"], row.get("unconsumed", 0))
+            if earlier is not None:  # which request did it may be unknown: the larger counts
+                amount = max(amount, earlier, key=lambda one: one.records)
+            match result.get("outcome", "unverified"):
+                case "trimmed":
+                    certain.append(amount)
+                case "unverified":
+                    doubtful[key] = amount
         return total((*certain, *doubtful.values()))
+
+    def announced(self) -> Iterator[tuple[Event, Event, Event]]:
+        """Yield each delete that was announced: its batch, its row there, and the row of its result, empty without."""
+        for number, batch in self.batches.items():
+            rows = (self.results.get(number) or {"partitions": ()})["partitions"]
+            results = {(row["topic"], row["partition"]): row for row in rows}
+            for row in batch["partitions"]:
+                yield batch, row, results.get((row["topic"], row["partition"]), {})
 
 
 def one_by_one(events: Iterable[Event]) -> Iterator[Run]:

@@ -373,15 +373,14 @@ def _crashed(run: Run, facts: Any) -> Iterator[Finding]:
     ):
         most.setdefault((topic, partition), []).append((number, -1 if allowed is None else allowed))
     written = _written(run)
-    for number, batch in run.batches.items():
-        for row in batch["partitions"]:
-            place = (row["topic"], row["partition"])
-            rests = [n for recheck, n in most.get(place, ()) if written.get(recheck, 0) < _line(batch)]
-            if row["target"] > max(rests, default=-1):
-                yield Finding(
-                    f"{run.run} batch {number}, {place[0]}-{place[1]}",
-                    f"a trim to {row['target']:,} was announced; no recheck and plan allow it",
-                )
+    for batch, row, _ in run.announced():
+        place = (row["topic"], row["partition"])
+        rests = [n for recheck, n in most.get(place, ()) if written.get(recheck, 0) < _line(batch)]
+        if row["target"] > max(rests, default=-1):
+            yield Finding(
+                f"{run.run} batch {batch['batch']}, {place[0]}-{place[1]}",
+                f"a trim to {row['target']:,} was announced; no recheck and plan allow it",
+            )
 
 
 def _written(run: Run) -> dict[int, int]:

@@ -56,16 +56,13 @@ def stayed(
     for run in runs:
         policy = run.begun["policy"]
         same = policy.get("digest") == digest and not policy.get("flags")
-        for number, batch in run.batches.items():
-            rows = (run.results.get(number) or {"partitions": ()})["partitions"]
-            trimmed = {(row["topic"], row["partition"]) for row in rows if row["outcome"] == "trimmed"}
-            ago_ms = max(0, now_ms - parse_time_ms(batch["at"]))
-            for row in batch["partitions"]:
-                name = row["topic"]
-                if name in ids and (name, row["partition"]) in trimmed and row.get("topic_id") == ids[name]:
-                    age_ms = _least_age_ms(row.get("rule"), settings[name]) if same else 0
-                    size = _NO_AUDIT if row["bytes"] is None else row["bytes"]
-                    found[name] = _stayed(found[name], size, ago_ms, lives[name], age_ms)
+        for batch, row, result in run.announced():
+            name = row["topic"]
+            if name in ids and result.get("outcome") == "trimmed" and row.get("topic_id") == ids[name]:
+                ago_ms = max(0, now_ms - parse_time_ms(batch["at"]))
+                age_ms = _least_age_ms(row.get("rule"), settings[name]) if same else 0
+                size = _NO_AUDIT if row["bytes"] is None else row["bytes"]
+                found[name] = _stayed(found[name], size, ago_ms, lives[name], age_ms)
     return found
 
 

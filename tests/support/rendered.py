@@ -76,7 +76,7 @@ def _run(pick: random.Random, seed: str) -> Run:
     return Run(
         f"run-{pick.randint(0, 999)}",
         {**begun, "planned": {"partitions": 2}},
-        pick.choice(({}, {1: {"at": at, "partitions": places}})),
+        pick.choice(({}, {1: {"batch": 1, "at": at, "partitions": places}})),
         pick.choice(({}, {1: {"partitions": results}})),
         pick.choice((None, end)),
     )

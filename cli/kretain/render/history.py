@@ -228,28 +228,22 @@ def run_row(run: Run) -> dict[str, Any]:
 
 def partitions_of(run: Run) -> Iterator[dict[str, Any]]:
     """Yield a run's rows, one per partition and batch."""
-    for batch_number, batch in run.batches.items():
-        outcomes = {
-            (row["topic"], row["partition"]): row
-            for row in (run.results.get(batch_number) or {"partitions": ()})["partitions"]
+    for batch, row, result in run.announced():
+        outcome = result.get("outcome", "unverified")
+        gone = outcome in ("trimmed", "unverified")
+        yield {
+            "batch": batch["batch"],
+            "at": batch["at"],
+            "topic": row["topic"],
+            "partition": row["partition"],
+            "from": row["log_start"],
+            "target": row["target"],
+            "outcome": outcome,
+            "log_start": result.get("log_start"),
+            "records": row["records"] if gone else 0,
+            "bytes": row["bytes"] if gone else 0,
+            "reason": result.get("reason"),
         }
-        for row in batch["partitions"]:
-            result_row = outcomes.get((row["topic"], row["partition"]), {})
-            outcome = result_row.get("outcome", "unverified")
-            gone = outcome in ("trimmed", "unverified")
-            yield {
-                "batch": batch_number,
-                "at": batch["at"],
-                "topic": row["topic"],
-                "partition": row["partition"],
-                "from": row["log_start"],
-                "target": row["target"],
-                "outcome": outcome,
-                "log_start": result_row.get("log_start"),
-                "records": row["records"] if gone else 0,
-                "bytes": row["bytes"] if gone else 0,
-                "reason": result_row.get("reason"),
-            }
 
 
 def print_verified(found: Sequence[Verified], output: str) -> None:
