@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from kretain.completion.complete import complete_gone_groups, complete_topics
 from kretain.config import resolve
 from kretain.errors import RefusedError, warn
-from kretain.flows.confirm import confirm_forgetting
+from kretain.flows.confirm import must_confirm, on_terminal
 from kretain.flows.fleet import each_cluster
 from kretain.options.common import (
     Common,
@@ -128,10 +128,14 @@ def forget(
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
             more = [f"and {count(len(held) - _NAMED, 'more group')}"] if len(held) > _NAMED else []
-            confirm_forgetting(
-                f"Forget {'; '.join([*map(holding, held[:_NAMED]), *more])}? "
-                "From then on only other consumers set the floors there.",
-                yes=yes,
+            must_confirm(
+                lambda: (
+                    f"Forget {'; '.join([*map(holding, held[:_NAMED]), *more])}? "
+                    "From then on only other consumers set the floors there."
+                ),
+                "forget",
+                "nothing was forgotten",
+                yes=yes or not on_terminal(),  # a script has said it by its command
             )
             forgotten = set(forget_groups(ledger, names))
             held = [one for one in held if one.name in forgotten]
@@ -262,7 +266,12 @@ def prune(
         topics, groups = map(len, ledger.seen_before(before_ms, there))
         if (topics or groups) and not dry_run:
             what = f"{count(topics, 'topic')} and {count(groups, 'group')}"
-            confirm_forgetting(f"Forget {what}? A forgotten group no longer counts (F6).", yes=yes)
+            must_confirm(
+                lambda: f"Forget {what}? A forgotten group no longer counts (F6).",
+                "forget",
+                "nothing was forgotten",
+                yes=yes or not on_terminal(),
+            )
         if not dry_run:
             topics, groups = ledger_view.prune(reader, memories, before_ms)
     print_pruned(metadata.cluster_id, topics, groups, output, dry_run=dry_run)

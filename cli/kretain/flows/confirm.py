@@ -9,16 +9,6 @@ from collections.abc import Callable, Sequence
 from kretain.errors import RefusedError, tell
 
 
-def confirm_forgetting(question: str, *, yes: bool) -> None:
-    """Ask before something is forgotten, in a terminal; a script has said it by its command.
-
-    Raises:
-        RefusedError: the answer is not yes.
-    """
-    if not (yes or not on_terminal() or _says_yes(question)):
-        raise RefusedError("not confirmed; nothing was forgotten")
-
-
 def must_confirm(
     question: Callable[[], str],
     what: str,
@@ -55,7 +45,7 @@ def must_confirm(
             tell(question())
             answered = all(answer(f"To continue, type the cluster's name, {name}:") == name for name in typed)
         else:
-            answered = _says_yes(question())
+            answered = answer(f"{question()} [y/N] ").lower() in ("y", "yes")
     except KeyboardInterrupt:
         raise KeyboardInterrupt(nothing) from None
     finally:
@@ -67,10 +57,6 @@ def must_confirm(
 def on_terminal() -> bool:
     """Return whether there is a terminal to ask on."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _says_yes(question: str) -> bool:
-    return answer(f"{question} [y/N] ").lower() in ("y", "yes")
 
 
 def answer(prompt: str) -> str:
