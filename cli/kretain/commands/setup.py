@@ -116,8 +116,7 @@ def _with_broker(common: _NewCluster, *, yes: bool) -> _NewCluster:
         raise UsageError(f"no terminal to ask on: give {' and '.join(missing)}; nothing was written")
     if named:
         return common
-    if not (broker := answer("A broker of the cluster, HOST:PORT [localhost:9092]:") or "localhost:9092"):
-        raise UsageError("no broker given: pass -b HOST:PORT")
+    broker = answer("A broker of the cluster, HOST:PORT [localhost:9092]:") or "localhost:9092"
     return replace(common, bootstrap_server=broker)
 
 

@@ -37,7 +37,6 @@ NOTES_FILE: Final = "notes.json"
 _DAY_MS: Final = 86_400_000
 _LONGEST: Final = 1 << 20
 """A longer file is ignored. It has 30 bytes per note."""
-IsNew = Callable[[str], bool]
 
 
 def plan_now(
@@ -153,7 +152,7 @@ def forecasts(
 
 
 @contextlib.contextmanager
-def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[IsNew]:
+def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[Callable[[str], bool]]:
     """Yield a function that returns whether a note was not printed about this cluster in the last 24 hours.
 
     Each note that it is asked about counts as printed. If the state directory cannot be read or written, notes are
