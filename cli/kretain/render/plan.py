@@ -205,7 +205,7 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     freed = given_back(space) if totals.trim or (space is not None and space.dead_bytes) else ""
     return [
         Line(summary(totals), "bold"),
-        Line(_unread(totals.unconsumed, some_of(would_lose(plan, "{} {:,}"), 5))) if totals.trim else None,
+        Line(read_by(totals.unconsumed, some_of(would_lose(plan, "{} {:,}"), 5))) if totals.trim else None,
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
         Line(f"Broker clock not verified; {clock} (G8).", "dim") if is_new("clock") else None,
@@ -215,7 +215,8 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     ]
 
 
-def _unread(unread: int, named: str = "") -> str:
+def read_by(unread: int, named: str = "") -> str:
+    """Return a sentence on who has read what a trim deletes; ``named`` are the groups that have not."""
     return (
         f"{count(unread, 'record has', 'records have')} not been read by every group{named and f': {named}'}."
         if unread
@@ -370,7 +371,7 @@ def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line 
     where = f" in {count(len(fleet.plans), 'cluster')}"
     return [
         Line(joined(summary(totals, where), lost and f" {count(lost, 'cluster')} could not be planned."), "bold"),
-        Line(_unread(totals.unconsumed)) if totals.trim else None,
+        Line(read_by(totals.unconsumed)) if totals.trim else None,
         rules_off(fleet.plans.values()),
         Line("Broker clocks not verified; using this machine's clock (G8).", "dim") if is_new("clock") else None,
     ]

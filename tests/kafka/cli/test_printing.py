@@ -579,7 +579,7 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
         text = page.read_text(encoding="utf-8")
         says(
             text,
-            "25 records to trim",
+            "Trim 25 records ",
             *("&lt;script&gt;alert(1)", r"\x1b[2J\u202e"),
             "Disks over time",
             "2 topics: 0 steady",

@@ -24,13 +24,14 @@ from kretain.render.page.elements import (
     section,
     table,
 )
+from kretain.render.plan import read_by, summary
 from retention_cli.audit.log import Run
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Action, Reason, Unknown
 from retention_cli.core.printable import shell_word, short
 from retention_cli.core.units import count
 from retention_cli.memory.disk import DiskSample, growth
-from retention_cli.plan.value import NO_FILE, Plan, Totals
+from retention_cli.plan.value import NO_FILE, Plan
 from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
 _MOST_RUNS: Final = 60
@@ -61,7 +62,7 @@ def plan_page(
     one_off = source == NO_FILE or plan.rules == "one-off"
     return page(
         f"Trim plan for {context or plan.cluster_id}",
-        _lead(totals),
+        joined(summary(totals), totals.trim and read_by(totals.unconsumed), by=" "),
         [
             *([("Context", context)] if context else []),
             ("Cluster", plan.cluster_id),
@@ -93,19 +94,6 @@ def plan_page(
         ),
         *more,
         _disks_over_time(disks, notes),
-    )
-
-
-def _lead(totals: Totals) -> str:
-    if not totals.trim:
-        held = f"{count(totals.hold, 'partition is', 'partitions are')} on hold." if totals.hold else "All is known."
-        return f"Nothing to trim. {held}"
-    return joined(
-        f"{count(totals.records, 'record')} to trim",
-        totals.size_bytes is not None and f", about {size(totals.size_bytes)} of the leaders' logs",
-        f". {count(totals.unconsumed, 'of them is', 'of them are')} have not been read by every consumer that counts."
-        if totals.unconsumed
-        else ". Every consumer that counts has read them.",
     )
 
 
