@@ -106,13 +106,11 @@ def by_cluster(output: str) -> Iterator[list[dict[str, Any]]]:
     """
     try:
         yield _clusters
-        document = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
-        if output == "json":
-            _write_json([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
-        elif output == "yaml":
-            _print_yaml(document)
+        found = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
     finally:
         _clusters.clear()
+    if output in ("json", "yaml"):
+        show(output, {}, "", (), lambda: (), (), lines=[json.dumps(found, ensure_ascii=False, indent=1), "\n"])
 
 
 def show(
