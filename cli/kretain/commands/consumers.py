@@ -26,10 +26,6 @@ from retention_cli.core.units import count
 groups = new_app()
 
 
-_NAMED = 5
-"""At most this many groups are named in the question."""
-
-
 @command(groups, callback=True)
 @each_cluster
 def list_groups(
@@ -110,6 +106,7 @@ def forget(
       kretain groups forget 'console-*' --dry-run -p policy.yaml
     """
     from kretain.render.consumers import holding, print_forgotten
+    from kretain.render.output import NAMED
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
     from retention_cli.policy.model import is_pattern
@@ -127,10 +124,10 @@ def forget(
         names = named(ledger, names, {group_key(group.kind, group.name) for group in listed}, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if not dry_run:
-            more = [f"and {count(len(held) - _NAMED, 'more group')}"] if len(held) > _NAMED else []
+            more = [f"and {count(len(held) - NAMED, 'more group')}"] if len(held) > NAMED else []
             must_confirm(
                 lambda: (
-                    f"Forget {'; '.join([*map(holding, held[:_NAMED]), *more])}? "
+                    f"Forget {'; '.join([*map(holding, held[:NAMED]), *more])}? "
                     "From then on only other consumers set the floors there."
                 ),
                 "forget",

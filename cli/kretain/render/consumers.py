@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kretain.render.output import (
     BLANK,
-    NAMED_TOPICS,
+    NAMED,
     Column,
     Document,
     Line,
@@ -49,8 +49,6 @@ _IS_FIRST: Final = (
     "kretain has not seen this cluster before: it does not know groups whose offsets have already expired "
     "(offsets.retention.minutes), so they protect nothing. Each plan remembers the groups it sees (F6)."
 )
-NAMED: Final = 3
-"""How many groups are named of those that hold the most, or have not moved for longest."""
 _LONG_MS: Final = 86_400_000
 
 
@@ -383,5 +381,5 @@ def holding(held: Held) -> str:
     """Return a group's name, and where it holds."""
     if not held.topics:
         return f"{name_in_text(held.name)}, which holds nothing"
-    topics = some_of(held.topics, NAMED_TOPICS, "topic")
+    topics = some_of(held.topics, NAMED, "topic")
     return f"{name_in_text(held.name)}, on {count(held.partitions, 'partition')} of {topics}"

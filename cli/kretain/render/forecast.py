@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from kretain.render.output import (
     BLANK,
+    MOST,
+    NAMED,
     Column,
     Line,
     Part,
@@ -44,10 +46,7 @@ from retention_cli.forecast.value import (
 )
 
 FORMAT: Final = "kretain.forecast/v1"
-SHOWN: Final = 15
-"""A table has at most this many topics, or groups."""
 _BAR: Final = 24
-_REASONS: Final = 6
 COSTS: Final = {  # a bill's keys, and their titles
     "cost_now": "a month now",
     "cost_saved_so_far": "saved so far",
@@ -85,7 +84,7 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
 def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list[Part]:
     policies = {} if other is None else {topic.name: _retained(topic.policy) for topic in other.topics}
-    topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
+    topics = sorted(one.topics, key=_largest_first)[: None if every_row else MOST]
     return [
         *that_matter_most(topics, len(one.topics), "topics that matter most"),
         Table(
@@ -112,7 +111,7 @@ def _forecast(one: Forecast, other: Forecast | None, *, every_row: bool) -> list
         *_totals_text(one, other),
         *(_disks(one, other) if one.disks else ()),
         *(_groups(one, every_row=every_row) if one.groups else ()),
-        *(() if one.bills is None else _money(one.bills, None if every_row else SHOWN)),
+        *(() if one.bills is None else _money(one.bills, None if every_row else MOST)),
         *_reasons_text(one),
     ]
 
@@ -210,7 +209,7 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
 
 
 def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
-    groups = one.groups if every_row else one.groups[:SHOWN]
+    groups = one.groups if every_row else one.groups[:MOST]
     left, losses = len(one.groups) - len(groups), [known(group.loss) for group in groups]
     return [
         heading("Who loses data next"),
@@ -251,11 +250,11 @@ def _reasons_text(made: Forecast) -> list[Part]:
         heading("Unknown facts, and rules that can't act") if found else None,
         *(
             line
-            for one in found[:_REASONS]
-            for named in (some_of([tp.topic for tp in one.partitions], _REASONS),)
-            for line in (Line(named, indent=2), *map(reason_line, one.reasons[:_REASONS]))
+            for one in found[:NAMED]
+            for named in (some_of([tp.topic for tp in one.partitions], NAMED),)
+            for line in (Line(named, indent=2), *map(reason_line, one.reasons[:NAMED]))
         ),
-        len(found) > _REASONS and Line(f"and {len(found) - _REASONS:,} more (-o csv has each topic's)", indent=2),
+        len(found) > NAMED and Line(f"and {len(found) - NAMED:,} more (-o csv has each topic's)", indent=2),
     ]
 
 

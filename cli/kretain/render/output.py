@@ -29,8 +29,8 @@ SHOWN: Final = 40
 """A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""
 MOST: Final = 20
 """A shortened table has this many rows, and a list of reasons this many groups of partitions."""
-NAMED_TOPICS: Final = 6
-"""At most this many topics are named, the others counted."""
+NAMED: Final = 5
+"""At most this many topics, groups or consumers are named, the others counted."""
 _FOLDS: Final = 10
 """Text longer than this may wrap if a terminal is narrow; short words never do."""
 _WIDEST: Final = 120
@@ -458,7 +458,7 @@ def partitions(tps: Iterable[tuple[str, int]], of_topics: int | None = None) -> 
     ``of_topics`` is the total number of topics, if these are only the first few's partitions.
     """
     by_topic = by_key(tps)
-    shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:NAMED_TOPICS]]
+    shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:NAMED]]
     more = (of_topics or len(by_topic)) - len(shown)
     return "; ".join(shown) + (f"; and {count(more, 'more topic')}" if more else "")
 

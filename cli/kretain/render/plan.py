@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kretain.render.output import (
     BLANK,
     MOST,
+    NAMED,
     SHOWN,
     Column,
     Line,
@@ -205,7 +206,7 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
     freed = given_back(space) if totals.trim or (space is not None and space.dead_bytes) else ""
     return [
         Line(summary(totals), "bold"),
-        Line(read_by(totals.unconsumed, some_of(would_lose(plan, "{} {:,}"), 5))) if totals.trim else None,
+        Line(read_by(totals.unconsumed, some_of(would_lose(plan, "{} {:,}"), NAMED))) if totals.trim else None,
         Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
         Line(f"Broker clock not verified; {clock} (G8).", "dim") if is_new("clock") else None,

@@ -7,6 +7,7 @@ from typing import Final
 
 from kretain.render.output import (
     BLANK,
+    NAMED,
     Column,
     Line,
     Part,
@@ -32,8 +33,6 @@ from retention_cli.trim.report import OUTCOMES, OutcomeName, TrimReport, report_
 
 COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
 _EVERYONE: Final = "every consumer that counts"
-NAMED_AT_MOST: Final = 5
-"""At most this many topics and consumers are named in the question."""
 _STYLES: Final[dict[OutcomeName, str | None]] = {
     "trimmed": "green",
     "would-trim": "yellow",
@@ -130,9 +129,9 @@ def question(plan: Plan) -> str:
     """Return the question to ask before anything is deleted: how much, where, and who has yet to read it."""
     totals = plan.totals
     topics = list(dict.fromkeys(one.topic for one in plan.decisions if one.action == "trim"))
-    readers = some_of(would_lose(plan, "{} ({:,})"), NAMED_AT_MOST, "consumer")
+    readers = some_of(would_lose(plan, "{} ({:,})"), NAMED, "consumer")
     return (
-        f"Trim {going(totals)} of {some_of(topics, NAMED_AT_MOST, 'topic')} in cluster {plan.cluster_id} "
+        f"Trim {going(totals)} of {some_of(topics, NAMED, 'topic')} in cluster {plan.cluster_id} "
         f"({plan.bootstrap})?{_unread(totals.unconsumed, readers)} This can't be undone."
     )
 

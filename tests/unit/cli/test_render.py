@@ -332,8 +332,8 @@ def group(name: str, days: int | None, lag: int | None = 5, counts: str = "count
         ([group("reads-all", 9, lag=0), group("unread", 9, lag=None), group("ignored", 9, counts="ignored")], None),
         ([group("late", 1), group("zombie", 40)], "zombie since 2025-10-14T12:13:20Z, late since 2025-11-22T12:13:20Z"),
         (
-            [group(f"g{number}", 10 - number) for number in range(5)],
-            "g0 since 2025-11-13T12:13:20Z, g1 since 2025-11-14T12:13:20Z, g2 since 2025-11-15T12:13:20Z and 2 more",
+            [group(f"g{number}", 10 - number) for number in range(7)],
+            ", ".join(f"g{number} since 2025-11-{13 + number}T12:13:20Z" for number in range(5)) + " and 2 more",
         ),
     ],
 )
