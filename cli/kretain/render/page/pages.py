@@ -35,8 +35,6 @@ from retention_cli.plan.value import NO_FILE, Plan
 from retention_cli.reports.plan_summary import PlanSummary, Sum, command_for, summarize
 
 _MOST_RUNS: Final = 60
-_MOST_DISKS: Final = 50
-_NAME: Final = 120
 _ACTIONS: Final = {
     "hold": "On hold",
     "trim": "Notes on partitions to trim",
@@ -114,7 +112,7 @@ def _topics(found: PlanSummary) -> Element | None:
             ("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold"),
             (
                 (
-                    element("code", short(one.name) if len(one.name) < _NAME else one.name[:_NAME] + "…"),
+                    element("code", short(one.name)),
                     *map(number, (one.totals.partitions, one.records, one.totals.records)),
                     size(one.totals.size_bytes),
                     *map(number, (one.totals.unconsumed, one.totals.hold)),
@@ -278,12 +276,12 @@ def _disks_over_time(disks: Mapping[str, Sequence[DiskSample]], notes: Sequence[
         ),
         table(
             ("disk", "in use", "used", "size", "a day", "full in", "seen at"),
-            (_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]),
+            (_disk_cells(name, seen[name]) for name in fullest[:MOST_ROWS]),
         ),
         *(element("p", one) for one in notes),
         note=joined(
             "As kretain saw them, including all trims in that time.",
-            len(fullest) > _MOST_DISKS and f" The fullest {_MOST_DISKS} of {len(fullest):,}.",
+            len(fullest) > MOST_ROWS and f" The fullest {MOST_ROWS} of {len(fullest):,}.",
         ),
     )
 
