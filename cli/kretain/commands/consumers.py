@@ -105,7 +105,8 @@ def forget(
 
       kretain groups forget 'console-*' --dry-run -p policy.yaml
     """
-    from kretain.render.consumers import NAMED, holding, print_forgotten
+    from kretain.render.consumers import holding, print_forgotten
+    from kretain.render.output import NAMED
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
     from retention_cli.policy.model import is_pattern

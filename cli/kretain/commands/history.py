@@ -260,8 +260,7 @@ def report(
     if not isinstance(saved, Plan | None):
         raise SavedPlanError(f"{plan} is the plan of a fleet: report takes the plan of one cluster")
     runs = select(read_history(state_dir), Choice(*times.bounds(now_ms()))) if saved is None else []
-    cluster_id = None if saved is None else saved.cluster_id
-    more = [] if forecast is None else forecast_parts(forecast, cluster_id)
+    more = [] if forecast is None else forecast_parts(forecast, None if saved is None else saved.cluster_id)
     if saved is None:
         at = {run.begun["cluster"]["id"]: run.begun["cluster"].get("bootstrap", "") for run in runs}
         named = {cluster: ", ".join(contexts_at(address)) for cluster, address in at.items()}

@@ -143,8 +143,14 @@ def _several(common: Common, flags: FleetFlags) -> Fleet[Common] | None:
         if common.policy is not None and any("policy" in one.values for one in file.entries):
             raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
         of = {one.name: {} if one.context is None else context_of(one.context)[0] for one in file.entries}
-        keys = {one.name: ({**of[one.name], **one.values}, f"{file.source}: {one.name}") for one in file.entries}
-        return Fleet(file.source, file.digest, {name: replace(common, chosen=one) for name, one in keys.items()})
+        return Fleet(
+            file.source,
+            file.digest,
+            {
+                one.name: replace(common, chosen=({**of[one.name], **one.values}, f"{file.source}: {one.name}"))
+                for one in file.entries
+            },
+        )
     pattern = common.context
     if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in (known := contexts()):
         return None

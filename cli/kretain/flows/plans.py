@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # only a forecast needs these
 NOTES_FILE: Final = "notes.json"
 _DAY_MS: Final = 86_400_000
 _LONGEST: Final = 1 << 20
-"""A longer file is ignored. It has 30 bytes per note."""
+"""No more of the file is read, so that a longer one is no JSON and ignored. It has 30 bytes per note."""
 
 
 def plan_now(
@@ -163,8 +163,7 @@ def once_a_day(state_dir: Path, cluster_id: str, now_ms: int) -> Iterator[Callab
         contextlib.suppress(OSError, ValueError, RecursionError, StateError),
         opened(cluster_folder(state_dir, cluster_id) / NOTES_FILE, os.O_RDONLY) as handle,
     ):
-        content = os.read(handle, _LONGEST + 1)
-        found = json.loads(content) if len(content) <= _LONGEST else {}
+        found = json.loads(os.read(handle, _LONGEST))
         if isinstance(found, dict):
             shown = {key: at for key, at in found.items() if isinstance(at, int) and 0 <= now_ms - at < _DAY_MS}
     before = dict(shown)
