@@ -285,7 +285,7 @@ def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknow
     unset: dict[str, dict[int, int]] = {}
     named = [(topic.topic_name, one.partition_index) for topic in topics for one in topic.partitions]
     if len(set(named)) < len(named) or any(number < 0 for _topic, number in named):
-        return CommitsUnknown(name, "its coordinator names a partition twice, or one below zero", None)
+        return CommitsUnknown(name, "its coordinator returned a partition twice, or one below zero", None)
     for topic in topics:
         rows = found.setdefault(topic.topic_name, [])
         for one in topic.partitions:

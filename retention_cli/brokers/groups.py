@@ -90,7 +90,9 @@ async def find_coordinators(
         for name, row in _rows(response, batch, version):
             why = error_named(row.error_code, row.error_message)
             if why is None and wire.coordinators is not None and row.node_id not in wire.coordinators:
-                why = RequestFailedError(f"broker {row.node_id} is named, which is none any more", retriable=True)
+                why = RequestFailedError(
+                    f"broker {row.node_id} is named, but is no longer in the cluster", retriable=True
+                )
             if why is not None:
                 errors[name] = RequestFailedError(
                     f"its coordinator is not known: {why}", retriable=why.retriable, code=why.code

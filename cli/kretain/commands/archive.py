@@ -342,7 +342,7 @@ def restore(
 ) -> Exit:
     """Write archived records to a topic, with the same partitions, keys and times.
 
-    Records get new offsets. If it is killed, run it again: it resumes without duplicates. While it runs, a group
+    Records get new offsets. If restore is killed, run it again: it resumes without duplicates. While it runs, a group
     protects the target from trims. --groups moves archived groups to their next record in the target.
 
     Examples:

@@ -333,7 +333,7 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
     return (
         f"{who(group)} reads {topic} but has no commit on this partition (its commit on "
         f"{topic}-{partition} is {offset:,}). If it no longer reads the topic: {_delete_offsets(group, topic)}; then "
-        f"{forget_line(group)}. If it does, let it commit here. Or list it under groups.ignore, or under "
+        f"{forget_line(group)}. If it still does, let it commit here. Or list it under groups.ignore, or under "
         f"groups.latest if it starts at the end"
     )
 

@@ -596,7 +596,7 @@ def test_share_group_with_a_partition_named_twice_is_unknown(
     asyncio.run(
         commits.read_share_offsets(made(highest_version=answering(8), fan_out=fan_out), ["s"], found.append, 0.0)
     )
-    assert found == [CommitsUnknown("s", "its coordinator names a partition twice, or one below zero", None)]
+    assert found == [CommitsUnknown("s", "its coordinator returned a partition twice, or one below zero", None)]
 
 
 def listed(*by_broker: tuple[str, str, str]) -> list[ListedGroup]:
