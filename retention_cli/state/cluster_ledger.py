@@ -140,9 +140,13 @@ class ClusterLedger(Ledger):
         Groups are sent before partitions, and partitions only if that worked: a partition's later leader epoch says
         that the cut before it was handled, and the commits that the cut refuses are in the groups' documents.
         """
-        if other := next((one.text for one in self._cache.unread().values() if one.other_version), None):
-            raise NotSharedError(other)
         try:
+            with self._errors():
+                in_part = not self._cache.is_current(self._meta("revision"))
+            if in_part:  # where reading failed there may be messages of another version
+                self._sync()
+            if other := next((one.text for one in self._cache.unread().values() if one.other_version), None):
+                raise NotSharedError(other)
             for _ in range(_ROUNDS):
                 with self._errors():
                     waiting = list(self._cache.unsent().items())

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import documents as docs
@@ -435,6 +436,37 @@ def test_topic_made_anew_ends_the_hold_for_a_message_of_an_older_version(
         fresh_store.save(memories)
     with fresh_store.elsewhere("another").opened() as (ledger, _):
         assert group in ledger.groups()
+
+
+def test_message_of_another_version_is_not_overwritten_where_the_topic_was_read_in_part(
+    fresh_store: Store, writer: ClusterWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: read from its start again, after an election, it says nothing of what stands where reading failed."""
+    monkeypatch.setattr("retention_cli.state.cluster_ledger._MESSAGES_AT_ONCE", 1)
+    older, key = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":3}\n{"what":"who knows"}'), "group:orders"
+    clock = messages.encode(None, messages.Written(now_ms(), 0))
+    for name, value in ((messages.CLOCK_KEY, clock), (key, older)):
+        writer.append(STATE_TOPIC, name.encode(), value)
+    honest = StateTopic.read
+
+    def read(self: StateTopic, start: int, end: int) -> list[Message]:
+        if start:
+            raise BrokerError("no answer")
+        return honest(self, start, end)
+
+    with fresh_store.opened() as (ledger, memories):
+        ledger.begin({})
+        with ledger.transaction():
+            ledger.db.execute("UPDATE state_topic SET log = 'an earlier leader epoch'")
+        monkeypatch.setattr(StateTopic, "read", read)
+        ledger.begin({})
+        see(ledger, "orders", {"orders": {0: 5}}, now_ms())
+        memories.save(now_ms())
+        assert memories.unsaved
+    monkeypatch.setattr(StateTopic, "read", honest)
+    with fresh_store.elsewhere("other").opened() as (ledger, _):
+        says(why(ledger.lost), "an older kretain wrote it")
+    renew_state_topic(fresh_store.bootstrap)
 
 
 def test_times_from_a_machine_with_a_wrong_clock_are_ignored(fresh_store: Store, writer: ClusterWriter) -> None:
