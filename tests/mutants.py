@@ -220,10 +220,10 @@ MUTANTS: Final = (
         "    return False",
     ),
     Mutant(
-        "restore: a group without a position has read what was trimmed",
+        "restore: a group without a position stands where it last did",
         "archive/positions.py",
-        "if position is not None or key not in stood:",
-        "if position is not None:",
+        "= Behind(start if position is None else position, epoch)",
+        "= stood.get(key, Behind(start, epoch)) if position is None else Behind(position, epoch)",
     ),
     Mutant(
         "restore: a group that may not have been named did not exist",

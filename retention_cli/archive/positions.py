@@ -139,8 +139,8 @@ def left_behind(
     """Return the earliest position from which a trim deleted archived records of a group, by group and partition. Pure.
 
     Later positions do not show that the group has read these records: it may have started over behind them. A group
-    without a position that counts stands where it last did, at first at the log start. So does one that is not named
-    where not all are.
+    without a position that counts may stand anywhere: it counts at the log start. So does one that is not named where
+    not all are.
 
     Args:
         files: a topic's positions, by time.
@@ -152,14 +152,15 @@ def left_behind(
     for one in files:
         of = enumerate(zip(one.starts, one.epochs, strict=False))
         known = [(number, start, epoch) for number, (start, epoch) in of if number in covered and start is not None]
-        groups = [other for other in one.consumers if other.kind not in ("share", "outside")]  # may be named alike
-        for (number, start, epoch), group in product(known, groups):
-            key, position = (group.name, number), group.offsets.get(number)
+        groups: dict[str, Mapping[int, int | None]] = {} if one.unlisted is None else {name: {} for name, _ in stood}
+        # share groups and consumers outside Kafka's may be named alike
+        groups |= {other.name: other.offsets for other in one.consumers if other.kind not in ("share", "outside")}
+        for (number, start, epoch), (name, offsets) in product(known, groups.items()):
+            key, position = (name, number), offsets.get(number)
             was = stood.get(key, unnamed.get(number))
             if was is not None and _overlaps(covered[number], was.position, start):
                 found[key] = min(found.get(key, was), was, key=lambda one: one.position)
-            if position is not None or key not in stood:
-                stood[key] = Behind(start if position is None else position, epoch)
+            stood[key] = Behind(start if position is None else position, epoch)
         if one.unlisted is not None:
             unnamed = {number: Behind(start, epoch) for number, start, epoch in known} | unnamed
     return found

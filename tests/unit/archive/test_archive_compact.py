@@ -369,9 +369,8 @@ ABSENT, UNNAMED = "absent", "absent, and not all groups are named"
         pytest.param([(0, 3), (10, 3), (10, 15)], [(0, 15)], 3, id="it stood still for a run"),
         pytest.param([(0, 3), (10, ABSENT), (20, 25)], [(0, 25)], 3, id="it was gone for a run"),
         pytest.param([(0, 3), (10, None), (20, 25)], [(0, 25)], 3, id="its position did not count for a run"),
-        pytest.param(
-            [(0, 3), (2, None), (20, 25)], [(0, 25)], 3, id="its position did not count for a run before that"
-        ),
+        pytest.param([(0, 9), (2, None), (8, 8)], [(0, 8)], 2, id="it may have gone back: its position did not count"),
+        pytest.param([(0, 9), (2, UNNAMED), (8, 8)], [(0, 8)], 2, id="it may have gone back while it was not named"),
         pytest.param([(0, 3), (None, 12), (20, 25)], [(0, 25)], 3, id="the log start was unknown for a run"),
         pytest.param([(0, 3), (10, 15), (15, 17), (30, 40)], [(0, 40)], 3, id="twice: the earlier one counts"),
         pytest.param([(0, 30), (35, 3), (35, 40)], [(0, 40)], 3, id="twice: the earlier offset counts"),
@@ -401,7 +400,8 @@ def test_group_is_behind_where_archived_records_were_trimmed_that_it_had_not_rea
         )
         for n, (start, at) in enumerate(runs)
     ]
-    epoch = next((n for n, (_start, at) in enumerate(runs) if found in (at, runs[0][0])), None)
+    stood = [start if at in (None, UNNAMED) else at for start, at in runs]
+    epoch = None if found is None else stood.index(found)
     assert left_behind(files, {0: covered}) == ({} if found is None else {("g", 0): Behind(found, epoch)})
 
 
