@@ -174,7 +174,7 @@ MUTANTS: Final = (
     Mutant(
         "F8: a scope's rights are not asked",
         _GROUPS,
-        'elif (said := reader.group_rights([absent := f"{scope}{_NO_GROUP}"], brokers)[absent]) == {True}:',
+        'elif (rights := reader.group_rights([absent := f"{scope}{_NO_GROUP}"], brokers)[absent]) == {True}:',
         "elif True:",
         rules="R1 tenant",
     ),
