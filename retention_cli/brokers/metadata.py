@@ -135,6 +135,19 @@ async def read_each_metadata(
     return [*await ask_each(wire, brokers, partial(_asking, topics), deadline, "describe the cluster")]
 
 
+async def agree(wire: Wire, brokers: frozenset[int]) -> bool:
+    """Return whether each of these brokers names them all, and no other, as far as it answers."""
+    others: list[int] = []
+
+    def on_reply(broker: int, reply: ClusterMetadata | RequestFailedError) -> None:
+        if isinstance(reply, ClusterMetadata) and reply.brokers != brokers:
+            others.append(broker)
+
+    work = {one: [Job(_asking(()), one)] for one in brokers}
+    await wire.fan_out(work, on_reply, timeout_s=min(wire.timeout_s, _SOON_S))
+    return not others
+
+
 def _asking(names: Sequence[str] | None) -> Any:
     topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     return _Request(topics=topics, allow_auto_topic_creation=False, min_version=_IDS_VERSION, max_version=_LAST_VERSION)
@@ -256,6 +269,7 @@ _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "L
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
 _NAMES_A_REQUEST: Final = 250
+_SOON_S: Final = 5.0
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -296,7 +310,7 @@ async def read_topic_configs(
     ``brokers`` are those that may lead (None: all that are known).
     """
     leaders = [*(wire.brokers() if brokers is None else brokers)]
-    found = await read_values(wire, "topic", topics, _KEYS, deadline, own=True)
+    found = await read_values(wire, "topic", topics, _KEYS, deadline, own=True, brokers=leaders)
     read = {name: dict(one) for name, one in found.items() if not isinstance(one, RequestFailedError)}
     for key in (_POLICY, _STAMPS):
         some = [name for name, values in read.items() if not values.get(key, UNNAMED).own]
@@ -319,9 +333,19 @@ async def _is_everywhere(wire: Wire, brokers: Iterable[int], topic: str, key: st
 
 
 async def read_values(
-    wire: Wire, kind: Kind, names: Sequence[str], keys: Sequence[str], deadline: float, *, own: bool = False
+    wire: Wire,
+    kind: Kind,
+    names: Sequence[str],
+    keys: Sequence[str],
+    deadline: float,
+    *,
+    own: bool = False,
+    brokers: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Return the named settings of each topic or group, or why they can't be read. ``own``: as :class:`TopicValue`."""
+    """Return the named settings of each topic or group, or why they can't be read.
+
+    ``own``: as :class:`TopicValue`. ``brokers`` are asked (none: all that are known).
+    """
     found: dict[str, Any] = {}
     waiting: Sequence[str] = names
 
@@ -330,16 +354,16 @@ async def read_values(
 
     for turn in itertools.count():
         found.update(dict.fromkeys(waiting, LEFT_OUT))
-        brokers = wire.brokers()
+        asked = brokers or wire.brokers()
         work = by_key(
-            (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
+            (asked[number % len(asked)], Job(_request(kind, some, keys), some))
             for number, some in enumerate(in_batches(waiting, _NAMES_A_REQUEST), turn)
         )
         await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
         if not waiting or time.monotonic() > deadline:
             break
-        if (turn + 1) % len(brokers) == 0:
+        if (turn + 1) % len(asked) == 0:
             await wire.sleep(0.25)
     return {name: found[name] for name in names}
 

@@ -18,7 +18,7 @@ from retention_cli.brokers import (
     records,
 )
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
-from retention_cli.brokers.metadata import TopicConfig, TopicValue, Values, Writers
+from retention_cli.brokers.metadata import ClusterMetadata, TopicConfig, TopicValue, Values, Writers
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.brokers.wire.work import Pending
@@ -142,7 +142,11 @@ class ClusterReader:
         """
         return self.wire.run(metadata.read_metadata, self.wire, topics, self._deadline(), only)
 
-    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[metadata.ClusterMetadata]:
+    def agree(self, brokers: frozenset[int]) -> bool:
+        """Return whether these brokers agree that it is them: one that no controller reaches names those of before."""
+        return self.wire.run(metadata.agree, self.wire, brokers)
+
+    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[ClusterMetadata]:
         """Return what each of these brokers knows: one may be cut off from the controllers. No other is a coordinator.
 
         Raises:
