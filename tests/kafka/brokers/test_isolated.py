@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from retention_cli.policy.live import POLICY_TOPIC
 from tests.support.clusters import EmbeddedKafka
 from tests.support.doors import Door
-from tests.support.leaders import SETTINGS, lead_by
+from tests.support.leaders import SETTINGS, lead, lead_by
 from tests.support.world import OLD, World, consumed, coordinator_of, reader_for, wait_until, written
 
 NODES, LONELY, OTHER = 3, 1, 2
@@ -86,4 +87,18 @@ def test_broker_that_controllers_do_not_reach_does_not_say_what_is_set(cut: CutK
     lead_by(world, topic, OTHER)
     World(isolate(cut), tmp_path / "state").configure(topic, {"cleanup.policy": "compact,delete"})
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]\n"
+    assert {row["trim_to"] for row in planned(cut, policy, tmp_path)} == {None}
+
+
+def test_broker_that_controllers_do_not_reach_does_not_say_what_is_set_live(cut: CutKafka, tmp_path: Path) -> None:
+    """It led the policy topic, and knows no later message."""
+    world = World(cut.bootstrap, tmp_path / "state")
+    topic = world.filled(OLD, replicas=3)
+    lead_by(world, topic, OTHER)
+    world.cli("cluster", "init", "--yes", check=0)
+    lead(world, POLICY_TOPIC, [LONELY, OTHER, NODES])
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]\n"
+    setting = ("policy", "set", "-p", str(written(tmp_path / "set.yaml", policy)), topic)
+    world.cli(*setting, "retention.ms=1h", check=0)
+    World(isolate(cut), tmp_path / "state").cli(*setting, "retention.ms=1000d", check=0)
     assert {row["trim_to"] for row in planned(cut, policy, tmp_path)} == {None}
