@@ -1,4 +1,4 @@
-"""What brokers report on topics: ids, leaders, epochs, settings, and who may do what (docs/architecture.md, Observe).
+"""What brokers report on topics: ids, leaders, epochs and settings (docs/architecture.md, Observe).
 
 Settings of groups and brokers are read in the same way.
 
@@ -19,16 +19,7 @@ from struct import Struct
 from typing import Any, Final, Literal, NamedTuple
 
 import kafka.errors as kafka_errors
-from kafka.protocol.admin import (
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ACLResourceType,
-    CreateTopicsRequest,
-    DescribeAclsRequest,
-    DescribeClusterRequest,
-    DescribeConfigsRequest,
-)
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -135,6 +126,19 @@ async def read_each_metadata(
     return [*await ask_each(wire, brokers, partial(_asking, topics), deadline, "describe the cluster")]
 
 
+async def agree(wire: Wire, brokers: frozenset[int]) -> bool:
+    """Return whether each of these brokers names them all, and no other, as far as it answers."""
+    others: list[int] = []
+
+    def on_reply(broker: int, reply: ClusterMetadata | RequestFailedError) -> None:
+        if isinstance(reply, ClusterMetadata) and reply.brokers != brokers:
+            others.append(broker)
+
+    work = {one: [Job(_asking(()), one)] for one in brokers}
+    await wire.fan_out(work, on_reply, timeout_s=min(wire.timeout_s, _SOON_S))
+    return not others
+
+
 def _asking(names: Sequence[str] | None) -> Any:
     topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     return _Request(topics=topics, allow_auto_topic_creation=False, min_version=_IDS_VERSION, max_version=_LAST_VERSION)
@@ -210,39 +214,6 @@ def topic_id_text(raw: bytes) -> str | None:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else None
 
 
-async def may_describe_cluster(wire: Wire, brokers: Iterable[int], deadline: float) -> bool:
-    """Return whether this user's authorized operations on the cluster include DESCRIBE, by each of these brokers (F8).
-
-    Each has its own list of super users, and learns of ACLs by itself.
-
-    Raises:
-        BrokerError: one of them has not answered until the deadline.
-    """
-    request = partial(DescribeClusterRequest, include_cluster_authorized_operations=True)
-    replies = await ask_each(wire, brokers, request, deadline, "name this user's rights")
-    return all(ACLOperation.DESCRIBE in (one.authorized_operations or ()) for one in replies)
-
-
-async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[str]]:
-    """Return, for each topic that this user may describe, the operations that the user is authorized for.
-
-    Raises:
-        BrokerError: no broker answered until the deadline.
-    """
-    response = await wire.ask_any(
-        lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True),
-        deadline,
-    )
-    return {
-        topic.name: frozenset(_OPERATIONS[code] for code in topic.authorized_operations or () if code in _OPERATIONS)
-        for topic in response.topics
-        if topic.error_code == 0
-    }
-
-
-_OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 11: "ALTER_CONFIGS", 10: "DESCRIBE_CONFIGS"}
-
-
 TIERED: Final = ("remote.storage.enable", "confluent.tier.enable", "redpanda.remote.write")
 """The settings of which any turns on remote storage: Kafka's (KIP-405), Confluent Platform's and Redpanda's."""
 _DISKLESS: Final = "diskless.enable"
@@ -256,6 +227,7 @@ _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "L
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
 _NAMES_A_REQUEST: Final = 250
+_SOON_S: Final = 5.0
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -296,7 +268,7 @@ async def read_topic_configs(
     ``brokers`` are those that may lead (None: all that are known).
     """
     leaders = [*(wire.brokers() if brokers is None else brokers)]
-    found = await read_values(wire, "topic", topics, _KEYS, deadline, own=True)
+    found = await read_values(wire, "topic", topics, _KEYS, deadline, own=True, brokers=leaders)
     read = {name: dict(one) for name, one in found.items() if not isinstance(one, RequestFailedError)}
     for key in (_POLICY, _STAMPS):
         some = [name for name, values in read.items() if not values.get(key, UNNAMED).own]
@@ -312,16 +284,26 @@ async def read_topic_configs(
 
 async def _is_everywhere(wire: Wire, brokers: Iterable[int], topic: str, key: str, value: TopicValue | None) -> bool:
     """Return whether brokers have this default for a topic. One that does not answer leads nothing that is read."""
-    said = await read_each(wire, "topic", dict.fromkeys(brokers, topic), [key], own=True)
+    each = await read_each(wire, "topic", dict.fromkeys(brokers, topic), [key], own=True)
     return all(
-        not one.answered if isinstance(one, RequestFailedError) else one.get(key) == value for one in said.values()
+        not one.answered if isinstance(one, RequestFailedError) else one.get(key) == value for one in each.values()
     )
 
 
 async def read_values(
-    wire: Wire, kind: Kind, names: Sequence[str], keys: Sequence[str], deadline: float, *, own: bool = False
+    wire: Wire,
+    kind: Kind,
+    names: Sequence[str],
+    keys: Sequence[str],
+    deadline: float,
+    *,
+    own: bool = False,
+    brokers: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Return the named settings of each topic or group, or why they can't be read. ``own``: as :class:`TopicValue`."""
+    """Return the named settings of each topic or group, or why they can't be read.
+
+    ``own``: as :class:`TopicValue`. ``brokers`` are asked (none: all that are known).
+    """
     found: dict[str, Any] = {}
     waiting: Sequence[str] = names
 
@@ -330,16 +312,16 @@ async def read_values(
 
     for turn in itertools.count():
         found.update(dict.fromkeys(waiting, LEFT_OUT))
-        brokers = wire.brokers()
+        within_reach = brokers or wire.brokers()
         work = by_key(
-            (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
+            (within_reach[number % len(within_reach)], Job(_request(kind, some, keys), some))
             for number, some in enumerate(in_batches(waiting, _NAMES_A_REQUEST), turn)
         )
         await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
         if not waiting or time.monotonic() > deadline:
             break
-        if (turn + 1) % len(brokers) == 0:
+        if (turn + 1) % len(within_reach) == 0:
             await wire.sleep(0.25)
     return {name: found[name] for name in names}
 
@@ -416,83 +398,3 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
 def is_tiered(values: Values) -> bool:
     """Return whether a topic has remote storage. A broker may know none of the settings."""
     return any(values.get(key) == "true" for key in TIERED)
-
-
-_REFUSED: Final = (
-    kafka_errors.TopicAuthorizationFailedError.errno,
-    kafka_errors.ClusterAuthorizationFailedError.errno,
-)
-
-
-class Writers(NamedTuple):
-    """Principals whose ACLs let them write to a topic. ``anybody``: the brokers have no authorizer.
-
-    Super users are not included, as brokers don't list them.
-    """
-
-    principals: tuple[str, ...] = ()
-    anybody: bool = False
-
-
-async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
-    """Return the principals that may write to a topic by literal, prefixed and wildcard ACLs.
-
-    A principal that is denied on all hosts is left out.
-
-    Raises:
-        BrokerError: the request failed. It needs DESCRIBE on the cluster.
-    """
-    response = await wire.ask_any(
-        lambda: DescribeAclsRequest(
-            resource_type_filter=ACLResourceType.TOPIC,
-            resource_name_filter=topic,
-            pattern_type_filter=ACLResourcePatternType.MATCH,
-            principal_filter=None,
-            host_filter=None,
-            operation=ACLOperation.ANY,
-            permission_type=ACLPermissionType.ANY,
-            min_version=1,
-        ),
-        deadline,
-    )
-    if response.error_code == kafka_errors.SecurityDisabledError.errno:
-        return Writers(anybody=True)
-    if (error := error_named(response.error_code)) is not None:
-        raise error
-    rules = [
-        one
-        for resource in response.resources
-        for one in resource.acls
-        if one.operation in (ACLOperation.ALL, ACLOperation.WRITE)
-    ]
-    allowed = {one.principal for one in rules if one.permission_type == ACLPermissionType.ALLOW}
-    denied = {one.principal for one in rules if one.permission_type == ACLPermissionType.DENY and one.host == "*"}
-    return Writers(tuple(sorted(allowed - denied)))
-
-
-async def may_create(wire: Wire, topic: str, deadline: float) -> Literal["yes", "no", "there"]:
-    """Return whether this user may create a topic, or ``there`` if it exists. Only validates: nothing is created.
-
-    Raises:
-        BrokerError: the request failed, or was answered with another error.
-    """
-    response = await wire.ask_any(
-        lambda: CreateTopicsRequest(
-            topics=[
-                CreateTopicsRequest.CreatableTopic(
-                    name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[]
-                )
-            ],
-            timeout_ms=1000,
-            validate_only=True,
-            min_version=1,
-        ),
-        deadline,
-    )
-    if (code := response.topics[0].error_code) in _REFUSED:
-        return "no"
-    if code == kafka_errors.TopicAlreadyExistsError.errno:
-        return "there"
-    if (error := error_named(code, needs="CREATE")) is not None:
-        raise error
-    return "yes"

@@ -16,9 +16,11 @@ from retention_cli.brokers import (
     log_offsets,
     metadata,
     records,
+    rights,
 )
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
-from retention_cli.brokers.metadata import TopicConfig, TopicValue, Values, Writers
+from retention_cli.brokers.metadata import ClusterMetadata, TopicConfig, TopicValue, Values
+from retention_cli.brokers.rights import Writers
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.brokers.wire.work import Pending
@@ -142,7 +144,11 @@ class ClusterReader:
         """
         return self.wire.run(metadata.read_metadata, self.wire, topics, self._deadline(), only)
 
-    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[metadata.ClusterMetadata]:
+    def agree(self, brokers: frozenset[int]) -> bool:
+        """Return whether these brokers agree that it is them: one that no controller reaches names those of before."""
+        return self.wire.run(metadata.agree, self.wire, brokers)
+
+    def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[ClusterMetadata]:
         """Return what each of these brokers knows: one may be cut off from the controllers. No other is a coordinator.
 
         Raises:
@@ -157,7 +163,7 @@ class ClusterReader:
         Raises:
             BrokerError: one of them has not answered after ``patience_s``.
         """
-        return self.wire.run(metadata.may_describe_cluster, self.wire, list(brokers), self._deadline(patience_s))
+        return self.wire.run(rights.may_describe_cluster, self.wire, list(brokers), self._deadline(patience_s))
 
     def topic_operations(self) -> dict[str, frozenset[str]]:
         """Return, per topic, which operations this user may do, of those that kretain needs (``ALTER_CONFIGS``, …).
@@ -165,7 +171,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out.
         """
-        return self.wire.run(metadata.topic_operations, self.wire, self._deadline())
+        return self.wire.run(rights.topic_operations, self.wire, self._deadline())
 
     def writers(self, topic: str) -> Writers:
         """Return the principals whose ACLs let them write to a topic.
@@ -173,7 +179,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out, or this user lacks DESCRIBE on the cluster.
         """
-        return self.wire.run(metadata.writers, self.wire, topic, self._deadline())
+        return self.wire.run(rights.writers, self.wire, topic, self._deadline())
 
     def may_create(self, topic: str) -> Literal["yes", "no", "there"]:
         """Return whether this user may create a topic, or ``there`` if it exists. Creates nothing.
@@ -181,7 +187,7 @@ class ClusterReader:
         Raises:
             BrokerError: no broker answered within the time-out, or the one that did does not know.
         """
-        return self.wire.run(metadata.may_create, self.wire, topic, self._deadline())
+        return self.wire.run(rights.may_create, self.wire, topic, self._deadline())
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
         """Return the groups of all types that these brokers list, sorted by name.
@@ -206,9 +212,9 @@ class ClusterReader:
         """
         first = [TopicPartition(name, 0) for name in topics]  # which only its leader looks up: the others say so
         wanted: list[log_offsets.Wanted] = [dict.fromkeys(first, "latest")]
-        asked = [(one, dict.fromkeys(first, metadata.PartitionMetadata(one, -1))) for one in brokers]
         ask = partial(self.wire.start, log_offsets.list_offsets, self.wire, wanted)
-        for broker, pending in [(one, ask(places)) for one, places in asked]:
+        leaders = [(one, dict.fromkeys(first, metadata.PartitionMetadata(one, -1))) for one in brokers]
+        for broker, pending in [(one, ask(led)) for one, led in leaders]:
             for tp, answer in pending.result()[0].items():
                 failed = isinstance(answer, RequestFailedError) and answer
                 if failed and (not failed.answered or failed.code == "TOPIC_AUTHORIZATION_FAILED"):

@@ -33,6 +33,9 @@ START_MARGIN_MS: Final = 10 * 60_000
 """How much a client's clock may be behind ours that reckons where its group starts (``groups.start``, F2)."""
 _AGAIN_AFTER_S: Final = 0.5
 _NOT_READ_YET: Final = Unknown.because("metadata", "not read yet")
+_CUT_OFF: Final = Reason(
+    "metadata", "brokers name different brokers, so one may be cut off from the controllers: run again"
+)
 _NEVER_READ: Final = Unknown.because(Code.G5, "never trimmed, so not read")
 
 
@@ -182,8 +185,8 @@ def by_wrong_clock(groups: GroupRules, now_ms: int) -> GroupRules:
 class _Reading:
     """One pass in the safe order: over all partitions, or ``again`` over some.
 
-    Afterwards ``unsettled`` has the partitions to read again, and why. ``partitions`` are those that are read,
-    ``skipped`` those of topics that are never touched.
+    Afterwards ``unsettled`` has the partitions to read again, and why: all of them, unless brokers ``agreed`` on which
+    brokers exist. ``partitions`` are those that are read, ``skipped`` those of topics that are never touched.
     """
 
     reader: ClusterReader
@@ -192,6 +195,7 @@ class _Reading:
     listener: CommitListener | None = None
     again: Collection[TopicPartition] | None = None
     unsettled: dict[TopicPartition, Reason] = field(default_factory=dict)
+    agreed: bool = True
     settings: dict[str, Settings] = field(default_factory=dict)
     topics: dict[str, TopicFacts] = field(default_factory=dict)
     partitions: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
@@ -202,6 +206,7 @@ class _Reading:
         reader, request, prepared = self.reader, self.request, self.request.prepared
         began = reader.clock.since_boot()
         metadata = reader.metadata() if prepared is None else prepared.metadata
+        self.agreed = prepared is not None or reader.agree(metadata.brokers)
         only = request.only if self.again is None else self.again
         self._choose(metadata, only)
         configs = self._configs(metadata)
@@ -430,7 +435,7 @@ class _Reading:
     ) -> None:
         for tp, metadata in self.partitions.items():
             change = change_between(tp, before.topics[tp.topic].topic_id, metadata, after.topics.get(tp.topic))
-            if change is not None:
+            if (change := change if self.agreed else _CUT_OFF) is not None:
                 self.unsettled[tp] = change
             if tp in self.unsettled:
                 facts[tp] = ends_unknown(facts[tp], Unknown((self.unsettled[tp],)))

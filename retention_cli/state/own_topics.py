@@ -53,9 +53,13 @@ def topic_ranges(reader: ClusterReader, topic: str) -> tuple[TopicMetadata, dict
 
     Raises:
         BrokerError: it does not exist, can't be read, or lacks messages that count: some were deleted, or an open
-            transaction hides acknowledged ones.
+            transaction hides acknowledged ones. Or brokers do not agree.
     """
     metadata = reader.metadata([topic])
+    if not reader.agree(metadata.brokers):  # the log of a leader that is none any more lacks later messages
+        raise RequestFailedError(
+            f"brokers name different brokers, so topic {topic} is not read: run again", retriable=True
+        )
     if topic not in metadata.topics:
         init = f"kretain cluster init{' --protect' if topic == PROTECTED_TOPIC else ''}"
         raise hinted(BrokerError(f"topic {topic} does not exist, or this user may not read it: {init} creates it"), "")

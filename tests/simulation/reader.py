@@ -141,6 +141,10 @@ class SimReader(ClusterReader):
             found[POLICY_TOPIC] = TopicMetadata(POLICY_TOPIC, "policy", internal=False, partitions=place)
         return ClusterMetadata(self._kafka.cluster_id, frozenset(BROKERS), found)
 
+    def agree(self, brokers: frozenset[int]) -> bool:
+        del brokers
+        return True
+
     def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[ClusterMetadata]:
         del brokers
         return [self.metadata(topics)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
-from confluent_kafka import ElectionType, TopicPartition as ClientTopicPartition
+from confluent_kafka import ElectionType, KafkaException, TopicPartition as ClientTopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kafka.structs import TopicPartition as Partition
@@ -38,9 +38,19 @@ def move_leader(world: World, topic: str) -> None:
     """Make the other replica of a partition its leader, without harm."""
     with reader_for(world.bootstrap) as reader:
         one = reader.metadata([topic]).topics[topic].partitions[0]
-    _place(world, topic, list(reversed(one.replicas)))
-    world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(60)
-    wait_until(lambda: leaders(world, topic)[0] == one.replicas[-1], "the other leader")
+    lead(world, topic, list(reversed(one.replicas)))
+
+
+def lead(world: World, topic: str, replicas: list[int]) -> None:
+    """Have partition 0 on these brokers, and the first of them lead it."""
+
+    def led() -> bool:
+        with suppress(KafkaException):  # it leads already, or not yet
+            world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(60)
+        return leaders(world, topic)[0] == replicas[0]
+
+    _place(world, topic, replicas)
+    wait_until(led, f"{topic} led by broker {replicas[0]}")
 
 
 def epoch_now(world: World, topic: str) -> int:

@@ -171,6 +171,10 @@ class ProtectReader:
     def brokers(self) -> list[int]:
         return [1]
 
+    def agree(self, brokers: frozenset[int]) -> bool:
+        del brokers
+        return True
+
     def metadata(self, topics: Collection[str] | None = None) -> ClusterMetadata:
         found = {
             name: TopicMetadata(
