@@ -183,7 +183,7 @@ USES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("policy", "set", "TOPIC", "log.retention.min.timestamp=1", "-p", "LIVE"): (
         *("ListOffsets", "Fetch", "Produce", "InitProducerId"),
     ),
-    ("cluster", "init", "--yes"): ("DescribeConfigs",),
+    ("cluster", "init", "--yes"): ("DescribeConfigs", "ListOffsets"),
     ("watch", "-p", "READ", "--trim", "--listen", "off", "--deadline", "3s"): (
         *("ListOffsets", "DescribeConfigs", "DescribeLogDirs", *GROUPS),
     ),
