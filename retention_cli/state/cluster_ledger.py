@@ -224,7 +224,8 @@ class ClusterLedger(Ledger):
     def _distrust_unsent(self) -> None:
         """Drop the times of what was written here and not sent, and read the topic from its start for earlier ones.
 
-        No broker has stamped it, so which clock they are of is unknown. When groups were seen is kept.
+        No broker has stamped it, so which clock they are of is unknown. When groups were seen is kept, unless the topic
+        never had it: then they may have been seen until now, and may be older than any partition (F2, F6).
         """
         with self._errors():
             unsent, now_ms = self._cache.unsent(), self._clock_ms()
@@ -235,6 +236,13 @@ class ClusterLedger(Ledger):
                 if isinstance(one := self._document(key), docs.TopicDocument):
                     undated = {(one.topic_id, n): _undated(each, now_ms) for n, each in one.partitions.items()}
                     self._put_partitions((place, each.as_bytes()) for place, each in undated.items())
+                    self._ages.forget([one.topic_id] if one.widths else (), ())
+                    grown = ((count, since_ms and max(since_ms, now_ms)) for count, since_ms in one.widths)
+                    self._ages.merge_widths(one.topic_id, grown)
+                elif isinstance(one, docs.GroupDocument) and not self._cache.shared_seen_ms(one.name):
+                    late = _distrusted(one, now_ms - one.group.seen_ms, now_ms)
+                    self._ages.forget((), [one.name])
+                    self._merge_in(late)
                 elif isinstance(one, docs.DiskDocument | Watched):
                     self.db.execute("DELETE FROM disks WHERE ? = name", (docs.name_in(key, docs.DISK),))
                     self.db.execute("DELETE FROM about WHERE key = ?", (key,))
