@@ -225,10 +225,11 @@ class ClusterLedger(Ledger):
         """Drop the times of what was written here and not sent, and read the topic from its start for earlier ones.
 
         No broker has stamped it, so which clock they are of is unknown. When groups were seen is kept, unless the topic
-        never had it: then they may have been seen until now, and may be older than any partition (F2, F6).
+        never had it: then they may have been seen until now, and may be older than any partition (F2, F6). What the
+        topic merely lacks, such as the memory of runs with ``state: local``, keeps its times.
         """
         with self._errors():
-            unsent, now_ms = self._cache.unsent(), self._clock_ms()
+            unsent, now_ms = [key for key, revision in self._cache.unsent().items() if revision], self._clock_ms()
         if not unsent:
             return
         with self.transaction():
@@ -283,11 +284,11 @@ class ClusterLedger(Ledger):
                 if (mine := self._document(key)) is None or (document is not None and covers(document, mine)):
                     self._cache.sent(key)
                 else:
-                    self._cache.mark([key], revision)
+                    self._cache.mark([key], revision, 0)
             if fresh is not None:
                 fresh |= latest.keys()
                 if last:
-                    self._cache.mark(self._all_keys() - fresh, revision)
+                    self._cache.mark(self._all_keys() - fresh, revision, 0)
             complete = known if fresh is None else last
             self._cache.read_up_to(log, end, revision if complete else None)
 

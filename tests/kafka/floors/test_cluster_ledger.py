@@ -593,6 +593,24 @@ def test_group_that_was_not_sent_counts_from_when_it_may_have_been_seen(fresh_st
     assert began <= times.pop() <= now_ms()
 
 
+def test_memory_that_a_new_topic_lacks_keeps_its_times_until_it_is_sent(fresh_store: Store) -> None:
+    """G3, F10: a command that only reads the memory may come first, and a pass may read a partition again."""
+    topic_id, at = new_topic_id(), now_ms() - DAY
+    with Store("local", fresh_store.bootstrap, fresh_store.state_dir).opened() as (ledger, memories):
+        add_samples(ledger, topic_id, {0: Sample(at, 5)})
+        ledger.saw_all("", (), at, at)
+        memories.save(now_ms())
+    for _ in range(2):
+        with fresh_store.opened() as (ledger, memories):
+            for _ in range(2):
+                ledger.begin({"orders": topic_id})
+                assert ledger.partition("orders", topic_id, 0).samples == (Sample(at, 5),)
+                assert ledger.watched_since("", (), now_ms()) == at
+    with fresh_store.opened() as (ledger, memories):
+        fresh_store.save(memories)
+    assert samples_of(fresh_store.elsewhere("other"), topic_id) == (Sample(at, 5),)
+
+
 def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:
     with fresh_store.opened(clock_ms=lambda: now_ms() + 10 * MINUTE) as (ledger, memories):
         add_samples(ledger, new_topic_id(), {0: Sample(1_000, 10)})
