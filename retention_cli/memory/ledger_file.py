@@ -270,13 +270,19 @@ class SharedCache:
 
     # -- what is still to be sent ----------------------------------------------------------
 
-    def mark(self, keys: Iterable[str], revision: int) -> None:
-        """Note keys whose documents must be sent; the ledger has just changed to this revision."""
-        self.db.executemany("INSERT OR REPLACE INTO unsent VALUES (?, ?)", ((key, revision) for key in keys))
+    def mark(self, keys: Iterable[str], revision: int, first: int | None = None) -> None:
+        """Note keys whose documents must be sent; the ledger has just changed to this revision.
+
+        ``first`` is noted instead for those that were not waiting to be sent.
+        """
+        self.db.executemany(
+            "INSERT INTO unsent VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET revision = ?",
+            ((key, revision if first is None else first, revision) for key in keys),
+        )
         self.db.execute("UPDATE state_topic SET revision = ? WHERE revision = ?", (revision, revision - 1))
 
     def unsent(self) -> dict[str, int]:
-        """Return the keys to send, each with the revision in which it last changed."""
+        """Return the keys to send, each with the revision in which it last changed; 0: only the topic lacks it."""
         return dict(self.db.execute("SELECT key, revision FROM unsent ORDER BY key"))
 
     def sent(self, key: str, revision: int | None = None) -> None:

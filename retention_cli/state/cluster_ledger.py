@@ -228,10 +228,12 @@ class ClusterLedger(Ledger):
     def _distrust_unsent(self) -> None:
         """Drop the times of what was written here and not sent, and read the topic from its start for earlier ones.
 
-        No broker has stamped it, so which clock they are of is unknown. When groups were seen is kept.
+        No broker has stamped it, so which clock they are of is unknown. When groups were seen is kept, unless the topic
+        never had it: then they may have been seen until now, and may be older than any partition (F2, F6). What the
+        topic merely lacks, such as the memory of runs with ``state: local``, keeps its times.
         """
         with self._errors():
-            unsent, now_ms = self._cache.unsent(), self._clock_ms()
+            unsent, now_ms = [key for key, revision in self._cache.unsent().items() if revision], self._clock_ms()
         if not unsent:
             return
         with self.transaction():
@@ -239,6 +241,13 @@ class ClusterLedger(Ledger):
                 if isinstance(one := self._document(key), docs.TopicDocument):
                     undated = {(one.topic_id, n): _undated(each, now_ms) for n, each in one.partitions.items()}
                     self._put_partitions((place, each.as_bytes()) for place, each in undated.items())
+                    self._ages.forget([one.topic_id] if one.widths else (), ())
+                    grown = ((count, since_ms and max(since_ms, now_ms)) for count, since_ms in one.widths)
+                    self._ages.merge_widths(one.topic_id, grown)
+                elif isinstance(one, docs.GroupDocument) and not self._cache.shared_seen_ms(one.name):
+                    late = _distrusted(one, now_ms - one.group.seen_ms, now_ms)
+                    self._ages.forget((), [one.name])
+                    self._merge_in(late)
                 elif isinstance(one, docs.DiskDocument | Watched):
                     self.db.execute("DELETE FROM disks WHERE ? = name", (docs.name_in(key, docs.DISK),))
                     self.db.execute("DELETE FROM about WHERE key = ?", (key,))
@@ -279,11 +288,11 @@ class ClusterLedger(Ledger):
                 if (mine := self._document(key)) is None or (document is not None and covers(document, mine)):
                     self._cache.sent(key)
                 else:
-                    self._cache.mark([key], revision)
+                    self._cache.mark([key], revision, 0)
             if fresh is not None:
                 fresh |= latest.keys()
                 if last:
-                    self._cache.mark(self._all_keys() - fresh, revision)
+                    self._cache.mark(self._all_keys() - fresh, revision, 0)
             complete = known if fresh is None else last
             self._cache.read_up_to(log, end, revision if complete else None)
 

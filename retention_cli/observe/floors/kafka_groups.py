@@ -132,7 +132,7 @@ class GroupReader:
             return None
         broker, topic, error = found
         text = f"broker {broker} may leave {topic} out of its groups' commits, without an error: {error}"
-        return Doubt(Reason(Code.F8, text), "once")
+        return Doubt(Reason(Code.F8, text), "once" if error.answered else "while patience lasts")  # it may have died
 
 
 @dataclass(frozen=True, slots=True)

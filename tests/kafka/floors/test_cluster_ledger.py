@@ -564,8 +564,14 @@ def test_looks_from_before_a_clock_was_corrected_are_no_watch(fresh_store: Store
 
 
 @pytest.mark.parametrize("off_ms", [-DAY, DAY])
-def test_partition_is_younger_than_a_group_whichever_clock_is_wrong(fresh_store: Store, off_ms: int) -> None:
-    """F2: the group was seen, the partition was added, and two machines that run at once note one of them each."""
+@pytest.mark.parametrize("sent", [True, False], ids=["sent", "not sent"])
+def test_partition_is_younger_than_a_group_whichever_clock_is_wrong(
+    fresh_store: Store, off_ms: int, *, sent: bool
+) -> None:
+    """F2: the group was seen, the partition was added, and two machines that run at once note one of them each.
+
+    If a machine could not send its own, its clock may be right by the time that it does.
+    """
     ids, group = {"grown": new_topic_id(), "orders": new_topic_id()}, new_topic_id()
 
     def look(ledger: Ledger, orders: int, at_ms: int, *groups: str, grown: int = 2) -> Ages:
@@ -590,12 +596,50 @@ def test_partition_is_younger_than_a_group_whichever_clock_is_wrong(fresh_store:
             else:
                 look(wrong, 1, at_ms + off_ms, group)
                 look(right, 2, at_ms + MINUTE, group)
-            wrong_memories.save(now_ms() + off_ms)
+            with pytest.MonkeyPatch.context() as patch:
+                if not sent:
+                    patch.setattr(StateTopic, "append", lambda _, some: [BrokerError("not now")] * len(some))
+                wrong_memories.save(now_ms() + off_ms)
             right_memories.save(now_ms())
-    for place in (fresh_store, other, fresh_store.elsewhere("third")):
+    for place in (other, fresh_store, fresh_store.elsewhere("third")):
         with place.opened() as (ledger, memories):
             assert look(ledger, 2, now_ms(), group).covered(group, "orders", 2) == 1
             memories.save(now_ms())
+
+
+def test_group_that_was_not_sent_counts_from_when_it_may_have_been_seen(fresh_store: Store) -> None:
+    """F6: the clock of then may have been 40 days behind. It counts for no longer than that."""
+    group, began = new_topic_id(), now_ms()
+    with fresh_store.opened(clock_ms=lambda: now_ms() - 40 * DAY) as (ledger, memories):
+        ledger.begin({"orders": new_topic_id()})
+        see(ledger, group, {"orders": {0: 5}}, now_ms() - 40 * DAY)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(StateTopic, "append", lambda _, some: [BrokerError("not now")] * len(some))
+            memories.save(now_ms() - 40 * DAY)
+            times = set()
+            for _ in range(2):
+                with fresh_store.opened() as (later, _):
+                    times.add(later.groups()[group].seen_ms)
+    assert len(times) == 1
+    assert began <= times.pop() <= now_ms()
+
+
+def test_memory_that_a_new_topic_lacks_keeps_its_times_until_it_is_sent(fresh_store: Store) -> None:
+    """G3, F10: a command that only reads the memory may come first, and a pass may read a partition again."""
+    topic_id, at = new_topic_id(), now_ms() - DAY
+    with Store("local", fresh_store.bootstrap, fresh_store.state_dir).opened() as (ledger, memories):
+        add_samples(ledger, topic_id, {0: Sample(at, 5)})
+        ledger.saw_all("", (), at, at)
+        memories.save(now_ms())
+    for _ in range(2):
+        with fresh_store.opened() as (ledger, memories):
+            for _ in range(2):
+                ledger.begin({"orders": topic_id})
+                assert ledger.partition("orders", topic_id, 0).samples == (Sample(at, 5),)
+                assert ledger.watched_since("", (), now_ms()) == at
+    with fresh_store.opened() as (ledger, memories):
+        fresh_store.save(memories)
+    assert samples_of(fresh_store.elsewhere("other"), topic_id) == (Sample(at, 5),)
 
 
 def test_machine_with_a_wrong_clock_gets_a_note(fresh_store: Store) -> None:

@@ -598,22 +598,28 @@ def test_required_group_that_is_not_listed_holds_where_groups_may_be_missing(
     assert (Floor if isinstance(at(fold), Floor) else at(fold)) == expected
 
 
+def reader_of(metadata: ClusterMetadata, billing: GroupCommits, **more: object) -> Any:
+    """Return a reader of a cluster in which one group has committed; ``more`` replaces what it answers."""
+    answers = {
+        "timeout_s": 1.0,
+        "clock": SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None),
+        "metadata": lambda _: metadata,
+        "metadata_of_each": lambda *_: [metadata],
+        "hidden_topic": lambda *_: None,
+        "may_describe_cluster": lambda *_: True,
+        "list_groups": lambda *_: [ListedGroup("billing", "classic", "consumer", "Empty")],
+        "describe_members": lambda *_: None,
+        "read_pending": lambda *_: [],
+        "read_commits": lambda _names, on_group, _deadline: on_group(billing),
+    }
+    return SimpleNamespace(**(answers | more))
+
+
 def test_group_that_may_be_missing_from_the_listing_may_have_started_long_ago(tmp_path: Path) -> None:
     """F2, F9: its coordinator may be offline, and its member reads on. What is remembered of it says where it reads."""
     billing = GroupCommits("billing", {"orders": [(n, 9, 5) for n in range(3)]})
     nowhere = ClusterMetadata("c", frozenset({1}), {})
-    reader: Any = SimpleNamespace(
-        timeout_s=1.0,
-        clock=SimpleNamespace(monotonic=lambda: 0.0),
-        metadata=lambda _: nowhere,
-        metadata_of_each=lambda *_: [nowhere],
-        hidden_topic=lambda *_: None,
-        may_describe_cluster=lambda *_: True,
-        list_groups=lambda *_: [ListedGroup("billing", "classic", "consumer", "Empty")],
-        describe_members=lambda *_: None,
-        read_pending=lambda *_: [],
-        read_commits=lambda _names, on_group, _deadline: on_group(billing),
-    )
+    reader = reader_of(nowhere, billing)
     memory = Ledger(tmp_path)
     memory.begin({"orders": "id"})
     memory.saw_group("daily", {"orders": [(1, 4, None)]}, 1, 0)
@@ -626,6 +632,20 @@ def test_group_that_may_be_missing_from_the_listing_may_have_started_long_ago(tm
         "(groups.start)",
         "commit here; if it won't come back: kretain groups forget",
     )
+
+
+@pytest.mark.parametrize(("answered", "expected"), [(False, Floor), (True, ["F8"])], ids=["no answer", "refused"])
+def test_broker_that_has_just_died_is_waited_for(tmp_path: Path, *, answered: bool, expected: object) -> None:
+    """F8, F9: brokers name it until the controller notices. One that refuses to describe a topic is asked once more."""
+    offsets = TopicMetadata(OFFSETS_TOPIC, "id", internal=True, partitions={0: PartitionMetadata(1, 0)})
+    there = ClusterMetadata("c", frozenset({1}), {OFFSETS_TOPIC: offsets})
+    error = RequestFailedError("TOPIC_AUTHORIZATION_FAILED", retriable=not answered, answered=answered)
+    dead = iter([(2, "orders", error)] * 2)
+    billing = GroupCommits("billing", {"orders": [(n, 9, 5) for n in range(3)]})
+    reader = reader_of(there, billing, hidden_topic=lambda *_: next(dead, None))
+    scopes = {"orders": TopicScope([5, 5, 5])}
+    fold = GroupReader(reader, scopes, Recall(Ledger(tmp_path), GroupRules(), 2, lambda: 2)).read(there)
+    assert (Floor if isinstance(at(fold), Floor) else at(fold)) == expected
 
 
 def test_wrong_clock_leaves_groups_start_in_force_but_dates_nothing() -> None:
