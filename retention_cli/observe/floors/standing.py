@@ -332,9 +332,9 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
         )
     return (
         f"{who(group)} reads {topic} but has no commit on this partition (its commit on "
-        f"{topic}-{partition} is {offset:,}). If it no longer reads the topic: {_delete_offsets(group, topic)}; then "
-        f"{forget_line(group)}. If it still does, let it commit here. Or list it under groups.ignore, or under "
-        f"groups.latest if it starts at the end"
+        f"{topic}-{partition} is {offset:,}). If it still reads the topic, let it commit here, or list it under "
+        f"groups.ignore, or under groups.latest if it starts at the end. If it no longer does: "
+        f"{_delete_offsets(group, topic)}; then {forget_line(group)}"
     )
 
 

@@ -303,7 +303,7 @@ def test_trim_ended_while_waiting_for_an_answer_reports_it(
     assert run["records"] == 8, "what may have gone counts as gone"
     if end == signal.SIGKILL:
         assert run["exit"] is None
-        assert "cut off" in world.cli("history", "--run", run["run"], check=0).out
+        assert "The run did not finish" in world.cli("history", "--run", run["run"], check=0).out
     else:
         told = ("Interrupted" in out, "Traceback" in err)
         assert (trim.returncode, run["exit"], *told) == (130, 130, True, False), out + err
