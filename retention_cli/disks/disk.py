@@ -101,8 +101,7 @@ def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
 
 def setting_for(rule: Mapping[str, int], broker: int, paths: Sequence[str]) -> int | None:
     """Return a setting's value for a disk: that of ``broker:dir``, else of ``dir``, else of ``*``, else None."""
-    keys = (*(f"{broker}:{path}" for path in paths), *paths, "*")
-    return next((rule[key] for key in keys if key in rule), None)
+    return next((rule[key] for key in (*(f"{broker}:{path}" for path in paths), *paths, "*") if key in rule), None)
 
 
 def named(disk: Disk, why: Unknown) -> Unknown:

@@ -160,8 +160,7 @@ def _doubted(size_bytes: int, one: ScannedReplica | None, log_start: int | None,
         return 0
     if one is None:
         return size_bytes
-    unchanged = end == one.end and size_bytes <= one.log_bytes
-    if bound <= one.active_base or bound < one.end or unchanged:
+    if bound <= one.active_base or bound < one.end or (end == one.end and size_bytes <= one.log_bytes):
         return 0  # the segment that was active at the scan ends beyond the bound, or is still active
     dead_bytes = one.log_bytes - one.active_bytes - one.live_bytes
     counted = min(dead_bytes, max(0, size_bytes - one.live_bytes - one.active_bytes)) + one.live_bytes
