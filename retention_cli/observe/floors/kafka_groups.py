@@ -132,7 +132,8 @@ class GroupReader:
             return None
         broker, topic, error = found
         text = f"broker {broker} may leave {topic} out of its groups' commits, without an error: {error}"
-        return Doubt(Reason(Code.F8, text), "once" if error.answered else "while patience lasts")  # it may have died
+        waits = error.retriable and not error.answered  # it may have died just now
+        return Doubt(Reason(Code.F8, text), "while patience lasts" if waits else "once")
 
 
 @dataclass(frozen=True, slots=True)
