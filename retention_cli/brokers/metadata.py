@@ -278,7 +278,8 @@ async def read_topic_configs(
             if key == _STAMPS:
                 read[name][key] = TopicValue("CreateTime", own=False)
             else:
-                found[name], _ = _DIFFERENT, read.pop(name)
+                found[name] = _DIFFERENT
+                del read[name]
     return found | {name: _config({key: one.value for key, one in values.items()}) for name, values in read.items()}
 
 

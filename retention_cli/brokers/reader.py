@@ -145,11 +145,11 @@ class ClusterReader:
         return self.wire.run(metadata.read_metadata, self.wire, topics, self._deadline(), only)
 
     def agree(self, brokers: frozenset[int]) -> bool:
-        """Return whether these brokers agree that it is them: one that no controller reaches names those of before."""
+        """Return whether each broker names exactly these: one cut off from the controllers still names earlier ones."""
         return self.wire.run(metadata.agree, self.wire, brokers)
 
     def metadata_of_each(self, brokers: Iterable[int], topics: Sequence[str]) -> list[ClusterMetadata]:
-        """Return what each of these brokers knows: one may be cut off from the controllers. No other is a coordinator.
+        """Return what each of these brokers knows: one may be cut off. From now on only they count as coordinators.
 
         Raises:
             BrokerError: one of them did not answer.

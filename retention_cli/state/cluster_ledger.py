@@ -249,8 +249,7 @@ class ClusterLedger(Ledger):
                     self._ages.forget((), [one.name])
                     self._merge_in(late)
                 elif isinstance(one, docs.DiskDocument | Watched):
-                    self.db.execute("DELETE FROM disks WHERE ? = name", (docs.name_in(key, docs.DISK),))
-                    self.db.execute("DELETE FROM about WHERE key = ?", (key,))
+                    self._forget_up_to(key, 2**63 - 1)
                     self._cache.sent(key)
             self.db.execute("DELETE FROM state_topic")
 

@@ -614,6 +614,11 @@ def coordinator_of(bootstrap: str, group: str) -> int:
     return wait_until(coordinator, f"the coordinator of {group}")
 
 
+def group_coordinated_by(bootstrap: str, broker: int, stem: str) -> str:
+    """Return the first name of a group, of those that begin with a stem, that a broker coordinates."""
+    return next(one for n in range(99) if coordinator_of(bootstrap, one := f"{stem}-{n}") == broker)
+
+
 def ask_coordinator(bootstrap: str, group: str, request: Any) -> Any:
     """Send a request to a group's coordinator; return its answer."""
     coordinator = coordinator_of(bootstrap, group)

@@ -17,7 +17,7 @@ from tests.support.clusters import EmbeddedKafka
 from tests.support.leaders import lead_by
 from tests.support.says import held
 from tests.support.secured import allow, ask
-from tests.support.world import OLD, World, consumed, coordinator_of, written
+from tests.support.world import OLD, World, consumed, group_coordinated_by, written
 
 SUPER, LIMITED = 1, 2
 TOPICS, GROUPS = (ResourceType.TOPIC, "*"), (ResourceType.GROUP, "*")
@@ -63,10 +63,7 @@ def test_rights_on_one_broker_show_nothing_that_another_broker_hides(
     world = World(mixed.bootstrap, tmp_path / "state")
     topic = world.filled(OLD, cleanup_policy="delete", message_timestamp_type="CreateTime")
     lead_by(world, topic, SUPER)
-    fast, slow = (
-        next(one for n in range(99) if coordinator_of(world.bootstrap, one := f"{user}-{n}") == broker)
-        for broker in (SUPER, LIMITED)
-    )
+    fast, slow = (group_coordinated_by(world.bootstrap, broker, user) for broker in (SUPER, LIMITED))
     world.commit(fast, topic, 10)
     world.commit(slow, topic, 2)
     for kind, name in rights:

@@ -38,7 +38,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setattr("tests.support.clusters._formatted", {})  # each node is formatted anew
+    monkeypatch.setattr("tests.support.clusters._formatted", {})  # so each node is formatted again
     yield folder
     assert processes_of(folder) == []
     assert list(folder.iterdir()) == []

@@ -13,7 +13,7 @@ from retention_cli.policy.live import POLICY_TOPIC
 from tests.support.clusters import EmbeddedKafka
 from tests.support.doors import Door
 from tests.support.leaders import SETTINGS, lead, lead_by
-from tests.support.world import OLD, World, consumed, coordinator_of, reader_for, wait_until, written
+from tests.support.world import OLD, World, consumed, group_coordinated_by, reader_for, wait_until, written
 
 NODES, LONELY, OTHER = 3, 1, 2
 
@@ -70,10 +70,7 @@ def test_broker_that_controllers_do_not_reach_does_not_say_where_groups_stand(cu
     world = World(cut.bootstrap, tmp_path / "state")
     elsewhere, topic = world.filled(OLD, replicas=3), world.filled(OLD, replicas=3)
     lead_by(world, topic, OTHER)
-    fast, slow = (
-        next(one for n in range(99) if coordinator_of(world.bootstrap, one := f"g{n}") == broker)
-        for broker in (OTHER, LONELY)
-    )
+    fast, slow = (group_coordinated_by(world.bootstrap, broker, "g") for broker in (OTHER, LONELY))
     world.commit(slow, elsewhere, 5)
     world.commit(fast, topic, 10)
     World(isolate(cut), tmp_path / "state").commit(slow, topic, 2)

@@ -162,7 +162,7 @@ def test_position_on_a_topic_that_was_recreated_between_two_looks_counts_no_more
         {},
         {("orders", 0): (9, None)},
     )
-    assert saw(both, {}, now, 40).last_commits(now, since_ms=0) == {}, "nobody has read the topic (F4)"
+    assert saw(both, {}, now, 40).last_commits(now, since_ms=0) == {}, "no group has read the topic (F4)"
 
 
 @given(_commits, _commits, _commits)
